@@ -1,0 +1,290 @@
+"""What a contract promises, resolved: windows looked up, defaults filled in, every name parsed.
+
+These are plain values. They know nothing of files, databases or clocks; `load` makes them, every other room reads them.
+A value of these types has passed all checks that need no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from wane.contract.names import TableName
+
+State = str | int | bool
+"""A value of a state column."""
+
+
+class Unit(StrEnum):
+    """How a column writes a moment."""
+
+    NATIVE = "native"
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    ISO = "iso"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A column that holds moments, and how it writes them. With a zone, the values are that place's wall-clock times."""
+
+    column: str
+    unit: Unit = Unit.NATIVE
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forever:
+    """Rows that stay, on purpose."""
+
+
+FOREVER = Forever()
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """Due when the time is strictly before now − keep."""
+
+    time: Time
+    keep: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Due like Age, but only where the reference to the parent is NULL."""
+
+    time: Time
+    keep: timedelta
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Due when the moment in the column is at or before now."""
+
+    time: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """Due when `most` rows of the same scope are newer, by (time, key)."""
+
+    time: Time
+    most: int
+    per: tuple[str, ...] = ()
+
+
+Bound = Age | Orphans | Expiry | Cap | Forever
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Columns of another table that point at a row's key, or at the columns named in `to`."""
+
+    table: TableName
+    columns: tuple[str, ...]
+    to: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}.{','.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Rows of another table that leave with the row they refer to."""
+
+    reference: Reference
+    where: tuple[tuple[str, State], ...] = ()
+    followers: tuple[Follower, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedBy:
+    """Saves a row while any row refers to it."""
+
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class WhileNull:
+    """Saves a row while the column is NULL."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhileNotNull:
+    """Saves a row while the column is not NULL."""
+
+    column: str
+
+
+Guard = ReferencedBy | WhileNull | WhileNotNull
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The row is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The row moves to the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The row stays and its state becomes `state`."""
+
+    state: State
+
+
+Action = Prune | Archive | Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that one sweep of one rule may do."""
+
+    rows: int = 100_000
+    seconds: int = 60
+    batches: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One named line of promises about a table."""
+
+    name: str
+    bound: Bound
+    states: tuple[State, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    followers: tuple[Follower, ...] = ()
+    action: Action = Prune()
+    budget: Budget = Budget()
+    derived: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether the rule can ever select a row."""
+        return not isinstance(self.bound, Forever)
+
+
+class ExcuseKind(StrEnum):
+    """Why a table, or a state, needs no rule."""
+
+    SINGLETON = "singleton"
+    INLINE = "inline"
+    IN_PLACE = "in_place"
+    CONSTANT = "constant"
+    MIRROR = "mirror"
+    APPEND_ONLY = "append_only"
+    ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """The written reason, and the most rows it promises."""
+
+    kind: ExcuseKind
+    reason: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The life of one table."""
+
+    name: TableName
+    why: str
+    rules: tuple[Rule, ...]
+    scheduler: str | None = None
+    key: tuple[str, ...] = ()
+    state: str | None = None
+    live: tuple[State, ...] = ()
+    excused: tuple[tuple[State, Excuse], ...] = ()
+    append_only: bool = False
+    inline: str | None = None
+    observe: str | None = None
+
+    def rule(self, name: str) -> Rule:
+        for rule in self.rules:
+            if rule.name == name:
+                return rule
+        raise KeyError(name)
+
+    def label(self, rule: Rule) -> str:
+        """The `table` label of metrics: `<table>.<rule>` for rules that select states, else `<table>`."""
+        return f"{self.name}.{rule.name}" if rule.states else str(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Who sweeps, and how often."""
+
+    name: str
+    every: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTable:
+    """How long the archive keeps the rows of one table."""
+
+    table: TableName
+    keep: timedelta | Forever
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where the database is. The URL may hold a secret: `wane.store.url` masks it before anybody sees it."""
+
+    url: str | None = field(default=None, repr=False)
+    schemas: tuple[str, ...] = ()
+    attach: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Everything that is promised about one database."""
+
+    path: Path | None
+    tables: tuple[Table, ...]
+    excused: tuple[tuple[TableName, Excuse], ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()
+    floors: tuple[tuple[TableName, timedelta], ...] = ()
+    windows: tuple[tuple[str, timedelta | Forever], ...] = ()
+    archive_url: str | None = None
+    archive: tuple[ArchiveTable, ...] = ()
+    store: StoreSettings = StoreSettings()
+    strict: bool = False
+
+    def table(self, name: TableName) -> Table:
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(str(name))
+
+    def rules(self) -> Iterator[tuple[Table, Rule]]:
+        """Every rule that can select rows, in the order of the file."""
+        for table in self.tables:
+            for rule in table.rules:
+                if rule.active:
+                    yield table, rule
+
+    def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
+        """Every follower of every rule, nested ones too."""
+
+        def walk(followers: tuple[Follower, ...]) -> Iterator[Follower]:
+            for follower in followers:
+                yield follower
+                yield from walk(follower.followers)
+
+        for table in self.tables:
+            for rule in table.rules:
+                for follower in walk(rule.followers):
+                    yield table, rule, follower

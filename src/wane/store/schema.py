@@ -1,0 +1,124 @@
+"""What a database looks like, as both stores describe it: tables, columns, keys, indexes, foreign keys, triggers.
+
+Plain values, made by a store's `reflect()`. Names are exact, as the database has them; `schema` is always filled in
+(`main` or an attached name on SQLite).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What an entry that can be read like a table really is."""
+
+    TABLE = "table"
+    PARTITIONED = "partitioned table"
+    PARTITION = "partition"
+    VIEW = "view"
+    MATERIALIZED_VIEW = "materialized view"
+    FOREIGN = "foreign table"
+    VIRTUAL = "virtual table"
+
+
+class OnDelete(StrEnum):
+    """What a foreign key does to the referring row when its parent is deleted."""
+
+    NO_ACTION = "NO ACTION"
+    RESTRICT = "RESTRICT"
+    CASCADE = "CASCADE"
+    SET_NULL = "SET NULL"
+    SET_DEFAULT = "SET DEFAULT"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. `type` is the declared type: PostgreSQL's `format_type` text, SQLite's declaration in upper case ("" if none)."""
+
+    name: str
+    type: str
+    nullable: bool
+    generated: bool = False
+    collation: str | None = None
+    """The collation that orders the column's text, if it is not plain bytes: None means C, POSIX, BINARY or not a text."""
+    labels: tuple[str, ...] = ()
+    """The labels of an enum type, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index. A column that is an expression appears as None."""
+
+    name: str
+    columns: tuple[str | None, ...]
+    unique: bool = False
+    predicate: str | None = None
+    """The WHERE of a partial index, as the database prints it."""
+    collations: tuple[str | None, ...] = ()
+    """For each column the collation it is ordered by, None for plain bytes or not a text."""
+    valid: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key of the table that carries it."""
+
+    name: str
+    columns: tuple[str, ...]
+    to_schema: str
+    to_table: str
+    to_columns: tuple[str, ...]
+    on_delete: OnDelete = OnDelete.NO_ACTION
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A trigger or rewrite rule that fires when rows are deleted."""
+
+    name: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """One table as it is."""
+
+    schema: str
+    name: str
+    kind: Kind
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    """The primary key's index included, where the store has one."""
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    delete_triggers: tuple[Trigger, ...] = ()
+    row_security: bool = False
+    """PostgreSQL: policies may hide rows from whoever reads."""
+    parent: tuple[str, str] | None = None
+    """(schema, table) that a partition belongs to."""
+    rows_estimate: int | None = None
+    """What the database believes, for free; None where it does not know."""
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def qualified(self) -> tuple[str, str]:
+        return self.schema, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Every table of a database that a contract may speak of, and where a name without a schema is looked up."""
+
+    tables: tuple[TableInfo, ...]
+    search_path: tuple[str, ...]
+
+    def find(self, schema: str | None, name: str) -> TableInfo | None:
+        """The table that this name means, by the search path if it names no schema."""
+        for place in (schema,) if schema is not None else self.search_path:
+            for table in self.tables:
+                if table.schema == place and table.name == name:
+                    return table
+        return None
