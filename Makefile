@@ -1,0 +1,57 @@
+# Everything happens in .venv: nothing is installed outside the checkout, and `make clean` undoes it.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+# Two workers use two small cores; more would wait for the databases that the tests share.
+WORKERS ?= 2
+# What to run, for example: make test TESTS="tests/plan -k cutoff"
+TESTS   ?= tests
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the package, all extras and the test tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Wane needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
+	  echo "Name another one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "setting up $(VENV): a few minutes the first time"; $(PYTHON) -m venv $(VENV); } || { \
+	  rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed: on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
+	@echo "installing wane, its extras and the test tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[all,dev]' --constraint constraints.txt
+	@$(BIN)/python -c "import wane"
+	@touch $@
+	@echo "ready: $(BIN)/wane"
+
+demo: setup ## build a sample database and walk through the main job
+	@$(BIN)/wane demo
+
+test: lint ## lint, type-check and test against real databases
+	@$(BIN)/pytest --numprocesses $(WORKERS) -m 'not bench' $(TESTS)
+
+lint: setup ## ruff, mypy (strict) and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: setup ## rewrite the sources in the house format
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: setup ## run the benchmarks, one at a time
+	@$(BIN)/pytest -m bench --numprocesses 0 $(TESTS)
+
+clean: ## remove .venv, caches and everything that was built
+	@rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

