@@ -58,6 +58,8 @@ class Index:
     collations: tuple[str | None, ...] = ()
     """For each column the collation it is ordered by, None for plain bytes or not a text."""
     valid: bool = True
+    method: str = "btree"
+    """The access method. Only a btree finds ranges in order; PostgreSQL's hash, gin, gist and brin do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class TableInfo:
     row_security: bool = False
     """PostgreSQL: policies may hide rows from whoever reads."""
     parent: tuple[str, str] | None = None
-    """(schema, table) that a partition belongs to."""
+    """(schema, table) at the root of the tree that a partition belongs to or an inheriting table inherits from."""
     rows_estimate: int | None = None
     """What the database believes, for free; None where it does not know."""
 

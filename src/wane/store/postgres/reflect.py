@@ -1,0 +1,307 @@
+"""What a PostgreSQL database looks like: every table, view and foreign table of the users' schemas, as plain values.
+
+The number of statements is fixed: one list of relations, then one statement per kind of detail for all of them.
+They run in one read-only snapshot unless the caller's transaction is open, which then is used as it is. What partitions
+inherit (foreign keys, triggers) is told once, at the table that declares it. PostgreSQL 14 to 18; a catalog column
+that some of them lack is read through `to_jsonb`, where it is simply absent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
+
+OWN_SCHEMA = "wane"
+"""The schema of Wane's own tables; no contract speaks of them."""
+
+SEARCH_PATH = "SELECT pg_catalog.current_schemas(false)::text[]"
+
+# Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
+# A schema that an extension owns is hidden unless it was asked for; a table that an extension owns always is.
+RELATIONS = """
+WITH RECURSIVE ancestry AS (
+    SELECT inhrelid AS relation, inhparent AS ancestor
+    FROM pg_catalog.pg_inherits
+    WHERE inhseqno = 1
+  UNION ALL
+    SELECT ancestry.relation, above.inhparent
+    FROM ancestry
+    JOIN pg_catalog.pg_inherits AS above ON above.inhrelid = ancestry.ancestor AND above.inhseqno = 1
+),
+roots AS (
+    SELECT ancestry.relation, namespace.nspname, class.relname
+    FROM ancestry
+    JOIN pg_catalog.pg_class AS class ON class.oid = ancestry.ancestor
+    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhrelid = ancestry.ancestor)
+)
+SELECT class.oid,
+       namespace.nspname::text,
+       class.relname::text,
+       class.relkind::text,
+       class.relispartition,
+       class.relrowsecurity,
+       class.reltuples::float8,
+       roots.nspname::text,
+       roots.relname::text
+FROM pg_catalog.pg_class AS class
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN roots ON roots.relation = class.oid
+WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND namespace.nspname !~ '^pg_'
+  AND namespace.nspname NOT IN ('information_schema', %(own)s)
+  AND (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{}')
+  AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_depend AS member
+    WHERE member.deptype = 'e'
+      AND (
+        member.classid = 'pg_catalog.pg_class'::regclass AND member.objid = class.oid
+        OR member.classid = 'pg_catalog.pg_namespace'::regclass AND member.objid = namespace.oid
+           AND %(schemas)s::text[] = '{}'
+      )
+  )
+"""
+
+# Since 18 attnotnull is also set while a NOT NULL constraint is not yet valid: such a column can hold NULL.
+COLUMNS = """
+SELECT attribute.attrelid,
+       attribute.attnum,
+       attribute.attname::text,
+       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
+       (attribute.attnotnull OR type.typnotnull) AND unproven.oid IS NULL,
+       attribute.attgenerated <> '',
+       attribute.attcollation,
+       labels.labels
+FROM pg_catalog.pg_attribute AS attribute
+JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
+LEFT JOIN (
+    SELECT enumtypid, array_agg(enumlabel::text ORDER BY enumsortorder) AS labels
+    FROM pg_catalog.pg_enum
+    GROUP BY enumtypid
+) AS labels ON labels.enumtypid = attribute.atttypid
+LEFT JOIN pg_catalog.pg_constraint AS unproven
+       ON unproven.conrelid = attribute.attrelid
+      AND unproven.contype = 'n'
+      AND unproven.conkey = ARRAY[attribute.attnum]
+      AND NOT unproven.convalidated
+WHERE attribute.attrelid = ANY (%(relations)s::oid[])
+  AND attribute.attnum > 0
+  AND NOT attribute.attisdropped
+ORDER BY attribute.attrelid, attribute.attnum
+"""
+
+# Index columns are attributes too, so this finds every collation in use. "default" is the database's own order.
+COLLATIONS = """
+SELECT collation.oid,
+       CASE WHEN collation.collprovider = 'd' THEN coalesce(own.row ->> 'datlocprovider', 'c')
+            ELSE collation.collprovider::text END,
+       CASE WHEN collation.collprovider = 'd' THEN own.row ->> 'datcollate' ELSE collation.collcollate::text END,
+       CASE WHEN collation.collprovider <> 'd' THEN collation.collname::text
+            WHEN own.row ->> 'datlocprovider' = 'i' THEN coalesce(own.row ->> 'datlocale', own.row ->> 'daticulocale')
+            ELSE own.row ->> 'datcollate' END
+FROM pg_catalog.pg_collation AS collation
+CROSS JOIN (
+    SELECT to_jsonb(database) AS row FROM pg_catalog.pg_database AS database WHERE datname = current_database()
+) AS own
+WHERE collation.oid IN (SELECT attcollation FROM pg_catalog.pg_attribute)
+"""
+
+INDEXES = """
+SELECT index.indrelid,
+       class.relname::text,
+       index.indisprimary,
+       index.indisunique,
+       index.indisvalid AND index.indisready,
+       method.amname::text,
+       (index.indkey::int2[])[0 : index.indnkeyatts - 1],
+       index.indcollation::oid[],
+       pg_catalog.pg_get_expr(index.indpred, index.indrelid)
+FROM pg_catalog.pg_index AS index
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
+WHERE index.indrelid = ANY (%(relations)s::oid[])
+"""
+
+# A constraint with a parent is PostgreSQL's copy of one that stands at a partitioned table, on either side.
+# A foreign key that is not enforced (18) does nothing on delete.
+FOREIGN_KEYS = """
+SELECT key.conrelid,
+       key.conname::text,
+       ARRAY(
+         SELECT attname::text
+         FROM unnest(key.conkey) WITH ORDINALITY AS part (attnum, position)
+         JOIN pg_catalog.pg_attribute AS attribute
+           ON attribute.attrelid = key.conrelid AND attribute.attnum = part.attnum
+         ORDER BY position
+       ),
+       namespace.nspname::text,
+       parent.relname::text,
+       ARRAY(
+         SELECT attname::text
+         FROM unnest(key.confkey) WITH ORDINALITY AS part (attnum, position)
+         JOIN pg_catalog.pg_attribute AS attribute
+           ON attribute.attrelid = key.confrelid AND attribute.attnum = part.attnum
+         ORDER BY position
+       ),
+       CASE WHEN to_jsonb(key) ->> 'conenforced' = 'false' THEN 'a' ELSE key.confdeltype::text END
+FROM pg_catalog.pg_constraint AS key
+JOIN pg_catalog.pg_class AS parent ON parent.oid = key.confrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = parent.relnamespace
+WHERE key.contype = 'f'
+  AND key.conparentid = 0
+  AND key.conrelid = ANY (%(relations)s::oid[])
+"""
+
+# Bit 8 of tgtype is DELETE; ev_type '4' is ON DELETE; 'D' is disabled.
+TRIGGERS = """
+SELECT tgrelid, tgname::text, pg_catalog.pg_get_triggerdef(oid)
+FROM pg_catalog.pg_trigger
+WHERE NOT tgisinternal
+  AND tgparentid = 0
+  AND tgtype & 8 <> 0
+  AND tgenabled <> 'D'
+  AND tgrelid = ANY (%(relations)s::oid[])
+UNION ALL
+SELECT ev_class, rulename::text, pg_catalog.pg_get_ruledef(oid)
+FROM pg_catalog.pg_rewrite
+WHERE ev_type = '4'
+  AND ev_enabled <> 'D'
+  AND ev_class = ANY (%(relations)s::oid[])
+"""
+
+_KINDS = {
+    "r": Kind.TABLE,
+    "p": Kind.PARTITIONED,
+    "v": Kind.VIEW,
+    "m": Kind.MATERIALIZED_VIEW,
+    "f": Kind.FOREIGN,
+}
+
+_ACTIONS = {
+    "a": OnDelete.NO_ACTION,
+    "r": OnDelete.RESTRICT,
+    "c": OnDelete.CASCADE,
+    "n": OnDelete.SET_NULL,
+    "d": OnDelete.SET_DEFAULT,
+}
+
+_BYTEWISE_LOCALES = frozenset({"c", "posix", "c.utf8"})
+
+_Rows = dict[int, list[tuple[Any, ...]]]
+
+
+def reflect(connection: psycopg.Connection[Any], schemas: tuple[str, ...] = ()) -> Schema:
+    """Every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own."""
+    with _one_moment(connection) as cursor:
+        path = cursor.execute(SEARCH_PATH).fetchall()[0][0]
+        relations = cursor.execute(RELATIONS, {"own": OWN_SCHEMA, "schemas": list(schemas)}).fetchall()
+        details = _read_details(cursor, [row[0] for row in relations])
+    tables = [_table(row, details) for row in relations]
+    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(path))
+
+
+@contextmanager
+def _one_moment(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            yield cursor
+            return
+        with connection.transaction():
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield cursor
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    """The rows of each detail by the relation they belong to, without the relation's number."""
+
+    columns: _Rows
+    indexes: _Rows
+    foreign_keys: _Rows
+    triggers: _Rows
+    collations: dict[int, str | None]
+
+
+def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int]) -> _Details:
+    def grouped(statement: str) -> _Rows:
+        rows: _Rows = defaultdict(list)
+        for relation, *rest in cursor.execute(statement, {"relations": relations}):
+            rows[relation].append(tuple(rest))
+        return rows
+
+    return _Details(
+        grouped(COLUMNS),
+        grouped(INDEXES),
+        grouped(FOREIGN_KEYS),
+        grouped(TRIGGERS),
+        {oid: _order(provider, locale, name) for oid, provider, locale, name in cursor.execute(COLLATIONS)},
+    )
+
+
+def _order(provider: str, locale: str | None, name: str) -> str | None:
+    """The collation's name, or None if it orders by bytes: all of the builtin provider's do, and libc's C family."""
+    if provider == "b":
+        return None
+    if provider == "c" and (locale or "").lower().replace("-", "") in _BYTEWISE_LOCALES:
+        return None
+    return name
+
+
+def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
+    oid, schema, name, relkind, is_partition, row_security, tuples, root_schema, root_name = relation
+    columns = details.columns.get(oid, [])
+    indexes = details.indexes.get(oid, [])
+    names = {number: column for number, column, *_ in columns}
+    return TableInfo(
+        schema,
+        name,
+        _kind(relkind, is_partition),
+        tuple(_column(row, details.collations) for row in columns),
+        primary_key=next((tuple(names[number] for number in row[5]) for row in indexes if row[1]), ()),
+        indexes=tuple(_index(row, names, details.collations) for row in sorted(indexes)),
+        foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
+        delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
+        row_security=row_security,
+        parent=None if root_name is None else (root_schema, root_name),
+        rows_estimate=None if tuples < 0 or relkind in "vf" else int(tuples),
+    )
+
+
+def _kind(relkind: str, is_partition: bool) -> Kind:
+    # A foreign table that serves as a partition stays foreign: that its rows are elsewhere matters more.
+    return Kind.PARTITION if is_partition and relkind != "f" else _KINDS[relkind]
+
+
+def _column(row: tuple[Any, ...], collations: dict[int, str | None]) -> Column:
+    _, name, type_, not_null, generated, collation, labels = row
+    return Column(name, type_, not not_null, generated, collations.get(collation), tuple(labels or ()))
+
+
+def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, str | None]) -> Index:
+    name, _, unique, valid, method, numbers, orders, predicate = row
+    return Index(
+        name,
+        tuple(names.get(number) for number in numbers),  # 0 stands for an expression
+        unique,
+        predicate,
+        tuple(collations.get(order) for order in orders),
+        valid,
+        method,
+    )
+
+
+def _foreign_keys(rows: list[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
+    keys = [
+        ForeignKey(name, tuple(columns), schema, table, tuple(to_columns), _ACTIONS[action])
+        for name, columns, schema, table, to_columns, action in rows
+    ]
+    return tuple(sorted(keys, key=lambda key: (key.columns, key.name)))
