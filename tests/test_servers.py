@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servers import (
+    Cluster,
     Database,
     Installation,
     PostgresDatabase,
@@ -102,11 +103,16 @@ def test_sqlite_writes_ahead(sqlite_database: SqliteDatabase) -> None:
     assert sqlite_database.url == f"sqlite:///{sqlite_database.path}"
 
 
-def test_a_dropped_database_takes_left_over_connections_along(postgres_database: PostgresDatabase) -> None:
-    # Not closed here: the fixture must still be able to drop the database.
-    forgotten = psycopg.connect(postgres_database.url)
-    forgotten.execute("SELECT 1")
-    postgres_database._connections.append(forgotten)
+def test_a_used_database_is_dropped_together_with_forgotten_connections(postgres_database: PostgresDatabase) -> None:
+    cluster = Cluster(postgres_database.url)
+    with cluster.database() as first:
+        name = first.query("SELECT current_database()")
+        forgotten = psycopg.connect(first.url)
+    cluster.close()
+    with pytest.raises(psycopg.OperationalError):
+        forgotten.execute("SELECT 1")
+    forgotten.close()
+    assert postgres_database.query("SELECT datname FROM pg_database WHERE datname = ?", name[0]) == []
 
 
 def test_the_system_server_orders_text_by_a_locale(postgres_database: PostgresDatabase) -> None:
