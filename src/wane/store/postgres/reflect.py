@@ -101,18 +101,19 @@ ORDER BY attribute.attrelid, attribute.attnum
 
 # Index columns are attributes too, so this finds every collation in use. "default" is the database's own order.
 COLLATIONS = """
-SELECT collation.oid,
-       CASE WHEN collation.collprovider = 'd' THEN coalesce(own.row ->> 'datlocprovider', 'c')
-            ELSE collation.collprovider::text END,
-       CASE WHEN collation.collprovider = 'd' THEN own.row ->> 'datcollate' ELSE collation.collcollate::text END,
-       CASE WHEN collation.collprovider <> 'd' THEN collation.collname::text
-            WHEN own.row ->> 'datlocprovider' = 'i' THEN coalesce(own.row ->> 'datlocale', own.row ->> 'daticulocale')
-            ELSE own.row ->> 'datcollate' END
-FROM pg_catalog.pg_collation AS collation
+SELECT used.oid,
+       CASE WHEN used.collprovider = 'd' THEN coalesce(own.facts ->> 'datlocprovider', 'c')
+            ELSE used.collprovider::text END,
+       CASE WHEN used.collprovider = 'd' THEN own.facts ->> 'datcollate' ELSE used.collcollate::text END,
+       CASE WHEN used.collprovider <> 'd' THEN used.collname::text
+            WHEN own.facts ->> 'datlocprovider' = 'i'
+            THEN coalesce(own.facts ->> 'datlocale', own.facts ->> 'daticulocale', own.facts ->> 'datcollate')
+            ELSE own.facts ->> 'datcollate' END
+FROM pg_catalog.pg_collation AS used
 CROSS JOIN (
-    SELECT to_jsonb(database) AS row FROM pg_catalog.pg_database AS database WHERE datname = current_database()
+    SELECT to_jsonb(database) AS facts FROM pg_catalog.pg_database AS database WHERE datname = current_database()
 ) AS own
-WHERE collation.oid IN (SELECT attcollation FROM pg_catalog.pg_attribute)
+WHERE used.oid IN (SELECT attcollation FROM pg_catalog.pg_attribute)
 """
 
 INDEXES = """
