@@ -367,8 +367,12 @@ def reachable(installation: Installation, directory: Path, account: pwd.struct_p
         copy = Path(tempfile.mkdtemp(prefix="wane-", dir=short_directory()))
         atexit.register(shutil.rmtree, copy, ignore_errors=True)
         copy.chmod(0o755)
-        shutil.copytree(installation.root, copy, dirs_exist_ok=True, symlinks=True)
-        return Installation(copy, installation.major)
+        package = installation.root.parent
+        # A wheel's programs look for their libraries beside the package, by a relative path.
+        for part in (installation.root, package.with_name(f"{package.name}.libs")):
+            if part.exists():
+                shutil.copytree(part, copy / part.relative_to(package.parent), symlinks=True)
+        return Installation(copy / installation.root.relative_to(package.parent), installation.major)
     return installation
 
 
