@@ -42,7 +42,7 @@ def version(database: PostgresDatabase) -> int:
 
 def has_icu(database: PostgresDatabase) -> bool:
     """Whether this PostgreSQL was built with ICU, the only collations here that do not order by bytes."""
-    return bool(database.query("SELECT FROM pg_collation WHERE collprovider = 'i'"))
+    return bool(database.query("SELECT FROM pg_collation WHERE collname = 'de-x-icu'"))
 
 
 def test_an_empty_database_has_no_tables(postgres_database: PostgresDatabase) -> None:
