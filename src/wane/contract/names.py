@@ -19,9 +19,9 @@ def split_name(text: str) -> list[str]:
     while True:
         match = _PART.match(text, position)
         if match is None:
-            raise ValueError(f"{text!r} is not a name: write table, schema.table or \"quoted.table\"")
+            raise ValueError(f'{text!r} is not a name: write table, schema.table or "quoted.table"')
         part = match["plain"] if match["quoted"] is None else match["quoted"].replace('""', '"')
-        if "\x00" in part or part != part.strip() and match["quoted"] is None:
+        if "\x00" in part or (part != part.strip() and match["quoted"] is None):
             raise ValueError(f"{text!r} is not a name: quote parts that start or end with a space")
         parts.append(part)
         position = match.end()
@@ -34,9 +34,7 @@ def split_name(text: str) -> list[str]:
 
 def join_name(parts: list[str]) -> str:
     """The inverse of split_name: quotes only the parts that need it."""
-    return ".".join(
-        '"' + part.replace('"', '""') + '"' if _needs_quotes(part) else part for part in parts
-    )
+    return ".".join('"' + part.replace('"', '""') + '"' if _needs_quotes(part) else part for part in parts)
 
 
 def _needs_quotes(part: str) -> bool:

@@ -1,0 +1,26 @@
+"""The only room with SQL: databases, spoken to in Wane's nouns."""
+
+from __future__ import annotations
+
+from wane.contract.model import StoreSettings
+from wane.errors import StoreError
+from wane.store.base import Store
+from wane.store.sqlite.store import SqliteStore
+from wane.store.url import DatabaseUrl
+
+
+def open_store(url: DatabaseUrl, settings: StoreSettings | None = None, *, read_only: bool = False) -> Store:
+    """Connect to a database. Read-only means that the database itself refuses every write on this connection."""
+    settings = settings or StoreSettings()
+    if url.kind == "sqlite":
+        return SqliteStore(url, read_only=read_only, attach=settings.attach)
+    if settings.attach:
+        raise StoreError("`attach` is for SQLite", "remove it from [store]; PostgreSQL has schemas")
+    try:
+        from wane.store.postgres.store import PostgresStore
+    except ImportError as problem:
+        raise StoreError("the PostgreSQL driver is missing", "install it: pip install 'wane[postgres]'") from problem
+    return PostgresStore(url, read_only=read_only, schemas=settings.schemas)
+
+
+__all__ = ["Store", "open_store"]

@@ -1,0 +1,100 @@
+"""Durations as words: `"90d"`, `"168h"`, `"7 days"`, `"1d 12h"`.
+
+Exact and whole, in units that always have the same length; a month has no length, so it is no unit. Fail closed: a bare number,
+zero, a negative number, a fraction or an empty text is refused, because a guessed window deletes rows.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_UNITS = {
+    "w": timedelta(weeks=1),
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+    "us": timedelta(microseconds=1),
+}
+_WORDS = {
+    word: short
+    for short, words in {
+        "w": "w week weeks",
+        "d": "d day days",
+        "h": "h hr hour hours",
+        "m": "m min minute minutes",
+        "s": "s sec second seconds",
+        "ms": "ms millisecond milliseconds",
+        "us": "us microsecond microseconds",
+    }.items()
+    for word in words.split()
+}
+_PIECE = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>[a-z]+)\s*")
+_EXAMPLES = 'for example "90d", "168h" or "1d 12h"'
+LONGEST = timedelta(days=365 * 1000)
+"""Longer than that is a slip of the keyboard; whoever means it writes "forever"."""
+
+
+def parse_duration(text: object) -> timedelta:
+    """Read a duration; raise ValueError with what to write instead."""
+    if isinstance(text, bool) or not isinstance(text, str):
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            raise ValueError(f"{text!r} has no unit: write a number and a unit in quotes, {_EXAMPLES}")
+        raise ValueError(f"expected a duration in quotes, {_EXAMPLES}")
+    total = timedelta()
+    position = 0
+    seen: set[str] = set()
+    while position < len(text) or not text:
+        piece = _PIECE.match(text, position)
+        if piece is None:
+            raise ValueError(_complaint(text))
+        unit = _WORDS.get(piece["unit"])
+        if unit is None:
+            raise ValueError(_unknown_unit(text, piece["unit"]))
+        if unit in seen:
+            raise ValueError(f"{text!r} names the unit {unit!r} twice")
+        seen.add(unit)
+        try:
+            total += int(piece["number"]) * _UNITS[unit]
+        except OverflowError:
+            raise ValueError(f'{text!r} is longer than {LONGEST.days} days: write "forever" if that is meant') from None
+        position = piece.end()
+    if not total:
+        raise ValueError(f"{text!r} is zero: rows would leave at once; write how long they stay, {_EXAMPLES}")
+    if total > LONGEST:
+        raise ValueError(f'{text!r} is longer than {LONGEST.days} days: write "forever" if that is meant')
+    return total
+
+
+def _complaint(text: str) -> str:
+    if not text.strip():
+        return f"empty: no threshold, no deletion; write {_EXAMPLES}"
+    if text.strip().startswith("-"):
+        return f"{text!r} is negative: write how long rows stay, {_EXAMPLES}"
+    if re.fullmatch(r"\s*[0-9.]+\s*", text):
+        return f"{text!r} has no unit: write a number and a unit, {_EXAMPLES}"
+    if "." in text:
+        return f'{text!r} has a fraction: write whole numbers, for example "1d 12h" for one and a half days'
+    return f"{text!r} is not a duration: write a number and a unit, {_EXAMPLES}"
+
+
+def _unknown_unit(text: str, unit: str) -> str:
+    if unit.startswith(("month", "mo", "year", "y", "q")):
+        return f"{text!r} counts in {unit!r}, which have no exact length: write days, for example 30d or 365d"
+    return f"{text!r} has the unknown unit {unit!r}: use w, d, h, m, s, ms or us"
+
+
+def format_duration(duration: timedelta) -> str:
+    """The shortest text that parse_duration reads back as the same duration, in days at the most."""
+    micros = duration // timedelta(microseconds=1)
+    if micros <= 0:
+        raise ValueError("only durations longer than zero can be written")
+    pieces: list[str] = []
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        size = _UNITS[unit] // timedelta(microseconds=1)
+        count, micros = divmod(micros, size)
+        if count:
+            pieces.append(f"{count}{unit}")
+    return " ".join(pieces)

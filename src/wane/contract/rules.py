@@ -1,0 +1,310 @@
+"""One table and its rules: from what the file says to what is promised, with every mistake that shows in the table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from wane.contract.document import ExcusePiece, FollowerPiece, GuardPiece, RulePiece, TablePiece, WindowName
+from wane.contract.model import (
+    FOREVER,
+    Age,
+    Bound,
+    Budget,
+    Cap,
+    Excuse,
+    ExcuseKind,
+    Expiry,
+    Follower,
+    Forever,
+    Guard,
+    Mark,
+    Orphans,
+    Prune,
+    Reference,
+    ReferencedBy,
+    Rule,
+    Scheduler,
+    State,
+    Table,
+    Time,
+    WhileNotNull,
+    WhileNull,
+)
+from wane.contract.names import TableName
+from wane.contract.pieces import Mistakes, describe
+from wane.findings import did_you_mean
+
+Place = list[object]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What tables read from the rest of the contract, and which of it they used."""
+
+    windows: Mapping[str, timedelta | Forever]
+    schedulers: Mapping[str, Scheduler]
+    budget: Budget
+    mentioned: frozenset[str]
+    """Schedulers that the files name, even if what they say about them has mistakes."""
+    used: set[str]
+
+    def keep(self, keep: object, place: Place, mistakes: Mistakes) -> timedelta | Forever | None:
+        if isinstance(keep, timedelta | Forever) or keep is None:
+            return keep
+        assert isinstance(keep, WindowName)
+        self.used.add(keep)
+        window = self.windows.get(keep)
+        if window is None:
+            fix = did_you_mean(keep, self.windows) or f'add "{keep}" = "…" to [window]'
+            mistakes.error(place, "unknown-window", f"no window is called {str(keep)!r}", fix)
+        return window
+
+
+def read_table(
+    name: TableName, piece: TablePiece, rules: object, place: Place, mistakes: Mistakes, surroundings: Surroundings
+) -> Table | None:
+    """The table's promises; None if something in its rules could not be read."""
+    before = len(mistakes.findings)
+    excused = _excused_states(piece, place, mistakes)
+    _check_states(piece, excused, place, mistakes)
+    promises = read_rules(rules, piece, [*place, "rule"], mistakes, surroundings)
+    table = Table(
+        name=name,
+        why=piece.why,
+        rules=tuple(promises),
+        scheduler=piece.scheduler,
+        key=piece.key or (),
+        state=piece.state,
+        live=piece.live or (),
+        excused=excused,
+        append_only=piece.append_only,
+        inline=piece.inline,
+        observe=piece.observe,
+    )
+    _check_scheduler(table, rules, place, mistakes, surroundings)
+    return table if len(mistakes.findings) == before else None
+
+
+def read_excuse(piece: ExcusePiece) -> Excuse:
+    [(kind, reason)] = piece.kinds()
+    return Excuse(kind, reason, 1 if kind is ExcuseKind.SINGLETON and piece.rows is None else piece.rows)
+
+
+def _excused_states(piece: TablePiece, place: Place, mistakes: Mistakes) -> tuple[tuple[State, Excuse], ...]:
+    """TOML keys are texts: a state that is a number or a boolean is written as its text and read like the live states are."""
+    kind: type = type(piece.live[0]) if piece.live else str
+    excused: list[tuple[State, Excuse]] = []
+    for text, excuse in piece.excused.items():
+        state: State = text
+        if kind is bool:
+            state = text == "true"
+        elif kind is int:
+            try:
+                state = int(text)
+            except ValueError:
+                mistakes.error(
+                    [*place, "excused", text], "wrong-value", f"{text!r} is not a number, as the live states are"
+                )
+        excused.append((state, read_excuse(excuse)))
+    return tuple(excused)
+
+
+def _check_states(
+    piece: TablePiece, excused: tuple[tuple[State, Excuse], ...], place: Place, mistakes: Mistakes
+) -> None:
+    if piece.state is None:
+        if piece.live is not None:
+            mistakes.error([*place, "live"], "no-state", "live states, but no state column", 'add `state = "…"`')
+        if excused:
+            mistakes.error([*place, "excused"], "no-state", "excused states, but no state column", 'add `state = "…"`')
+    elif piece.live is None:
+        mistakes.error(
+            [*place, "live"],
+            "missing-key",
+            "missing: a table with a state column lists the states that are never selected",
+            "add `live = […]`, empty if there are none",
+        )
+    for state, _ in excused:
+        if state in (piece.live or ()):
+            mistakes.error(
+                [*place, "excused", state], "state-twice", f"{state!r} is live and excused", "keep one of the two"
+            )
+
+
+def _check_scheduler(table: Table, rules: object, place: Place, mistakes: Mistakes, surroundings: Surroundings) -> None:
+    if not rules:
+        mistakes.error(
+            place, "no-rules", "has no rules", f"add [table.{table.name}.rule.…], or give the reason under [excused]"
+        )
+    if table.scheduler is not None:
+        surroundings.used.add(f"scheduler {table.scheduler}")
+    if table.append_only:
+        if table.scheduler is not None:
+            mistakes.error(
+                [*place, "scheduler"],
+                "append-only-swept",
+                "an append-only table is never swept",
+                "remove the scheduler; call prune explicitly",
+            )
+    elif table.scheduler is None:
+        if any(rule.active for rule in table.rules):
+            mistakes.error(
+                [*place, "scheduler"], "missing-key", "missing: its rules would never run", 'add `scheduler = "…"`'
+            )
+    elif table.scheduler not in surroundings.mentioned:
+        fix = did_you_mean(table.scheduler, surroundings.schedulers)
+        fix = fix or f'add `{table.scheduler} = {{ every = "…" }}` to [scheduler]'
+        mistakes.error([*place, "scheduler"], "unknown-scheduler", f"no scheduler is called {table.scheduler!r}", fix)
+
+
+def read_rules(
+    rules: object, table: TablePiece | None, place: Place, mistakes: Mistakes, surroundings: Surroundings
+) -> list[Rule]:
+    """The rules that can be read. Without a table (its own piece had mistakes) only each rule's shape is checked."""
+    if not isinstance(rules, dict):
+        mistakes.error(place, "wrong-type", f"found {describe(rules)}, expected [table.….rule.<name>]")
+        return []
+    found: list[Rule] = []
+    for name, data in rules.items():
+        piece = mistakes.read(RulePiece, data, [*place, name])
+        if piece is None or table is None:
+            continue
+        rule = _RuleReader(table, piece, [*place, name], mistakes, surroundings).rule(name)
+        if rule is not None:
+            found.append(rule)
+    return found
+
+
+class _RuleReader:
+    """Reads one rule in the light of its table."""
+
+    def __init__(
+        self, table: TablePiece, piece: RulePiece, place: Place, mistakes: Mistakes, surroundings: Surroundings
+    ) -> None:
+        self.table = table
+        self.piece = piece
+        self.place = place
+        self.mistakes = mistakes
+        self.surroundings = surroundings
+
+    def rule(self, name: str) -> Rule | None:
+        before = len(self.mistakes.findings)
+        bound = self._bound()
+        self._check_states()
+        self._check_action(bound)
+        if bound is None or len(self.mistakes.findings) > before:
+            return None
+        return Rule(
+            name=name,
+            bound=bound,
+            states=self.piece.when or (),
+            guards=tuple(_guard(guard) for guard in self.piece.unless),
+            followers=tuple(_follower(follower) for follower in self.piece.with_),
+            action=self.piece.then,
+            budget=self.piece.budget.over(self.surroundings.budget),
+            derived=self.piece.derived,
+        )
+
+    def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
+        self.mistakes.error([*self.place, key] if key else self.place, code, message, fix)
+
+    def _bound(self) -> Bound | None:
+        piece = self.piece
+        given = [key for key in ("keep", "expires", "most") if getattr(piece, key) is not None]
+        if len(given) != 1:
+            found = "none" if not given else " and ".join(given)
+            self._error("", "no-bound", f"says {found} of keep, expires and most", "say exactly one of them")
+            return None
+        if piece.most is None:
+            self._needs_most()
+        if piece.orphans is not None and piece.keep is None:
+            self._error("orphans", "wrong-pair", "orphans go with keep", "say how long orphans stay: add `keep`")
+        if piece.expires is not None:
+            if piece.time is not None:
+                self._error("time", "wrong-pair", "an expiry column is the rule's time", "remove `time`")
+            return Expiry(piece.expires)
+        keep = self.surroundings.keep(piece.keep, [*self.place, "keep"], self.mistakes)
+        if isinstance(keep, Forever):
+            return self._forever()
+        time: Time | None = piece.time or self.table.time
+        if time is None:
+            self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
+            return None
+        if piece.most is not None:
+            return Cap(time, piece.most, piece.per or ())
+        if keep is None:
+            return None
+        return Age(time, keep) if piece.orphans is None else Orphans(time, keep, piece.orphans)
+
+    def _needs_most(self) -> None:
+        if self.piece.per is not None:
+            self._error("per", "wrong-pair", "`per` goes with `most`", "remove `per`")
+        if self.piece.derived:
+            self._error("derived", "wrong-pair", "`derived` goes with `most`", "remove `derived`")
+
+    def _forever(self) -> Bound:
+        piece = self.piece
+        for key, given in (("orphans", piece.orphans), ("unless", piece.unless), ("with", piece.with_)):
+            if given:
+                self._error(key, "wrong-pair", f"rows that stay forever need no `{key}`", f"remove `{key}`")
+        if not isinstance(piece.then, Prune):
+            self._error("then", "wrong-pair", "rows that stay forever need no `then`", "remove `then`")
+        return FOREVER
+
+    def _check_states(self) -> None:
+        table, when = self.table, self.piece.when
+        if table.state is None:
+            if when is not None:
+                self._error("when", "no-state", "the table names no state column", 'add `state = "…"` to the table')
+            return
+        if when is None:
+            self._error(
+                "when",
+                "missing-key",
+                "missing: the table has states, so the rule says which it selects",
+                "add `when = […]`",
+            )
+            return
+        for state in when:
+            if state in (table.live or ()) and not (self.piece.derived and self.piece.most is not None):
+                self._error("when", "live-state", f"{state!r} is a live state", "remove it here or from `live`")
+            if str(state) in table.excused:
+                self._error("when", "state-twice", f"{state!r} is excused", "keep one of the two")
+        if table.live and type(when[0]) is not type(table.live[0]):
+            self._error("when", "wrong-type", f"{describe(when[0])} is not of the type of the live states")
+
+    def _check_action(self, bound: Bound | None) -> None:
+        then = self.piece.then
+        if isinstance(then, Mark):
+            if self.table.state is None:
+                self._error("then", "no-state", "marking needs a state column", 'add `state = "…"` to the table')
+            if then.state in (self.table.live or ()):
+                self._error("then", "live-state", f"{then.state!r} is a live state", "mark rows with a terminal state")
+            if then.state in (self.piece.when or ()):
+                self._error(
+                    "then", "mark-cycle", f"rows in {then.state!r} would be marked again", "remove it from `when`"
+                )
+            if self.piece.with_:
+                self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
+        if isinstance(bound, Cap) and not isinstance(then, Prune):
+            self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
+
+
+def _reference(piece: FollowerPiece) -> Reference:
+    return Reference(piece.table, piece.columns, piece.to or ())
+
+
+def _guard(piece: GuardPiece) -> Guard:
+    if piece.referenced_by is not None:
+        return ReferencedBy(piece.referenced_by)
+    if piece.null is not None:
+        return WhileNull(piece.null)
+    assert piece.not_null is not None
+    return WhileNotNull(piece.not_null)
+
+
+def _follower(piece: FollowerPiece) -> Follower:
+    followers = tuple(_follower(inner) for inner in piece.with_)
+    return Follower(_reference(piece), tuple(sorted(piece.where.items())), followers)

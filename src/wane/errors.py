@@ -1,0 +1,84 @@
+"""Every error that Wane raises on purpose.
+
+    WaneError
+    ├── ContractError        the contract file has mistakes (all of them, in .findings)
+    ├── UnknownTable         a name that the contract does not have
+    ├── UnknownRule
+    ├── UrlError             a database URL that cannot be used
+    ├── StoreError           the database refused, or could not be reached
+    │   ├── Unreachable      no connection
+    │   ├── TimedOut         a bounded read took longer than it may
+    │   └── NotMigrated      Wane's own tables are missing or of another version
+    ├── BindError            the contract does not fit the database (all mismatches, in .findings)
+    └── PlanError            a plan file that cannot be read or does not belong here
+
+Each has a message that says what happened and a hint that says what to do. Errors of a database driver appear only as
+`__cause__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wane.findings import Finding
+
+
+class WaneError(Exception):
+    """The root: catch this to catch everything that Wane raises on purpose."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class _WithFindings(WaneError):
+    def __init__(self, message: str, findings: Sequence[Finding], hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.findings = tuple(findings)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(str(finding) for finding in self.findings)])
+
+
+class ContractError(_WithFindings):
+    """The contract file has mistakes."""
+
+
+class BindError(_WithFindings):
+    """The contract does not fit the database."""
+
+
+class UnknownTable(WaneError):
+    """A table that the contract does not have."""
+
+
+class UnknownRule(WaneError):
+    """A rule that the table does not have."""
+
+
+class UrlError(WaneError):
+    """A database URL that cannot be used."""
+
+
+class StoreError(WaneError):
+    """The database refused, or could not be reached."""
+
+
+class Unreachable(StoreError):
+    """No connection to the database."""
+
+
+class TimedOut(StoreError):
+    """A bounded read took longer than it may."""
+
+
+class NotMigrated(StoreError):
+    """Wane's own tables are missing or of another version."""
+
+
+class PlanError(WaneError):
+    """A plan file that cannot be read or does not belong to this database or contract."""

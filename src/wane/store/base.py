@@ -1,0 +1,232 @@
+"""The store: a database, spoken to in Wane's nouns.
+
+`Store` says what every store can do. What both do alike over users' rows is written here once, on top of a few primitives
+(run a bounded read, explain, estimate) that each store brings. A read has a time limit; one that runs into it raises
+TimedOut, and whoever asked falls back to an estimate that says it is one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+from wane.contract.model import State
+from wane.errors import TimedOut
+from wane.store.moments import read_moment
+from wane.store.rows import Rows, Statement
+from wane.store.schema import Column, Schema, TableInfo
+from wane.store.selection import Selection, Types
+
+
+class Exactness(StrEnum):
+    """How much a count can be trusted."""
+
+    EXACT = "exact"
+    ESTIMATE = "estimate"
+    AT_LEAST = "at least"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of rows, and how much it can be trusted."""
+
+    rows: int
+    exactness: Exactness = Exactness.EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is due under one rule. None means: could not be found out in the time allowed."""
+
+    count: Count | None
+    oldest: datetime | None
+    newest: datetime | None
+    followers: tuple[tuple[str, Count | None], ...] = ()
+
+
+_PROBE_ROWS = 10_000
+"""How many rows a bounded probe looks at when the full count takes too long."""
+
+
+class Store(ABC):
+    """A database."""
+
+    kind: str
+    """"sqlite" or "postgres"."""
+    shown: str
+    """Its URL without secrets."""
+    types: Types
+    rows: Rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What each store brings
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The database's clock, in UTC."""
+
+    @abstractmethod
+    def identity(self) -> str:
+        """Which database this is: equal for the same database only, whatever the URL looks like."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The database's version, for people."""
+
+    @abstractmethod
+    def reflect(self) -> Schema:
+        """Every table that a contract may speak of."""
+
+    @abstractmethod
+    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
+        """Run a statement that changes nothing; raise TimedOut if it takes longer."""
+
+    @abstractmethod
+    def explain(self, statement: Statement) -> str:
+        """The query plan, as the database prints it; the statement does not run."""
+
+    @abstractmethod
+    def estimate(self, statement: Statement) -> int | None:
+        """How many rows the planner thinks a statement reads, or None where the store has no such planner."""
+
+    @abstractmethod
+    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
+        """The statement that would create an index, for people to copy."""
+
+    @abstractmethod
+    def applied_migrations(self) -> list[str]:
+        """The names of the migrations of Wane's own tables that this database has."""
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Bring Wane's own tables up to date, once, however many processes try at a time; return what was applied."""
+
+    # What all stores do alike
+
+    def count_rows(self, table: TableInfo, seconds: float) -> Count | None:
+        """The rows of a table: exact if that is quick, else what the database believes."""
+        estimate = table.rows_estimate
+        if estimate is not None and estimate > 1_000_000:
+            return Count(estimate, Exactness.ESTIMATE)
+        try:
+            [(rows,)] = self.read(Statement(f"SELECT count(*) FROM {self.rows.dialect.table(table)}", {}), seconds)
+            return Count(rows)
+        except TimedOut:
+            return None if estimate is None else Count(estimate, Exactness.ESTIMATE)
+
+    def has_more_rows_than(self, table: TableInfo, limit: int, seconds: float) -> bool | None:
+        """Whether a table has more rows than that, without counting all of them."""
+        p = self.rows.parameters()
+        text = f"SELECT 1 FROM {self.rows.dialect.table(table)} LIMIT 1 OFFSET {p.bind('limit', limit)}"
+        try:
+            return bool(self.read(p.statement(text), seconds))
+        except TimedOut:
+            return None
+
+    def due(self, selection: Selection, now: datetime, seconds: float) -> Due:
+        """What a rule would take now."""
+        count = self._count(
+            self.rows.count_due(selection, now), self.rows.keys_due(selection, now, _PROBE_ROWS), seconds
+        )
+        followers = tuple(
+            (
+                follower.reference.table.name,
+                self._count(self.rows.count_followers(selection, follower, now), None, seconds),
+            )
+            for follower in selection.followers
+        )
+        return Due(
+            count,
+            self._edge(selection, now, seconds, newest=False),
+            self._edge(selection, now, seconds, newest=True),
+            followers,
+        )
+
+    def _count(self, exact: Statement, probe: Statement | None, seconds: float) -> Count | None:
+        try:
+            [(rows,)] = self.read(exact, seconds)
+            return Count(rows)
+        except TimedOut:
+            pass
+        estimate = self.estimate(exact)
+        if estimate is not None:
+            return Count(estimate, Exactness.ESTIMATE)
+        if probe is None:
+            return None
+        try:
+            return Count(len(self.read(probe, seconds)), Exactness.AT_LEAST)
+        except TimedOut:
+            return None
+
+    def _edge(self, selection: Selection, now: datetime, seconds: float, *, newest: bool) -> datetime | None:
+        try:
+            found = self.read(self.rows.edge_due(selection, now, newest=newest), seconds)
+        except TimedOut:
+            return None
+        moments = [moment for (value,) in found if (moment := read_moment(value, selection.time)) is not None]
+        return (max if newest else min)(moments, default=None)
+
+    def keys_due(self, selection: Selection, now: datetime, limit: int, seconds: float) -> list[tuple[Any, ...]]:
+        """The keys of the oldest due rows, oldest first."""
+        return self.read(self.rows.keys_due(selection, now, limit), seconds)
+
+    def distinct(self, table: TableInfo, column: Column, limit: int, seconds: float) -> list[State | None] | None:
+        """The different values of a column, at most `limit` of them; None if that would take too long.
+
+        With an index that starts with the column this hops from value to value, however large the table is.
+        """
+        indexed = any(
+            i.columns[:1] == (column.name,) and i.predicate is None and i.method == "btree" for i in table.indexes
+        )
+        name, place = self.rows.dialect.quote(column.name), self.rows.dialect.table(table)
+        p = self.rows.parameters()
+        n = p.bind("n", limit)
+        hop = (
+            f"WITH RECURSIVE hop(v) AS (SELECT * FROM (SELECT min({name}) FROM {place}) AS f UNION ALL"
+            f" SELECT (SELECT min({name}) FROM {place} WHERE {name} > hop.v) FROM hop WHERE hop.v IS NOT NULL)"
+            f" SELECT v FROM hop WHERE v IS NOT NULL LIMIT {n}"
+        )
+        # min() knows neither booleans nor every enum on PostgreSQL; those have few values, but a table may have many rows.
+        plain = f"SELECT DISTINCT {name} FROM {place} WHERE {name} IS NOT NULL LIMIT {n}"
+        nothing = f"SELECT 1 FROM {place} WHERE {name} IS NULL LIMIT 1"
+        try:
+            values = self.read(p.statement(hop if indexed and column.type != "boolean" else plain), seconds)
+            missing = self.read(Statement(nothing, {}), seconds)
+        except TimedOut:
+            return None
+        return [value for (value,) in values] + ([None] if missing else [])
+
+    def sample(self, table: TableInfo, column: Column, limit: int, seconds: float) -> list[object]:
+        """Some values of a column: from both ends where an index leads with it, and from wherever the table begins."""
+        name, place = self.rows.dialect.quote(column.name), self.rows.dialect.table(table)
+        p = self.rows.parameters()
+        n = p.bind("n", limit)
+        reads = [f"SELECT {name} FROM {place} LIMIT {n}"]
+        if any(index.columns[:1] == (column.name,) and index.method == "btree" for index in table.indexes):
+            reads += [
+                f"SELECT {name} FROM {place} WHERE {name} IS NOT NULL ORDER BY {name} {way} LIMIT {n}"
+                for way in ("ASC", "DESC")
+            ]
+        values: list[object] = []
+        for text in reads:
+            try:
+                values += [value for (value,) in self.read(p.statement(text), seconds)]
+            except TimedOut:
+                continue
+        return values

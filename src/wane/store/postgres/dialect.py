@@ -1,0 +1,154 @@
+"""PostgreSQL's way of speaking of users' rows.
+
+Texts that hold moments are compared byte by byte (`COLLATE "C"`), because a locale may order digits and signs otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from wane.contract.model import State, Time, Unit
+from wane.store.moments import (
+    EARLIEST,
+    PER_SECOND,
+    SMALLEST,
+    earliest_text,
+    fraction_bound,
+    number_bound,
+    text_bound,
+    wall_bound,
+)
+from wane.store.rows import Dialect, Parameters
+from wane.store.schema import Column, TableInfo
+from wane.store.selection import Types
+
+_WHOLE = ("smallint", "integer", "bigint")
+_FRACTIONAL = ("double precision", "numeric")
+_DATE_AND_CLOCK = r"[0-9]{4}-[01][0-9]-[0-3][0-9]%s[0-2][0-9]:[0-5][0-9]:[0-6][0-9](\.[0-9]{1,9})?"
+
+
+class PostgresDialect(Dialect):
+    """Named placeholders are written `%(name)s`, psycopg's way; a percent sign in an identifier is doubled for it."""
+
+    @staticmethod
+    def quote(name: str) -> str:
+        return Dialect.quote(name).replace("%", "%%")
+
+    def placeholder(self, name: str) -> str:
+        return f"%({name})s"
+
+    def order(self, alias: str, column: Column, time: Time) -> str:
+        expression = f"{alias}.{self.quote(column.name)}"
+        return f'{expression} COLLATE "C"' if column.collation is not None else expression
+
+    def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            return [f"{expression} >= {p.bind('earliest', SMALLEST[time.unit])}::{_bare(column)}"]
+        if time.unit is Unit.NATIVE:
+            earliest = EARLIEST if time.zone is None else EARLIEST.replace(tzinfo=None)
+            return [f"{expression} >= {p.bind('earliest', earliest)}::{_bare(column)}"]
+        suffix = "" if time.zone is not None else r"(Z|\+00:00)"
+        shape = "^" + _DATE_AND_CLOCK % ("T" if time.unit is Unit.ISO else " ") + suffix + "$"
+        return [
+            f"{expression} ~ {p.bind('shape', shape)}",
+            f"{expression} >= {p.bind('earliest', earliest_text(time))}",
+        ]
+
+    def before(
+        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
+    ) -> list[str]:
+        expression = self.order(alias, column, time)
+        sign = "<=" if inclusive else "<"
+        if time.unit in PER_SECOND:
+            # A bound of another type than the column's would cast the column and lose the index.
+            whole = column.type in _WHOLE
+            number = (
+                number_bound(moment, time.unit, inclusive=inclusive) if whole else fraction_bound(moment, time.unit)
+            )
+            return [f"{expression} {sign} {p.bind('cutoff', number)}::{'bigint' if whole else _bare(column)}"]
+        if time.unit is Unit.NATIVE:
+            bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=inclusive)
+            return [f"{expression} {sign} {p.bind('cutoff', bound)}::{_bare(column)}"]
+        text = text_bound(moment, time, inclusive=inclusive)
+        bare = expression if time.zone is not None else f"replace(replace({expression}, 'Z', ''), '+00:00', '')"
+        exact = f"(left({bare}, 19) || '.' || rpad(substr({bare}, 21), 9, '0')) COLLATE \"C\""
+        return [
+            f"{expression} < {p.bind('cutoff_next_second', text.next_second)}",
+            f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
+        ]
+
+    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
+        return f"{expression} = ANY({p.bind(name, list(states))}::{_array(column)})"
+
+    def same(self, left: str, right: str) -> str:
+        return f"{left} IS NOT DISTINCT FROM {right}"
+
+
+class PostgresTypes(Types):
+    """PostgreSQL's types are strict, so what fits is decided here, before any statement."""
+
+    def time(self, column: Column, time: Time) -> str:
+        kind = _bare(column)
+        if time.unit in PER_SECOND:
+            wide = kind in ("bigint", *_FRACTIONAL)
+            if wide or (kind == "integer" and time.unit is Unit.SECONDS):
+                return ""
+            return f"{column.name} is {column.type}, which does not hold a number of {time.unit.value} since 1970"
+        if time.unit is Unit.NATIVE:
+            return _native(column, time, kind)
+        if kind in ("text", "character varying"):
+            return ""
+        return f'{column.name} is {column.type}, and unit = "{time.unit.value}" needs a text'
+
+    def state(self, column: Column, state: State) -> str:
+        if column.labels:
+            labels = ", ".join(column.labels)
+            return "" if state in column.labels else f"{state!r} is not a label of {column.type}: {labels}"
+        kind = _bare(column)
+        fits = {
+            "text": str,
+            "character varying": str,
+            "character": str,
+            "smallint": int,
+            "integer": int,
+            "bigint": int,
+            "boolean": bool,
+        }.get(kind)
+        if fits is None:
+            return f"{column.name} is {column.type}: a state is a text, a whole number, a boolean or an enum"
+        return "" if type(state) is fits else f"{column.name} is {column.type}, and {state!r} is not of that type"
+
+    def rules_allowed(self, table: TableInfo) -> str:
+        return ""
+
+
+def _native(column: Column, time: Time, kind: str) -> str:
+    if kind == "timestamp with time zone":
+        return f"{column.name} is {column.type}, which knows its zone: remove `zone`" if time.zone is not None else ""
+    if kind == "timestamp without time zone":
+        if time.zone is not None:
+            return ""
+        return f'{column.name} is {column.type}: its values shift with the session, so say their zone, for example zone = "UTC"'
+    if kind in _WHOLE or kind in _FRACTIONAL:
+        return f'{column.name} is {column.type} and needs a unit: "s", "ms" or "us"'
+    if kind in ("text", "character varying"):
+        return f'{column.name} is {column.type} and needs a unit: "iso" or "text"'
+    return f"{column.name} is {column.type}, which is no moment"
+
+
+def _bare(column: Column) -> str:
+    """The type without its length or precision: casting a bound to `timestamp(0)` or `varchar(5)` would change it."""
+    kind = column.type
+    while "(" in kind:
+        start, end = kind.index("("), kind.index(")")
+        kind = kind[:start].rstrip() + kind[end + 1 :]
+    return kind
+
+
+def _array(column: Column) -> str:
+    kind = _bare(column)
+    if column.labels:
+        return column.type.replace("%", "%%") + "[]"
+    return {"character varying": "text[]", "character": "bpchar[]"}.get(kind, f"{kind}[]")

@@ -1,0 +1,169 @@
+"""The PostgreSQL store: one database, its clock and its planner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+from wane.errors import StoreError, TimedOut, Unreachable
+from wane.store.base import Store
+from wane.store.migrations import migrations
+from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
+from wane.store.postgres.reflect import OWN_SCHEMA, reflect
+from wane.store.rows import Rows, Statement, index_name
+from wane.store.schema import Column, Schema, TableInfo
+from wane.store.url import DatabaseUrl
+
+OLDEST_VERSION = 140000
+CONNECT_SECONDS = 10
+_LOCK_MILLISECONDS = 5_000
+_MIGRATION_LOCK = 0x77616E65
+"""Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
+
+_IDENTITY = """
+SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
+"""
+_APPLIED = f"SELECT name FROM {OWN_SCHEMA}.migration ORDER BY name"
+_MIGRATION_TABLE = f"""
+CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};
+CREATE TABLE IF NOT EXISTS {OWN_SCHEMA}.migration (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())
+"""
+
+
+class PostgresStore(Store):
+    """A PostgreSQL database."""
+
+    kind = "postgres"
+
+    def __init__(self, url: DatabaseUrl, *, read_only: bool, schemas: tuple[str, ...] = ()) -> None:
+        self.shown = url.shown
+        self.schemas = schemas
+        self.rows = Rows(PostgresDialect())
+        self.types = PostgresTypes()
+        self._connection = _connect(url, read_only=read_only)
+        if self._connection.info.server_version < OLDEST_VERSION:
+            version = self.version()
+            self.close()
+            raise StoreError(f"{version} is too old", "Wane needs PostgreSQL 14 or newer")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def now(self) -> datetime:
+        # clock_timestamp, not now(): the latter stands still inside a transaction.
+        [(moment,)] = self._rows("SELECT clock_timestamp()")
+        return moment.astimezone(UTC)  # type: ignore[no-any-return]
+
+    def identity(self) -> str:
+        [(system, database)] = self._rows(_IDENTITY)
+        return f"postgres:{system}:{database}"
+
+    def version(self) -> str:
+        return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
+
+    def reflect(self) -> Schema:
+        with _explained("the schema cannot be read"):
+            return reflect(self._connection, self.schemas)
+
+    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
+        with _explained("the database refused to answer"):
+            self._connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", [str(int(seconds * 1000) or 1)]
+            )
+            try:
+                return self._connection.execute(statement.text, statement.parameters).fetchall()
+            finally:
+                if not self._connection.closed:
+                    self._connection.execute("SET statement_timeout = 0")
+
+    def explain(self, statement: Statement) -> str:
+        with _explained("the statement cannot be explained"):
+            found = self._connection.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
+        return "\n".join(line for (line,) in found)
+
+    def estimate(self, statement: Statement) -> int | None:
+        with _explained("the statement cannot be explained"), self._connection.transaction():
+            # A parallel plan would tell the rows of one worker.
+            self._connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+            explained = self._connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
+            [([tree],)] = explained.fetchall()
+        node = tree["Plan"]
+        while node["Node Type"] == "Aggregate":
+            node = node["Plans"][0]
+        return int(node["Plan Rows"])
+
+    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
+        quote = self.rows.dialect.quote
+        parts = [
+            quote(column.name) + (' COLLATE "C"' if column == time and column.collation is not None else "")
+            for column in columns
+        ]
+        # CONCURRENTLY does not exist for partitioned tables.
+        how = "CREATE INDEX" if table.kind.value == "partitioned table" else "CREATE INDEX CONCURRENTLY"
+        text = f"{how} {quote(index_name(table, columns))} ON {self.rows.dialect.table(table)} ({', '.join(parts)})"
+        return (f"{text} WHERE {where};" if where else f"{text};").replace("%%", "%")
+
+    def applied_migrations(self) -> list[str]:
+        [(known,)] = self._rows(f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL")
+        return [name for (name,) in self._rows(_APPLIED)] if known else []
+
+    def migrate(self) -> list[str]:
+        with _explained("Wane's own tables cannot be created"), self._connection.transaction():
+            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+            self._connection.execute(_MIGRATION_TABLE)
+            applied = {name for (name,) in self._connection.execute(_APPLIED)}
+            pending = [one for one in migrations(self.kind) if one.name not in applied]
+            for migration in pending:
+                self._connection.execute(migration.sql.encode())
+                self._connection.execute(f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES (%s)", [migration.name])
+        return [migration.name for migration in pending]
+
+    def _rows(self, text: str) -> list[tuple[Any, ...]]:
+        with _explained("the database refused to answer"):
+            return self._connection.execute(text.encode()).fetchall()
+
+
+def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[Any, ...]]:
+    options = {
+        # Row security would hide rows silently; off means that it raises instead.
+        "row_security": "off",
+        "lock_timeout": str(_LOCK_MILLISECONDS),
+        "default_transaction_read_only": "on" if read_only else "off",
+        "timezone": "UTC",
+        "datestyle": "ISO",
+    }
+    try:
+        connection = psycopg.connect(
+            url.raw, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="wane", prepare_threshold=None
+        )
+    except (psycopg.Error, UnicodeError) as problem:
+        raise Unreachable(
+            f"{url.shown} cannot be reached: {_first_line(problem)}", "check the URL and that it runs"
+        ) from problem
+    with _explained("the connection cannot be set up"):
+        for name, value in options.items():
+            connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+    return connection
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).strip().partition("\n")[0]
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn the driver's errors into Wane's, in words for people."""
+    try:
+        yield
+    except psycopg.errors.QueryCanceled as problem:
+        raise TimedOut("a read took longer than it may") from problem
+    except psycopg.errors.InsufficientPrivilege as problem:
+        raise StoreError(f"{what}: {_first_line(problem)}", "grant the role what it needs, or use another") from problem
+    except psycopg.OperationalError as problem:
+        raise Unreachable(f"{what}: {_first_line(problem)}") from problem
+    except psycopg.Error as problem:
+        raise StoreError(f"{what}: {_first_line(problem)}") from problem

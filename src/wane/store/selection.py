@@ -1,0 +1,259 @@
+"""A rule bound to a real table: every name it uses has been found, and every column has a type that Wane can handle.
+
+Binding is where contract and database meet. It fails closed: a column of an unknown type, a table without a key or a time whose
+encoding does not fit its column makes a finding, and a rule with findings is never turned into a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from wane.contract.model import (
+    Cap,
+    Contract,
+    Follower,
+    Forever,
+    Orphans,
+    Reference,
+    ReferencedBy,
+    Rule,
+    State,
+    Table,
+    Time,
+    WhileNotNull,
+    WhileNull,
+)
+from wane.contract.names import TableName
+from wane.findings import Finding, Severity, did_you_mean
+from wane.store.schema import Column, Kind, Schema, TableInfo
+
+READABLE = (Kind.TABLE, Kind.PARTITIONED)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundReference:
+    """Columns of another table, and the columns of this one that they point at."""
+
+    table: TableInfo
+    columns: tuple[Column, ...]
+    to: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFollower:
+    """A follower whose table and columns were found."""
+
+    reference: BoundReference
+    where: tuple[tuple[Column, State], ...]
+    followers: tuple[BoundFollower, ...]
+
+    def walk(self) -> Iterator[BoundFollower]:
+        yield self
+        for follower in self.followers:
+            yield from follower.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that one rule is about, ready to be written as a statement."""
+
+    name: TableName
+    table: TableInfo
+    rule: Rule
+    key: tuple[Column, ...]
+    time: Time
+    time_column: Column
+    state: Column | None
+    per: tuple[Column, ...] = ()
+    orphan: Column | None = None
+    saved_while_null: tuple[Column, ...] = ()
+    saved_while_not_null: tuple[Column, ...] = ()
+    saved_by: tuple[BoundReference, ...] = ()
+    followers: tuple[BoundFollower, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}.{self.rule.name}"
+
+
+class Types:
+    """What a store says of its column types. Each answer is "" if the type is fine, else what is wrong with it."""
+
+    def time(self, column: Column, time: Time) -> str:
+        raise NotImplementedError
+
+    def state(self, column: Column, state: State) -> str:
+        raise NotImplementedError
+
+    def rules_allowed(self, table: TableInfo) -> str:
+        raise NotImplementedError
+
+
+def bind_contract(contract: Contract, schema: Schema, types: Types) -> tuple[list[Selection], list[Finding]]:
+    """Every active rule of the contract that fits the database, and everything that does not."""
+    selections: list[Selection] = []
+    findings: list[Finding] = []
+    for table, rule in contract.rules():
+        binder = _Binder(contract, table, rule, schema, types)
+        selection = binder.bind()
+        findings.extend(finding for finding in binder.findings if finding not in findings)
+        if selection is not None:
+            selections.append(selection)
+    return selections, findings
+
+
+class _Missing(Exception):
+    """Something that a rule names is not there; the finding is noted already."""
+
+
+class _Binder:
+    def __init__(self, contract: Contract, table: Table, rule: Rule, schema: Schema, types: Types) -> None:
+        self.file = "" if contract.path is None else str(contract.path)
+        self.declared = table
+        self.rule = rule
+        self.schema = schema
+        self.types = types
+        self.findings: list[Finding] = []
+
+    def bind(self) -> Selection | None:
+        try:
+            selection = self._selection()
+        except _Missing:
+            return None
+        return None if self.findings else selection
+
+    def _selection(self) -> Selection:
+        rule, declared = self.rule, self.declared
+        assert not isinstance(rule.bound, Forever)
+        table = self._table(declared.name, "")
+        problem = self.types.rules_allowed(table)
+        if problem:
+            self._error("", "refused-table", problem)
+        key = self._key(table)
+        state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
+        self._check_states(state)
+        time = rule.bound.time
+        time_column = self._column(table, time.column, f"rule.{rule.name}.time")
+        problem = self.types.time(time_column, time)
+        if problem:
+            self._error(f"rule.{rule.name}.time", "wrong-time-type", problem)
+
+        def column(name: str, place: str) -> Column:
+            return self._column(table, name, f"rule.{rule.name}.{place}")
+
+        return Selection(
+            name=declared.name,
+            table=table,
+            rule=rule,
+            key=key,
+            time=time,
+            time_column=time_column,
+            state=state,
+            per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
+            orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
+            saved_while_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
+            saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),
+            saved_by=tuple(
+                self._reference(g.reference, table, key, f"rule.{rule.name}.unless")
+                for g in rule.guards
+                if isinstance(g, ReferencedBy)
+            ),
+            followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
+        )
+
+    def _try(self, find: Callable[..., Column], *arguments: object) -> Column | None:
+        """Look on after a miss, so that the rule's other misses are told too."""
+        try:
+            return find(*arguments)
+        except _Missing:
+            return None
+
+    def _error(self, place: str, code: str, message: str, fix: str = "") -> None:
+        path = f"table.{self.declared.name}" + (f".{place}" if place else "")
+        self.findings.append(Finding(Severity.ERROR, code, message, fix, self.file, path, str(self.declared.name)))
+
+    def _table(self, name: TableName, place: str) -> TableInfo:
+        table = self.schema.find(name.schema, name.name)
+        if table is None:
+            near = did_you_mean(name.name, [one.name for one in self.schema.tables])
+            self._error(
+                place, "missing-table", f"the database has no table {name}", near or "create it, or remove it here"
+            )
+            raise _Missing
+        if table.kind is Kind.PARTITION and table.parent is not None:
+            parent = TableName(table.parent[1], table.parent[0])
+            self._error(place, "not-a-table", f"{name} is a partition", f"name its parent, {parent}")
+            raise _Missing
+        if table.kind not in READABLE:
+            self._error(place, "not-a-table", f"{name} is a {table.kind.value}, and a table is expected")
+            raise _Missing
+        return table
+
+    def _column(self, table: TableInfo, name: str, place: str) -> Column:
+        column = table.column(name)
+        if column is None:
+            near = did_you_mean(name, [one.name for one in table.columns])
+            fix = near or f"columns: {', '.join(one.name for one in table.columns)}"
+            self._error(place, "missing-column", f"{table.name} has no column {name!r}", fix)
+            raise _Missing
+        return column
+
+    def _key(self, table: TableInfo) -> tuple[Column, ...]:
+        names = self.declared.key or table.primary_key
+        if not names:
+            self._error(
+                "key", "no-key", f"{table.name} has no primary key", "name the columns of a unique key: `key = […]`"
+            )
+            raise _Missing
+        columns = tuple(self._column(table, name, "key") for name in names)
+        unique = any(
+            index.unique and index.valid and index.predicate is None and set(index.columns) <= set(names)
+            for index in table.indexes
+        )
+        if not unique and set(names) != set(table.primary_key):
+            self._error(
+                "key",
+                "no-key",
+                f"({', '.join(names)}) is not unique in {table.name}",
+                "name columns with a unique index",
+            )
+        return columns
+
+    def _check_states(self, column: Column | None) -> None:
+        if column is None:
+            return
+        declared = [*self.declared.live, *self.rule.states, *(state for state, _ in self.declared.excused)]
+        for state in declared:
+            problem = self.types.state(column, state)
+            if problem:
+                self._error("state", "wrong-state-type", problem)
+                return
+
+    def _reference(
+        self, reference: Reference, parent: TableInfo, key: tuple[Column, ...], place: str
+    ) -> BoundReference:
+        table = self._table(reference.table, place)
+        columns = tuple(self._column(table, name, place) for name in reference.columns)
+        to = tuple(self._column(parent, name, place) for name in reference.to) or key
+        if len(columns) != len(to):
+            self._error(
+                place,
+                "wrong-reference",
+                f"{reference} has {len(columns)} columns, the key it points at {len(to)}: {', '.join(c.name for c in to)}",
+                "name all columns of the reference: { table, columns, to }",
+            )
+            raise _Missing
+        return BoundReference(table, columns, to)
+
+    def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
+        place = f"rule.{self.rule.name}.with"
+        reference = self._reference(follower.reference, parent, key, place)
+        own_key = tuple(column for name in reference.table.primary_key if (column := reference.table.column(name)))
+        where = tuple((self._column(reference.table, name, place), value) for name, value in follower.where)
+        for column, value in where:
+            problem = self.types.state(column, value)
+            if problem:
+                self._error(place, "wrong-state-type", problem)
+        inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
+        return BoundFollower(reference, where, inner)

@@ -1,0 +1,123 @@
+"""SQLite's way of speaking of users' rows.
+
+SQLite stores any value in any column, so the type of the value itself is part of every condition: an ISO text compared with an
+INTEGER column would otherwise select every integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from wane.contract.model import State, Time, Unit
+from wane.store.moments import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
+from wane.store.rows import Dialect, Parameters
+from wane.store.schema import Column, TableInfo
+from wane.store.selection import Types
+
+_TEXT_TYPES = ("CHAR", "CLOB", "TEXT")
+_DATE = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]"
+_CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-6][0-9]"
+
+
+class SqliteDialect(Dialect):
+    """Named placeholders are written `:name`."""
+
+    def placeholder(self, name: str) -> str:
+        return f":{name}"
+
+    def order(self, alias: str, column: Column, time: Time) -> str:
+        expression = f"{alias}.{self.quote(column.name)}"
+        # A column may compare its texts without regard to case; moments are compared byte by byte.
+        return (
+            f"{expression} COLLATE BINARY"
+            if column.collation is not None and time.unit not in PER_SECOND
+            else expression
+        )
+
+    def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            smallest = p.bind("earliest", SMALLEST[time.unit])
+            return [f"typeof({expression}) IN ('integer', 'real')", f"{expression} >= {smallest}"]
+        earliest = p.bind("earliest", earliest_text(time))
+        return [f"typeof({expression}) = 'text'", self._shape(expression, time), f"{expression} >= {earliest}"]
+
+    def _shape(self, expression: str, time: Time) -> str:
+        """The text is a date, a clock time, up to nine digits of fraction and, unless naive, a UTC suffix."""
+        between = "T" if time.unit is Unit.ISO else " "
+        fraction = f"substr({_unzoned(expression, time)}, 20)"
+        suffix = "" if _naive(time) else f" AND ({expression} GLOB '*Z' OR {expression} GLOB '*+00:00')"
+        return (
+            f"({expression} GLOB '{_DATE}{between}{_CLOCK}*'{suffix}"
+            f" AND ({fraction} = '' OR ({fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10"
+            f" AND substr({fraction}, 2) NOT GLOB '*[^0-9]*')))"
+        )
+
+    def before(
+        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
+    ) -> list[str]:
+        expression = self.order(alias, column, time)
+        sign = "<=" if inclusive else "<"
+        if time.unit in PER_SECOND:
+            bound = fraction_bound(moment, time.unit)
+            whole = int(bound)
+            # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
+            return [f"{expression} {sign} {p.bind('cutoff', whole if whole == bound else float(bound))}"]
+        text = text_bound(moment, time, inclusive=inclusive)
+        bare = _unzoned(expression, time)
+        exact = f"substr({bare}, 1, 19) || '.' || substr(substr({bare}, 21) || '000000000', 1, 9)"
+        return [
+            f"{expression} < {p.bind('cutoff_next_second', text.next_second)}",
+            f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
+        ]
+
+    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
+        if column.collation is not None:
+            expression = f"{expression} COLLATE BINARY"
+        return f"{expression} IN ({', '.join(p.bind(name, state) for state in states)})"
+
+    def same(self, left: str, right: str) -> str:
+        return f"{left} IS {right}"
+
+
+class SqliteTypes(Types):
+    """SQLite's declared types are intentions; what a value really is, the statements check themselves."""
+
+    def time(self, column: Column, time: Time) -> str:
+        numeric = "INT" in column.type or any(
+            word in column.type for word in ("REAL", "FLOA", "DOUB", "NUMERIC", "DEC")
+        )
+        if time.unit is Unit.NATIVE and time.zone not in (None, "UTC"):
+            return f'SQLite writes CURRENT_TIMESTAMP in UTC: use unit = "text" for wall-clock times of {time.zone}'
+        if time.unit in (Unit.NATIVE, Unit.ISO, Unit.TEXT) and numeric:
+            return f'{column.name} is declared {column.type} and needs a unit of numbers: "s", "ms" or "us"'
+        if time.unit in PER_SECOND and any(word in column.type for word in _TEXT_TYPES):
+            return f'{column.name} is declared {column.type} and needs a unit of text: "iso", "text" or none'
+        if "BLOB" in column.type:
+            return f"{column.name} is declared {column.type}, which holds no moments"
+        return ""
+
+    def state(self, column: Column, state: State) -> str:
+        text = any(word in column.type for word in _TEXT_TYPES)
+        if text and not isinstance(state, str):
+            return f"{column.name} is declared {column.type}, and {state!r} is not a text"
+        if "INT" in column.type and isinstance(state, str):
+            return f"{column.name} is declared {column.type}, and {state!r} is not a number"
+        return ""
+
+    def rules_allowed(self, table: TableInfo) -> str:
+        if table.schema == "main":
+            return ""
+        return (
+            f"{table.schema}.{table.name} is in an attached database: one SQLite transaction over two files is not atomic, "
+            "so only tables of the main database can have rules"
+        )
+
+
+def _naive(time: Time) -> bool:
+    return time.zone is not None or time.unit is Unit.NATIVE
+
+
+def _unzoned(expression: str, time: Time) -> str:
+    return expression if _naive(time) else f"replace(replace({expression}, 'Z', ''), '+00:00', '')"

@@ -1,0 +1,181 @@
+"""The SQLite store: one file, its attached databases, and the clock of the host it is on."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from wane.errors import StoreError, TimedOut, Unreachable
+from wane.store.base import Store
+from wane.store.migrations import migrations
+from wane.store.rows import Rows, Statement, index_name
+from wane.store.schema import Column, Schema, TableInfo
+from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
+from wane.store.sqlite.reflect import reflect
+from wane.store.url import DatabaseUrl
+
+OLDEST_VERSION = (3, 35, 0)
+BUSY_SECONDS = 5.0
+_STEPS_BETWEEN_LOOKS = 5_000
+"""Virtual machine steps between two looks at the clock: well below a millisecond."""
+
+_APPLIED = "SELECT name FROM wane_migration ORDER BY name"
+_MIGRATION_TABLE = "CREATE TABLE IF NOT EXISTS wane_migration (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL)"
+
+
+class SqliteStore(Store):
+    """A SQLite database file."""
+
+    kind = "sqlite"
+
+    def __init__(self, url: DatabaseUrl, *, read_only: bool, attach: Sequence[tuple[str, str]] = ()) -> None:
+        assert url.path is not None
+        self.shown = url.shown
+        self.path = url.path
+        self.rows = Rows(SqliteDialect())
+        self.types = SqliteTypes()
+        if sqlite3.sqlite_version_info < OLDEST_VERSION:
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
+        self._connection = _connect(self.path, read_only=read_only)
+        for name, file in attach:
+            self._attach(name, self.path.parent / file, read_only=read_only)
+
+    def _attach(self, name: str, file: Path, *, read_only: bool) -> None:
+        # Without mode=rw SQLite would create a missing file, and an empty database looks like one without problems.
+        uri = f"file:{quote(str(file))}?mode={'ro' if read_only else 'rw'}"
+        with _explained(f"{file} cannot be attached as {name}"):
+            self._connection.execute(f"ATTACH ? AS {self.rows.dialect.quote(name)}", (uri,))
+            self._connection.execute(f"SELECT count(*) FROM {self.rows.dialect.quote(name)}.sqlite_master")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def identity(self) -> str:
+        file = self.path.resolve()
+        status = file.stat()
+        return f"sqlite:{file}:{status.st_dev}:{status.st_ino}"
+
+    def version(self) -> str:
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    def reflect(self) -> Schema:
+        with _explained("the schema cannot be read"):
+            return reflect(self._connection)
+
+    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
+        deadline = time.monotonic() + seconds
+        self._connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+        try:
+            with _explained("the database refused to answer"):
+                return self._connection.execute(statement.text, statement.parameters).fetchall()
+        finally:
+            self._connection.set_progress_handler(None, 0)
+
+    def explain(self, statement: Statement) -> str:
+        with _explained("the statement cannot be explained"):
+            found = self._connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.parameters).fetchall()
+        depth: dict[int, int] = {0: -1}
+        lines = []
+        for identifier, parent, _, detail in found:
+            depth[identifier] = depth.get(parent, -1) + 1
+            lines.append("  " * depth[identifier] + detail)
+        return "\n".join(lines)
+
+    def estimate(self, statement: Statement) -> int | None:
+        del statement  # SQLite's planner keeps its guesses to itself.
+        return None
+
+    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
+        quote_name = self.rows.dialect.quote
+        collate = " COLLATE BINARY"
+        parts = [
+            quote_name(column.name) + (collate if column == time and column.collation is not None else "")
+            for column in columns
+        ]
+        name = quote_name(index_name(table, columns))
+        text = f"CREATE INDEX {name} ON {quote_name(table.name)} ({', '.join(parts)})"
+        return f"{text} WHERE {where};" if where else f"{text};"
+
+    def applied_migrations(self) -> list[str]:
+        known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wane_migration'").fetchone()
+        return [name for (name,) in self._connection.execute(_APPLIED)] if known else []
+
+    def migrate(self) -> list[str]:
+        with _explained("Wane's own tables cannot be created"), self._immediate():
+            self._connection.execute(_MIGRATION_TABLE)
+            applied = {name for (name,) in self._connection.execute(_APPLIED)}
+            pending = [one for one in migrations(self.kind) if one.name not in applied]
+            for migration in pending:
+                for statement in statements(migration.sql):
+                    self._connection.execute(statement)
+                self._connection.execute(
+                    "INSERT INTO wane_migration (name, applied_at) VALUES (?, ?)",
+                    (migration.name, self.now().isoformat(timespec="seconds")),
+                )
+        return [migration.name for migration in pending]
+
+    @contextmanager
+    def _immediate(self) -> Iterator[None]:
+        """A transaction that takes the write lock first: reading and then writing would fail at once beside another writer."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a script; `executescript` would commit the transaction around them."""
+    found: list[str] = []
+    collected = ""
+    for line in script.splitlines(keepends=True):
+        collected += line
+        if sqlite3.complete_statement(collected):
+            found.append(collected.strip())
+            collected = ""
+    return found
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    if not path.exists():
+        raise Unreachable(f"there is no database at {path}", "check the path; Wane never creates a database")
+    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
+    with _explained(f"{path} cannot be opened"):
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master")  # A file that is no database shows here.
+        return connection
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn the driver's errors into Wane's, in words for people."""
+    try:
+        yield
+    except sqlite3.DatabaseError as problem:
+        code = getattr(problem, "sqlite_errorname", "") or ""
+        if code == "SQLITE_INTERRUPT" or "interrupted" in str(problem):
+            raise TimedOut("a read took longer than it may") from problem
+        hints = {
+            "SQLITE_NOTADB": "the file is not a SQLite database",
+            "SQLITE_CORRUPT": "restore it from a backup; `PRAGMA integrity_check` tells more",
+            "SQLITE_CANTOPEN": "check the path and the permissions of the file and its folder",
+            "SQLITE_BUSY": "another process holds the database; try again",
+            "SQLITE_READONLY": "the file or its folder cannot be written",
+            "SQLITE_FULL": "the disk is full",
+        }
+        kind = Unreachable if code in ("SQLITE_CANTOPEN", "SQLITE_NOTADB") else StoreError
+        raise kind(f"{what}: {problem}", hints.get(code, "")) from problem
