@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed: on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
 	@echo "installing wane, its extras and the test tools into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --editable '.[all,dev]' --constraint constraints.txt
+	@$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[all,dev]' --constraint constraints.txt
 	@$(BIN)/python -c "import wane"
 	@touch $@
 	@echo "ready: $(BIN)/wane"
