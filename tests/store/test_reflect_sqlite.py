@@ -368,6 +368,20 @@ def test_virtual_tables_are_told_and_the_tables_inside_them_are_not(sqlite_datab
     assert [column.name for column in table(schema, "docs").columns] == ["title", "body"]
 
 
+@pytest.mark.parametrize("old", [False, True], ids=["current", "before 3.37"])
+def test_a_users_table_named_like_the_content_of_a_virtual_table_over_it_is_told(
+    sqlite_database: SqliteDatabase, old: bool
+) -> None:
+    sqlite_database.script("""
+        CREATE TABLE docs_content (content text);
+        CREATE VIRTUAL TABLE docs USING fts5 (content, content = 'docs_content');
+        CREATE VIRTUAL TABLE own USING fts5 (content, title);
+    """)
+    connection = sqlite_database.connect()
+    schema = reflect(without_table_list(connection) if old else connection)
+    assert names(schema) == ["docs", "docs_content", "own"]
+
+
 def test_a_table_that_only_mentions_virtual_tables_is_a_table(sqlite_database: SqliteDatabase) -> None:
     told = only(sqlite_database, "CREATE TABLE \"virtual table\" (a text DEFAULT 'CREATE VIRTUAL TABLE x USING fts5')")
     assert told.kind is Kind.TABLE

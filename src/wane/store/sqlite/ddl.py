@@ -155,3 +155,9 @@ def shadow_suffixes(sql: str) -> tuple[str, ...]:
     """How the names of the tables end in which this virtual table keeps its content, as far as its module is known."""
     using = _after_name(sql, "VIRTUAL", "TABLE")
     return _SHADOWS.get(using[1].name.upper(), ()) if len(using) > 1 else ()
+
+
+def indexes_content_of_others(sql: str) -> bool:
+    """Whether a full-text table was told with `content=` that its content is another table's, or nowhere."""
+    using = _after_name(sql, "VIRTUAL", "TABLE")
+    return any(name.keyword == "CONTENT" and sign.text == "=" for name, sign in pairwise(using))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wane.store.rows import Dialect
 from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 from wane.store.sqlite import ddl
 
@@ -57,13 +58,12 @@ class _Object:
 def reflect(connection: sqlite3.Connection) -> Schema:
     """Every table, view and virtual table, without SQLite's and Wane's own and without the insides of virtual tables."""
     with _one_moment(connection) as cursor:
-        shadows = {(row[0], row[1]) for row in cursor.execute(TABLE_TYPES) if row[2] == "shadow"}
-        tables = [
-            table
-            for (schema,) in cursor.execute(DATABASES).fetchall()
-            for table in _Database(cursor, schema).tables()
-            if table.qualified not in shadows
-        ]
+        shadows: dict[str, list[str]] = defaultdict(list)
+        for schema, name, type_, *_ in cursor.execute(TABLE_TYPES):
+            if type_ == "shadow":
+                shadows[schema].append(name)
+        databases = [schema for (schema,) in cursor.execute(DATABASES)]
+        tables = [table for schema in databases for table in _Database(cursor, schema).tables(shadows[schema])]
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), ("main",))
 
 
@@ -90,15 +90,15 @@ class _Database:
     def __init__(self, cursor: sqlite3.Cursor, schema: str) -> None:
         self._cursor = cursor
         self._schema = schema
-        self._quoted = '"' + schema.replace('"', '""') + '"'
+        self._quoted = Dialect.quote(schema)
         rows = cursor.execute(OBJECTS.format(schema=self._quoted))
         self._objects = [_Object(*row) for row in rows]
         self._index_sql = {entry.name: entry.sql for entry in self._objects if entry.type == "index"}
         self._triggers = self._delete_triggers()
         self._estimates = self._row_estimates()
 
-    def tables(self) -> list[TableInfo]:
-        internal = self._shadow_names()
+    def tables(self, shadows: list[str]) -> list[TableInfo]:
+        internal = self._internal_names(shadows)
         entries = [
             entry
             for entry in self._objects
@@ -108,14 +108,16 @@ class _Database:
         ]
         return self._resolved([self._table(entry) for entry in entries])
 
-    def _shadow_names(self) -> frozenset[bytes]:
-        """The insides of virtual tables by their names: for versions that do not tell, and modules that are not loaded."""
-        return frozenset(
-            _fold(f"{entry.name}_{suffix}")
-            for entry in self._objects
-            if entry.type == "table"
-            for suffix in ddl.shadow_suffixes(entry.sql)
-        )
+    def _internal_names(self, shadows: list[str]) -> set[bytes]:
+        """The tables inside virtual ones: those SQLite knows, and by name for old versions and modules not loaded.
+
+        SQLite goes by the name too, and so takes a user's table `docs_content` for a part of `docs`, even where `docs` is
+        but an index over it.
+        """
+        virtual = [entry for entry in self._objects if entry.type == "table" and ddl.is_virtual(entry.sql)]
+        named = {_fold(f"{entry.name}_{suffix}") for entry in virtual for suffix in ddl.shadow_suffixes(entry.sql)}
+        users = {_fold(f"{entry.name}_content") for entry in virtual if ddl.indexes_content_of_others(entry.sql)}
+        return (named | {_fold(name) for name in shadows}) - users
 
     def _table(self, entry: _Object) -> TableInfo:
         triggers = tuple(self._triggers[_fold(entry.name)])
