@@ -121,12 +121,10 @@ SYSTEM = system_installation()
 # Defined, not skipped: before 15 a server has only the locales of its machine, which may be none.
 if SYSTEM is not None and SYSTEM.major >= 15:
 
-    def test_the_system_server_orders_text_by_a_locale(clusters: Any, major: int = SYSTEM.major) -> None:
+    def test_the_system_server_orders_text_by_a_locale(clusters: Any) -> None:
         with clusters["postgres-system"].database() as database:
             words = database.query("SELECT word FROM (VALUES ('b'), ('B'), ('a'), ('A')) AS words (word) ORDER BY word")
             assert words == [("a",), ("A",), ("b",), ("B",)]
-            ((version,),) = database.query("SHOW server_version_num")
-            assert int(version) // 10000 == major
 
 
 @pytest.mark.parametrize(
