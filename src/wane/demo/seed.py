@@ -72,8 +72,8 @@ def _load_sqlite(path: Path, world: World) -> Iterator[Load]:
     for schema, file in (("main", path), ("iu_core", attached)):
         with closing(sqlite3.connect(file)) as connection:
             connection.execute("PRAGMA journal_mode = wal")
-            for name in names():
-                connection.executescript(schema_sql(name, "sqlite").get(schema, ""))
+            scripts = [schema_sql(name, "sqlite").get(schema, "") for name in names()]
+            connection.executescript("\n".join(["BEGIN;", *scripts, "COMMIT;"]))
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA synchronous = off")
         connection.execute("ATTACH ? AS iu_core", (str(attached),))

@@ -137,7 +137,8 @@ def _leases(world: World) -> Iterator[Load]:
 
     profiles = [("acme", f"profile-{n}", worker(), until()) for n in range(world.count(0.0005))]
     yield load("oauth_refresh_leases", "tenant_id auth_profile_id lease_owner lease_expires_at_ms", profiles)
-    yield load("models_dev_refresh_leases", "key lease_owner lease_expires_at_ms", [("catalog", worker(), until())])
+    catalogs = [("catalog", worker(), renewed), ("catalog-legacy", worker(), world.ago(90 * DAY) * 1000)]
+    yield load("models_dev_refresh_leases", "key lease_owner lease_expires_at_ms", catalogs)
 
 
 def _handshakes(world: World) -> Load:

@@ -116,6 +116,11 @@ def _jobs(world: World) -> Iterator[Load]:
             if luck.random() < 0.004:
                 letters.append(_letter(world, done, "first attempt timed out", enqueued, finished))
 
+    for number in range(world.count(0.0004)):
+        failed = world.ago(luck.randrange(200, 600) * DAY)
+        kept = job(f"kept-{number:05}", "cleaned", failed, failed + HOUR)  # only its dead letter still holds it
+        letters.append(_letter(world, kept, "worker lost", failed, failed + DAY))
+
     old, recent = world.ago(730 * DAY), world.ago(60 * DAY)
     for key, error in zip(trap("needed-by-dead-letter").values(), trap("unresolved-job").values(), strict=True):
         letters.append(_letter(world, job(key, "cleaned", old, old + HOUR), error, old, None))
