@@ -324,3 +324,11 @@ def test_staging_can_be_taken_over_as_the_comment_shows(tmp_path: Path) -> None:
     staging = load_contract(tmp_path / "team.toml").table(TableName("iu_staging_record", "iu_core"))
     windows = [(rule.bound.keep, rule.action) for rule in staging.rules if isinstance(rule.bound, Age)]
     assert windows == [(15 * DAYS, Mark("expired")), (30 * DAYS, Archive())]
+
+
+def test_the_page_about_them_names_every_table_and_every_window(contract: Contract) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/reference-contracts.md").read_text()
+    tables = {table.name for table in contract.tables} | {name for name, _ in contract.excused}
+    tables |= {follower.reference.table for _, _, follower in contract.followers()}
+    said = [*(f"`{table}`" for table in tables), *(f"`{window}` = " for window, _ in contract.windows)]
+    assert [name for name in said if name not in page] == []
