@@ -186,6 +186,14 @@ class Store(ABC):
         """The keys of the oldest due rows, oldest first."""
         return self.read(self.rows.keys_due(selection, now, limit), seconds)
 
+    def count_never_due(self, selection: Selection, limit: int, seconds: float) -> int | None:
+        """How many rows the rule speaks of and can never select, because their time is no moment; counts up to `limit`."""
+        try:
+            [(rows,)] = self.read(self.rows.count_never_due(selection, limit), seconds)
+            return int(rows)
+        except TimedOut:
+            return None
+
     def distinct(self, table: TableInfo, column: Column, limit: int, seconds: float) -> list[State | None] | None:
         """The different values of a column, at most `limit` of them; None if that would take too long.
 

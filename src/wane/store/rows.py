@@ -190,6 +190,18 @@ class Rows:
         where = " AND ".join(self.due(p, selection, now))
         return p.statement(f"SELECT count(*) FROM {self.dialect.table(selection.table)} AS t WHERE {where}")
 
+    def count_never_due(self, selection: Selection, limit: int) -> Statement:
+        """Rows in the rule's states whose time is missing or not a plausible moment."""
+        p = self.parameters()
+        conditions = []
+        if selection.rule.states and selection.state is not None:
+            states = selection.rule.states
+            conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, states))
+        plausible = " AND ".join(self.dialect.plausible(p, "t", selection.time_column, selection.time))
+        conditions.append(f"({self.column(selection.time_column)} IS NULL OR NOT ({plausible}))")
+        source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"
+        return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('n', limit)}) AS stuck")
+
     def keys_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
         """The keys of the oldest due rows, oldest first."""
         p = self.parameters()

@@ -1,0 +1,69 @@
+"""Recognising how a column writes moments, from its values.
+
+Safe recognition: an encoding is named only if every value that was looked at is a moment in it, between 1990 and fifty years from
+now, so that seconds, milliseconds and microseconds cannot be taken for one another. Anything else is said to be mixed or unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from wane.contract.model import Time, Unit
+from wane.store.moments import TEXT_SHAPE, read_moment
+
+_FIRST = datetime(1990, 1, 1, tzinfo=UTC)
+_AHEAD = timedelta(days=50 * 365)
+
+NOT_A_MOMENT = "no moment"
+
+
+def encodings(values: Iterable[object], now: datetime) -> Counter[str]:
+    """How many of the values are written in which way: a unit, "iso without zone", …, or "no moment"; NULLs are left out."""
+    return Counter(encoding(value, now) for value in values if value is not None)
+
+
+def encoding(value: object, now: datetime) -> str:
+    """The one way in which this value is a moment near our time, or "no moment"."""
+    if isinstance(value, datetime):
+        return Unit.NATIVE.value
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        for unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
+            moment = read_moment(value, Time("", unit))
+            if moment is not None and _FIRST <= moment <= now + _AHEAD:
+                return unit.value
+        return NOT_A_MOMENT
+    match = TEXT_SHAPE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return NOT_A_MOMENT
+    unit = Unit.ISO if match["second"][10] == "T" else Unit.TEXT
+    return unit.value if match["suffix"] else f"{unit.value} without zone"
+
+
+def declared_encoding(time: Time, store: str) -> str:
+    """How `encoding` calls values that are written as declared."""
+    if time.unit is Unit.NATIVE:
+        return Unit.NATIVE.value if store == "postgres" else "text without zone"
+    if time.unit in (Unit.ISO, Unit.TEXT) and time.zone is not None:
+        return f"{time.unit.value} without zone"
+    return time.unit.value
+
+
+def how_to_declare(found: str) -> str:
+    """What to write in the contract for values of this encoding."""
+    unit, _, naive = found.partition(" ")
+    if found == Unit.NATIVE.value:
+        return "leave `unit` out"
+    return f'unit = "{unit}", zone = "…" (the zone they mean)' if naive else f'unit = "{unit}"'
+
+
+def unsortable(values: Sequence[object]) -> bool:
+    """Whether texts ending in Z have fractions of different lengths: `…00.500Z` sorts before `…00Z`."""
+    lengths = {
+        len(match["fraction"] or "")
+        for value in values
+        if isinstance(value, str) and (match := TEXT_SHAPE.fullmatch(value)) and match["suffix"] == "Z"
+    }
+    return len(lengths) > 1

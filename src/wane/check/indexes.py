@@ -1,0 +1,138 @@
+"""Whether a rule's rows can be found without reading the whole table.
+
+An index serves a rule if it leads with the columns that the rule compares for equality, then the time, so that the oldest due
+rows are the first ones of a range. A partial index serves if the rule implies its predicate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from wane.check.report import Report
+from wane.findings import Severity
+from wane.store import Store
+from wane.store.schema import Column, Index
+from wane.store.selection import BoundReference, Selection
+
+LARGE = 100_000
+"""From this many rows on, a missing index is an error: every batch would read the whole table."""
+
+_NULL_TEST = re.compile(r'"?(?P<column>[^"]+?)"? IS (?P<negated>NOT )?NULL', re.IGNORECASE)
+_COMPARISON = re.compile(r'\(?"?(?P<column>\w+)"?\)?(?:::[\w ]+)? (?:=|IN) (?P<values>.+)', re.IGNORECASE | re.DOTALL)
+_LITERAL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def check_indexes(store: Store, selection: Selection, rows: int | None, report: Report) -> None:
+    """Report rules that would read whole tables, with the statement that mends it."""
+    severity = Severity.ERROR if rows is not None and rows >= LARGE else Severity.WARNING
+    place = f"table.{selection.name}.rule.{selection.rule.name}"
+    if not any(serves(index, selection, store.kind) for index in selection.table.indexes):
+        columns = wanted_columns(selection)
+        report.add(
+            severity,
+            "no-index",
+            selection.name,
+            place,
+            "no index finds the rule's oldest rows, so every batch reads the whole table",
+            store.index_ddl(selection.table, columns, selection.time_column),
+        )
+    for reference in _references(selection):
+        if not any(_leads(index, reference) for index in reference.table.indexes):
+            names = ", ".join(column.name for column in reference.columns)
+            report.add(
+                severity,
+                "no-reference-index",
+                selection.name,
+                place,
+                f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
+                store.index_ddl(reference.table, reference.columns, None),
+            )
+
+
+def wanted_columns(selection: Selection) -> list[Column]:
+    """The columns of the index that serves a rule best."""
+    columns = [*_equal_columns(selection), selection.time_column, *selection.key]
+    return list(dict.fromkeys(columns))
+
+
+def serves(index: Index, selection: Selection, store: str) -> bool:
+    """Whether an index finds the rule's oldest rows first."""
+    if not index.valid or index.method != "btree":
+        return False
+    fixed = {column.name for column in _equal_columns(selection)}
+    if index.predicate is not None:
+        implied = _implied(index.predicate, selection, store)
+        if implied is None:
+            return False
+        fixed -= implied
+    for position, name in enumerate(index.columns):
+        if name in fixed:
+            fixed.discard(name)
+            continue
+        collation = index.collations[position] if position < len(index.collations) else None
+        return name == selection.time_column.name and not fixed and collation is None
+    return False
+
+
+def _equal_columns(selection: Selection) -> list[Column]:
+    columns = [selection.state] if selection.rule.states and selection.state is not None else []
+    return [*selection.per, *columns, *([selection.orphan] if selection.orphan is not None else [])]
+
+
+def _implied(predicate: str, selection: Selection, store: str) -> set[str] | None:
+    """The columns that an index's predicate fixes to what the rule selects; None if the rule does not imply the predicate."""
+    fixed: set[str] = set()
+    for term in _terms(predicate):
+        null_test, comparison = _NULL_TEST.fullmatch(term), _COMPARISON.fullmatch(term)
+        if null_test is not None:
+            if null_test["column"] not in (_not_null(selection) if null_test["negated"] else _null(selection)):
+                return None
+            fixed.add(null_test["column"])
+        elif comparison is not None and store == "postgres":
+            # SQLite plans before it knows bound values, so it cannot match them with a predicate.
+            values = {value.replace("''", "'") for value in _LITERAL.findall(comparison["values"])}
+            states = {str(state) for state in selection.rule.states}
+            if (
+                selection.state is None
+                or comparison["column"] != selection.state.name
+                or not states
+                or not states <= values
+            ):
+                return None
+            if len(values) == 1:
+                fixed.add(selection.state.name)
+        else:
+            return None
+    return fixed
+
+
+def _terms(predicate: str) -> Iterable[str]:
+    """The terms of a conjunction, without the brackets that databases print around them."""
+    for term in re.split(r"\s+AND\s+", predicate.strip(), flags=re.IGNORECASE):
+        while term.startswith("(") and term.count("(") > term.count(")"):
+            term = term[1:]
+        while term.endswith(")") and term.count(")") > term.count("("):
+            term = term[:-1]
+        while term.startswith("(") and term.endswith(")"):
+            term = term[1:-1]
+        yield " ".join(term.split())
+
+
+def _null(selection: Selection) -> set[str]:
+    columns = [*selection.saved_while_not_null, *([selection.orphan] if selection.orphan is not None else [])]
+    return {column.name for column in columns}
+
+
+def _not_null(selection: Selection) -> set[str]:
+    return {column.name for column in (*selection.saved_while_null, selection.time_column)}
+
+
+def _references(selection: Selection) -> list[BoundReference]:
+    followers = [one for follower in selection.followers for one in follower.walk()]
+    return [*selection.saved_by, *(follower.reference for follower in followers)]
+
+
+def _leads(index: Index, reference: BoundReference) -> bool:
+    names = {column.name for column in reference.columns}
+    return index.valid and index.predicate is None and set(index.columns[: len(names)]) == names
