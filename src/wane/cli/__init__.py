@@ -1,0 +1,54 @@
+"""The command line: verbs for the daily flow. Each command parses, calls one room, and prints."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from wane import __version__
+from wane.cli import check, demo, migrate, plan
+from wane.cli.output import print_findings, say
+from wane.errors import BindError, ContractError, WaneError
+
+app = typer.Typer(
+    name="wane",
+    help="Wane makes operational tables forget on purpose: declared, bounded, audited.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (check.init, check.check, plan.plan, check.schema, migrate.migrate, demo.demo):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001  typer calls it so
+    if wanted:
+        typer.echo(f"wane {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Options before any command."""
+
+
+def main() -> None:
+    """Run a command; errors that Wane knows become a sentence and exit code 1."""
+    try:
+        app()
+    except (ContractError, BindError) as problem:
+        print_findings(problem.findings)
+        say(f"[red]{problem.message}[/]")
+        sys.exit(1)
+    except WaneError as problem:
+        say(f"[red]error:[/] {problem.message}")
+        if problem.hint:
+            say(f"[green]hint:[/] {problem.hint}")
+        sys.exit(1)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wane.contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State, Time
+from wane.store.moments import LATEST
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, BoundReference, Selection
 
@@ -38,7 +39,8 @@ class Parameters:
     def bind(self, name: str, value: object) -> str:
         """The placeholder for a value; the same value under the same name is bound once."""
         unique, number = name, 2
-        while unique in self.values and self.values[unique] != value:
+        # True equals 1, and a list of one the list of the other; a database knows the difference.
+        while unique in self.values and repr(self.values[unique]) != repr(value):
             unique, number = f"{name}_{number}", number + 1
         self.values[unique] = value
         return self.dialect.placeholder(unique)
@@ -64,7 +66,12 @@ class Dialect(ABC):
 
     @abstractmethod
     def order(self, alias: str, column: Column, time: Time) -> str:
-        """The expression that orders rows by time."""
+        """The expression that orders rows by time, as an index on the column does. Texts with different lengths of fraction may
+        stand in another order than the moments they mean, inside one second."""
+
+    @abstractmethod
+    def exact(self, alias: str, column: Column, time: Time) -> str:
+        """The expression that orders plausible values exactly like the moments they mean."""
 
     @abstractmethod
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
@@ -79,6 +86,10 @@ class Dialect(ABC):
     @abstractmethod
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         """The condition that a column holds one of some values."""
+
+    @abstractmethod
+    def bytewise(self, expression: str, column: Column) -> str:
+        """A column's value, compared by its bytes where the column itself would compare more loosely."""
 
     @abstractmethod
     def same(self, left: str, right: str) -> str:
@@ -129,16 +140,26 @@ class Rows:
             conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, wanted))
         if selection.orphan is not None:
             conditions.append(f"{self.column(selection.orphan)} IS NULL")
+        conditions += self._identified(selection, "t")
         conditions += self.dialect.plausible(p, "t", selection.time_column, selection.time)
         conditions += self._bound(p, selection, now)
-        conditions += [f"{self.column(column)} IS NOT NULL" for column in selection.saved_while_null]
-        conditions += [f"{self.column(column)} IS NULL" for column in selection.saved_while_not_null]
+        conditions += self._column_guards(selection)
         # A scalar probe stops at the first row that refers; NOT EXISTS made the planner join the whole child table.
         conditions += [
             f"(SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')} LIMIT 1) IS NULL"
             for guard in selection.saved_by
         ]
         return conditions
+
+    def _identified(self, selection: Selection, alias: str) -> list[str]:
+        """A key that is NULL identifies no row: SQLite's primary keys may be, and unique keys of both stores."""
+        return [f"{self.column(column, alias)} IS NOT NULL" for column in selection.key if column.nullable]
+
+    def _column_guards(self, selection: Selection) -> list[str]:
+        return [
+            *(f"{self.column(column)} IS NOT NULL" for column in selection.saved_while_null),
+            *(f"{self.column(column)} IS NULL" for column in selection.saved_while_not_null),
+        ]
 
     def _bound(self, p: Parameters, selection: Selection, now: datetime) -> list[str]:
         bound = selection.rule.bound
@@ -153,26 +174,45 @@ class Rows:
         """At or below the first row that the cap has no room for. By position, never by count: two pruners agree on it."""
         if selection.per:
             return self._beyond_scoped_cap(p, selection, bound)
-        descending = ", ".join(f"{one} DESC" for one in self.position(selection, "n"))
-        room = " AND ".join(self.dialect.plausible(p, "n", selection.time_column, selection.time))
+        table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
+        place, room = self._place(selection, "n"), self._room(p, selection)
+        walked = self.dialect.order("n", selection.time_column, selection.time)
+        if walked != place[0]:
+            # The exact place is no index's order. An index does find the second it is in, and only from there on all are sorted.
+            second = f"SELECT substr({walked}, 1, 19) FROM {table} AS n WHERE {room} ORDER BY {walked} DESC"
+            room += f" AND {walked} >= ({second} LIMIT 1 OFFSET {most})"
         return (
-            f"{self.row(self.position(selection, 't'))} <= (SELECT {', '.join(self.position(selection, 'n'))}"
-            f" FROM {self.dialect.table(selection.table)} AS n WHERE {room}"
-            f" ORDER BY {descending} LIMIT 1 OFFSET {p.bind('most', bound.most)})"
+            f"{self.row(self._place(selection, 't'))} <= (SELECT {', '.join(place)} FROM {table} AS n WHERE {room}"
+            f" ORDER BY {', '.join(f'{one} DESC' for one in place)} LIMIT 1 OFFSET {most})"
         )
 
     def _beyond_scoped_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         quote = self.dialect.quote
-        descending = ", ".join(f"{one} DESC" for one in self.position(selection, "n"))
-        room = " AND ".join(self.dialect.plausible(p, "n", selection.time_column, selection.time))
+        descending = ", ".join(f"{one} DESC" for one in self._place(selection, "n"))
+        scope = ", ".join(self.dialect.bytewise(self.column(column, "n"), column) for column in selection.per)
         keys = ", ".join(quote(column.name) for column in selection.key)
         return (
             f"{self.row([self.column(column) for column in selection.key])} IN (SELECT {keys} FROM"
             f" (SELECT {self.columns(selection.key, 'n')}, row_number() OVER"
-            f" (PARTITION BY {self.columns(selection.per, 'n')} ORDER BY {descending}) AS wane_rank"
-            f" FROM {self.dialect.table(selection.table)} AS n WHERE {room}) AS ranked"
+            f" (PARTITION BY {scope} ORDER BY {descending}) AS wane_rank"
+            f" FROM {self.dialect.table(selection.table)} AS n WHERE {self._room(p, selection)}) AS ranked"
             f" WHERE wane_rank > {p.bind('most', bound.most)})"
         )
+
+    def _room(self, p: Parameters, selection: Selection) -> str:
+        """Which rows take a place in a cap: those with a key and a moment. A moment that never comes would hold one forever."""
+        time, column = selection.time, selection.time_column
+        conditions = [
+            *self._identified(selection, "n"),
+            *self.dialect.plausible(p, "n", column, time),
+            *self.dialect.before(p, "n", column, time, LATEST, inclusive=False),
+        ]
+        return " AND ".join(conditions)
+
+    def _place(self, selection: Selection, alias: str) -> list[str]:
+        """Where a row stands in a cap: like `position`, but exact where texts order otherwise."""
+        time = self.dialect.exact(alias, selection.time_column, selection.time)
+        return [time, *self.position(selection, alias)[1:]]
 
     def position(self, selection: Selection, alias: str) -> list[str]:
         """(time, key): where a row stands among the others, oldest first."""
@@ -181,7 +221,8 @@ class Rows:
 
     def refers(self, reference: BoundReference, child: str, parent: str) -> str:
         pairs = zip(reference.columns, reference.to, strict=True)
-        return " AND ".join(f"{self.column(mine, child)} = {self.column(theirs, parent)}" for mine, theirs in pairs)
+        # The parent stands left: SQLite then compares by the parent's collation, as its foreign keys do.
+        return " AND ".join(f"{self.column(theirs, parent)} = {self.column(mine, child)}" for mine, theirs in pairs)
 
     # Reading
 
@@ -197,6 +238,7 @@ class Rows:
         if selection.rule.states and selection.state is not None:
             states = selection.rule.states
             conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, states))
+        conditions += self._column_guards(selection)
         plausible = " AND ".join(self.dialect.plausible(p, "t", selection.time_column, selection.time))
         conditions.append(f"({self.column(selection.time_column)} IS NULL OR NOT ({plausible}))")
         source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"

@@ -1,0 +1,36 @@
+"""A fingerprint of what a contract promises: equal if and only if the same rows would leave at the same time.
+
+Taken from the resolved contract, so comments, order of keys, prose, windows' names and the database's address do not change it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+
+from wane.contract.model import Contract
+from wane.contract.names import TableName
+
+_PROSE = {"why", "inline", "observe", "reason", "path", "store", "windows", "strict", "archive_url"}
+
+
+def fingerprint(contract: Contract) -> str:
+    """The first 16 hex digits of a SHA-256 over the promises."""
+    text = json.dumps(_plain(contract), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, TableName):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.name not in _PROSE]
+        return {"is": type(value).__name__, **{name: _plain(getattr(value, name)) for name in fields}}
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,90 @@
+"""Making a plan: contract + database + now → what is due. Reads only, each read bounded; what is estimated says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Archive, Contract, Mark, Rule
+from wane.plan.model import Plan, Step
+from wane.store import Store
+from wane.store.base import Count
+from wane.store.rows import cutoff
+from wane.store.selection import Selection, bind_contract
+
+READ_SECONDS = 2.0
+BATCH_ROWS = 500
+ROWS_PER_SECOND = 10_000
+"""The default pace: batches of 500 rows in 5 ms, then nine times as long a pause."""
+
+Progress = Callable[[int, int, str], None]
+"""Told (steps done, steps in all, what is next)."""
+
+
+def build_plan(
+    store: Store,
+    contract: Contract,
+    *,
+    now: datetime | None = None,
+    only: Collection[str] = (),
+    seconds: float = READ_SECONDS,
+    explain: bool = False,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plan every rule, or `only` those named `table` or `table.rule`, as of `now` (by default the database's clock)."""
+    now = now or store.now()
+    selections, problems = bind_contract(contract, store.reflect(), store.types)
+    wanted = [one for one in selections if not only or {str(one.name), one.label} & set(only)]
+    steps = []
+    for number, selection in enumerate(wanted):
+        if progress is not None:
+            progress(number, len(wanted), selection.label)
+        steps.append(_step(store, contract, selection, now, seconds, explain=explain))
+    tables = {name.rpartition(".")[0] or name for name in only} | set(only)
+    return Plan(
+        made_at=now,
+        fingerprint=fingerprint(contract),
+        database=store.identity(),
+        url=store.shown,
+        steps=tuple(steps),
+        problems=tuple(finding for finding in problems if not only or finding.table in tables),
+    )
+
+
+def _step(
+    store: Store, contract: Contract, selection: Selection, now: datetime, seconds: float, *, explain: bool
+) -> Step:
+    due = store.due(selection, now, seconds)
+    rows = store.count_rows(selection.table, seconds)
+    statement = store.rows.prune(selection, now, BATCH_ROWS)
+    leaving = sum(count.rows for count in (due.count, *dict(due.followers).values()) if count is not None)
+    return Step(
+        table=str(selection.name),
+        rule=selection.rule.name,
+        action=action_name(selection.rule),
+        cutoff=cutoff(selection.rule, now),
+        due=due.count,
+        oldest=due.oldest,
+        newest=due.newest,
+        followers=dict(due.followers),
+        table_rows=rows,
+        share=_share(due.count, rows),
+        seconds=None if due.count is None else leaving / ROWS_PER_SECOND,
+        swept=not contract.table(selection.name).append_only,
+        statement=statement.text,
+        parameters=statement.parameters,
+        query_plan=store.explain(statement) if explain else "",
+    )
+
+
+def action_name(rule: Rule) -> str:
+    if isinstance(rule.action, Mark):
+        return "mark"
+    return "archive" if isinstance(rule.action, Archive) else "prune"
+
+
+def _share(due: Count | None, rows: Count | None) -> float | None:
+    if due is None or rows is None:
+        return None
+    return min(1.0, due.rows / rows.rows) if rows.rows else 0.0

@@ -1,0 +1,95 @@
+"""A plan: what is due now under each rule, frozen, so that it can be read by people and applied later exactly as it was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from wane.errors import PlanError
+from wane.findings import Finding
+from wane.store.base import Count
+
+FORMAT = 1
+"""The version of the plan file; a file of another version is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule of a plan."""
+
+    table: str
+    rule: str
+    action: str
+    """"prune", "archive" or "mark"."""
+    cutoff: datetime | None
+    """Rows go if strictly before it; for an expiry, at or before it. A cap has none."""
+    due: Count | None
+    """None: could not be counted in the time allowed."""
+    oldest: datetime | None
+    newest: datetime | None
+    followers: dict[str, Count | None]
+    table_rows: Count | None
+    share: float | None
+    """Due rows as a share of the table's."""
+    seconds: float | None
+    """How long it will take at the default pace, roughly."""
+    swept: bool
+    """False for tables that only an explicit prune touches."""
+    statement: str
+    parameters: dict[str, Any]
+    query_plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due now."""
+
+    made_at: datetime
+    """The moment that decides what is due, by the database's clock."""
+    fingerprint: str
+    """Of the contract's promises."""
+    database: str
+    """The database's identity."""
+    url: str
+    """Where it is, without secrets."""
+    steps: tuple[Step, ...]
+    problems: tuple[Finding, ...] = ()
+    """Rules that do not fit the database and so are not planned."""
+    format: int = field(default=FORMAT)
+
+    @property
+    def due(self) -> int:
+        """Rows due under all rules, as far as they could be counted."""
+        return sum(step.due.rows for step in self.steps if step.due is not None)
+
+    def as_json(self) -> str:
+        return _ADAPTER.dump_json(self, indent=2).decode()
+
+    def write(self, path: Path) -> None:
+        """Write the plan to a file, whole or not at all."""
+        partial = path.with_name(path.name + ".partial")
+        try:
+            partial.write_text(self.as_json() + "\n", encoding="utf-8")
+            partial.replace(path)
+        except OSError as problem:
+            raise PlanError(f"the plan cannot be written to {path}: {problem.strerror}") from problem
+
+
+_ADAPTER = TypeAdapter(Plan)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan file; raise PlanError if it is not one."""
+    try:
+        plan = _ADAPTER.validate_json(path.read_bytes())
+    except OSError as problem:
+        raise PlanError(f"{path} cannot be read: {problem.strerror}") from problem
+    except ValidationError as problem:
+        raise PlanError(f"{path} is not a plan", "write one with `wane plan --out FILE`") from problem
+    if plan.format != FORMAT:
+        raise PlanError(f"{path} was written by another version of Wane", "plan again")
+    return plan
