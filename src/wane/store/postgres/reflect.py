@@ -273,7 +273,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
         row_security=row_security,
         parent=None if root_name is None else (root_schema, root_name),
-        rows_estimate=None if tuples < 0 or relkind in "vf" else int(tuples),
+        rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
     )
 
 

@@ -43,8 +43,8 @@ class _Token(NamedTuple):
 
     @property
     def keyword(self) -> str:
-        """The word in upper case; empty for everything that cannot be a keyword, quoted names included."""
-        return self.text.upper() if self.kind == "word" else ""
+        """The text in upper case. A quoted name keeps its quotes here, so it is never taken for a keyword."""
+        return self.text.upper()
 
     @property
     def name(self) -> str:
@@ -84,15 +84,15 @@ def _definitions(sql: str) -> list[list[_Token]]:
 
 
 def _after_name(sql: str, *create: str) -> list[_Token]:
-    """What follows the object's name in `CREATE <create> [IF NOT EXISTS] [schema.]name`; empty if it is no such text."""
+    """What follows the object's name in `CREATE <create> name`; empty if it is no such text.
+
+    SQLite stores neither IF NOT EXISTS nor TEMP nor the schema.
+    """
     tokens = list(_tokens(sql))
     expected = ["CREATE", *create]
     if [token.keyword for token in tokens[: len(expected)]] != expected:
         return []
-    rest = tokens[len(expected) :]
-    if [token.keyword for token in rest[:3]] == ["IF", "NOT", "EXISTS"]:
-        rest = rest[3:]
-    return rest[3:] if len(rest) > 1 and rest[1].text == "." else rest[1:]
+    return tokens[len(expected) + 1 :]
 
 
 def index_predicate(sql: str) -> str | None:
@@ -140,7 +140,7 @@ def foreign_key_names(sql: str) -> list[str]:
 
 def fires_on_delete(sql: str) -> bool:
     """Whether a trigger fires when rows are deleted; True for a text that cannot be understood."""
-    for token in _after_name(sql, "TRIGGER") or _after_name(sql, "TEMP", "TRIGGER"):
+    for token in _after_name(sql, "TRIGGER"):
         if token.keyword in ("BEFORE", "AFTER", "INSTEAD", "OF"):
             continue
         return token.keyword not in ("INSERT", "UPDATE")
