@@ -6,8 +6,9 @@ validated one at a time, so that a mistake in one hides no mistake in another. T
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Annotated, Any
+import json
+from datetime import date, time, timedelta
+from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -27,6 +28,7 @@ from wane.contract.model import (
     Unit,
 )
 from wane.contract.names import TableName, parse_reference
+from wane.contract.refused import Refused
 from wane.findings import did_you_mean
 
 UNDECIDED = "DECIDE"
@@ -44,7 +46,7 @@ class WindowName(str):
 
 def _undecided(value: object) -> None:
     if value == UNDECIDED:
-        raise ValueError(f"{UNDECIDED!r} is a placeholder of `wane init`: decide, then write it here")
+        raise Refused(f"{UNDECIDED!r} is a placeholder of `wane init`", "decide, then write it here")
 
 
 def _duration(value: object) -> timedelta:
@@ -59,7 +61,7 @@ def _keep(value: object) -> timedelta | Forever | WindowName:
     if isinstance(value, dict):
         if set(value) == {"window"} and isinstance(value["window"], str):
             return WindowName(value["window"])
-        raise ValueError('expected a duration, "forever", or { window = "name" }')
+        raise Refused("this is not a window", 'write a duration, "forever", or { window = "name" }')
     return parse_duration(value)
 
 
@@ -71,26 +73,34 @@ def read_window(value: object) -> timedelta | Forever:
 def _sentence(value: object) -> str:
     _undecided(value)
     if not isinstance(value, str):
-        raise ValueError("expected a sentence in quotes")
+        raise Refused("this is not text", "write a sentence in quotes")
     if not value.strip():
-        raise ValueError("empty: write a sentence")
+        raise Refused("empty", "write a sentence")
     return value.strip()
+
+
+def read_url(value: object) -> str:
+    """A URL or a path. What was found is never repeated: it may hold a secret."""
+    _undecided(value)
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise Refused("this is not a URL", "write a URL or a path in quotes")
+    return value
 
 
 def _column(value: object) -> str:
     _undecided(value)
     if not isinstance(value, str) or not value or "\x00" in value:
-        raise ValueError("expected a column's name in quotes")
+        raise Refused("this is not a column's name", "write the name in quotes")
     return value
 
 
 def _columns(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list) else [value]
     if not names:
-        raise ValueError("empty: name at least one column")
+        raise Refused("empty", "name at least one column")
     columns = tuple(_column(name) for name in names)
     if len(set(columns)) != len(columns):
-        raise ValueError("a column is named twice")
+        raise Refused("a column is named twice", "name it once")
     return columns
 
 
@@ -98,17 +108,18 @@ def _time(value: object) -> Time:
     if isinstance(value, str):
         return Time(_column(value))
     if not isinstance(value, dict):
-        raise ValueError('expected a column\'s name or { column = "…", unit = "…" }')
+        raise Refused("this names no time column", 'write its name, or { column = "…", unit = "…" }')
     for key in value:
         if key not in ("column", "unit", "zone"):
-            raise ValueError(f"unknown key {key!r}: allowed are column, unit and zone")
+            hint = did_you_mean(key, ("column", "unit", "zone"))
+            raise Refused(f"unknown key {key!r}", f"{hint} allowed: column, unit, zone".strip())
     if "column" not in value:
-        raise ValueError('the column is missing: { column = "…" }')
+        raise Refused("the column is missing", 'write { column = "…" }')
     unit = value.get("unit", Unit.NATIVE.value)
     _undecided(unit)
     if unit not in list(Unit):
         hint = did_you_mean(unit, Unit)
-        raise ValueError(f"unknown unit {unit!r}: use {', '.join(Unit)}" + (f"; {hint}" if hint else ""))
+        raise Refused(f"unknown unit {_toml(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
     return Time(_column(value["column"]), Unit(unit), _zone(value.get("zone"), Unit(unit)))
 
 
@@ -117,39 +128,54 @@ def _zone(value: object, unit: Unit) -> str | None:
     if value is None:
         return None
     if unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
-        raise ValueError(f"a number of {unit.value} since 1970 has no zone: remove it")
+        raise Refused(f"a number of {unit.value} since 1970 has no zone", "remove it")
     try:
-        ZoneInfo(str(value))
+        # "localtime" is whatever the machine that happens to read the contract is set to.
+        if isinstance(value, str) and value != "localtime":
+            ZoneInfo(value)
+            return value
     except (KeyError, ValueError, OSError):
-        raise ValueError(f'unknown zone {value!r}: use a name such as "UTC" or "Europe/Vienna"') from None
-    return str(value)
+        pass
+    raise Refused(f"unknown zone {_toml(value)}", 'use a name such as "UTC" or "Europe/Vienna"')
+
+
+def _state(value: object) -> State:
+    _undecided(value)
+    if not isinstance(value, str | int | bool):
+        raise Refused(f"{_toml(value)} is not a state", "use texts, whole numbers or booleans")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise Refused(f"{_toml(value)} is not a state", "no column holds a number of more than 64 bits")
+    if isinstance(value, str) and "\x00" in value:
+        raise Refused(f"{_toml(value)} is not a state", "no column holds a text with a NUL character")
+    return value
 
 
 def _states(value: object) -> tuple[State, ...]:
     _undecided(value)
     if not isinstance(value, list):
-        raise ValueError(f"expected a list of states, for example [{_toml(value)}]")
-    for state in value:
-        _undecided(state)
-        if not isinstance(state, str | int | bool):
-            raise ValueError(f"{state!r} is not a state: use texts, whole numbers or booleans")
-    kinds = {type(state) for state in value}
-    if len(kinds) > 1:
-        raise ValueError("states of different types: a column holds texts, numbers or booleans")
-    if len(set(value)) != len(value):
-        raise ValueError("a state is listed twice")
-    return tuple(value)
+        raise Refused("this is not a list of states", f"write [{_toml(value)}]")
+    states = tuple(_state(state) for state in value)
+    if len({type(state) for state in states}) > 1:
+        raise Refused("states of different types", "a column holds texts, numbers or booleans")
+    if len(set(states)) != len(states):
+        raise Refused("a state is listed twice", "list it once")
+    return states
 
 
 def _some_states(value: object) -> tuple[State, ...]:
     states = _states(value)
     if not states:
-        raise ValueError("empty: a rule without states selects nothing; name them, or remove the rule")
+        raise Refused("empty", "a rule without states selects nothing; name them, or remove the rule")
     return states
 
 
 def _toml(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    """A value as the file might write it; what is not small and plain is left out."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float | date | time) else "…"
 
 
 def _reference(value: object) -> Reference:
@@ -159,14 +185,14 @@ def _reference(value: object) -> Reference:
     if isinstance(value, dict) and set(value) <= {"table", "columns", "to"} and {"table", "columns"} <= set(value):
         columns, to = _columns(value["columns"]), _columns(value["to"]) if "to" in value else ()
         if to and len(to) != len(columns):
-            raise ValueError(f"{len(columns)} columns refer to {len(to)}: name as many in `to` as in `columns`")
+            raise Refused(f"{len(columns)} columns refer to {len(to)}", "name as many in `to` as in `columns`")
         return Reference(_table_name(value["table"]), columns, to)
-    raise ValueError('expected "table.column" or { table = "…", columns = ["…"], to = ["…"] }')
+    raise Refused("this is not a reference", 'write "table.column" or { table = "…", columns = ["…"], to = ["…"] }')
 
 
 def _table_name(value: object) -> TableName:
     if not isinstance(value, str):
-        raise ValueError("expected a table's name in quotes")
+        raise Refused("this is not a table's name", "write the name in quotes")
     return TableName.parse(value)
 
 
@@ -176,9 +202,9 @@ def _then(value: object) -> Prune | Archive | Mark:
         return Prune()
     if value == "archive":
         return Archive()
-    if isinstance(value, dict) and set(value) == {"mark"} and isinstance(value["mark"], str | int | bool):
-        return Mark(value["mark"])
-    raise ValueError(f'{_toml(value)} is not something to do: use "prune", "archive" or {{ mark = "state" }}')
+    if isinstance(value, dict) and set(value) == {"mark"}:
+        return Mark(_state(value["mark"]))
+    raise Refused(f"{_toml(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
 
 
 _DURATION_SCHEMA = {"type": "string", "description": 'A duration such as "90d", "168h" or "1d 12h".'}
@@ -266,6 +292,7 @@ Then = Annotated[
         }
     ),
 ]
+Url = Annotated[str, BeforeValidator(read_url), WithJsonSchema({"type": "string", "minLength": 1})]
 Count = Annotated[int, Field(ge=1, le=MOST_ROWS, strict=True)]
 
 
@@ -273,6 +300,8 @@ class Piece(BaseModel):
     """A piece of the file: unknown keys are mistakes, and values keep the type that TOML gave them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    also: ClassVar[tuple[str, ...]] = ()
+    """Keys beside the fields, which are read on their own."""
 
 
 class BudgetPiece(Piece):
@@ -299,18 +328,17 @@ class FollowerPiece(Piece):
     table: Annotated[Any, BeforeValidator(_table_name), WithJsonSchema({"type": "string"})]
     columns: Columns
     to: Columns | None = None
-    where: dict[str, Annotated[Any, WithJsonSchema(_STATE_SCHEMA)]] = Field(default_factory=dict)
+    where: dict[ColumnName, Annotated[Any, BeforeValidator(_state), WithJsonSchema(_STATE_SCHEMA)]] = Field(
+        default_factory=dict, description="Only rows with these values."
+    )
     with_: list[FollowerItem] = Field(default_factory=list, alias="with")
 
     @model_validator(mode="after")
     def _lengths(self) -> FollowerPiece:
         if self.to is not None and len(self.to) != len(self.columns):
-            raise ValueError(
-                f"{len(self.columns)} columns refer to {len(self.to)}: name as many in `to` as in `columns`"
+            raise Refused(
+                f"{len(self.columns)} columns refer to {len(self.to)}", "name as many in `to` as in `columns`"
             )
-        for column, value in self.where.items():
-            if not isinstance(value, str | int | bool):
-                raise ValueError(f"where.{column}: expected a text, a whole number or a boolean")
         return self
 
 
@@ -335,7 +363,7 @@ class GuardPiece(Piece):
     @model_validator(mode="after")
     def _one(self) -> GuardPiece:
         if sum(value is not None for value in (self.referenced_by, self.null, self.not_null)) != 1:
-            raise ValueError("a guard says exactly one of referenced_by, null, not_null")
+            raise Refused("a guard says one thing", "say exactly one of referenced_by, null, not_null")
         return self
 
 
@@ -371,7 +399,9 @@ class ExcusePiece(Piece):
     @model_validator(mode="after")
     def _one(self) -> ExcusePiece:
         if len(self.kinds()) != 1:
-            raise ValueError(f"an excuse says exactly one of {', '.join(ExcuseKind)}")
+            raise Refused("an excuse has one kind", f"say exactly one of {', '.join(ExcuseKind)}")
+        if self.singleton is not None and self.rows not in (None, 1):
+            raise Refused(f"a singleton has one row, not {self.rows}", "remove `rows`, or use another kind")
         return self
 
     def kinds(self) -> list[tuple[ExcuseKind, str]]:
@@ -381,6 +411,8 @@ class ExcusePiece(Piece):
 
 class TablePiece(Piece):
     """One table's life, without its rules."""
+
+    also = ("rule",)
 
     why: Sentence = Field(description="The safety invariant: what pruning may never break.")
     scheduler: str | None = Field(default=None, description="A name from [scheduler].")
@@ -397,7 +429,9 @@ class TablePiece(Piece):
 class StorePiece(Piece):
     """The database."""
 
-    url: str | None = Field(default=None, description="A URL, or the name of an environment variable with one.")
+    url: Url | None = Field(
+        default=None, description="A URL, or the name of an environment variable with one.", repr=False
+    )
     schemas: list[str] = Field(default_factory=list, description="PostgreSQL: the schemas to cover.")
     attach: dict[str, str] = Field(default_factory=dict, description="SQLite: databases to attach.")
 

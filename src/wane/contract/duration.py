@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from wane.contract.refused import Refused
+
 _UNITS = {
     "w": timedelta(weeks=1),
     "d": timedelta(days=1),
@@ -35,55 +37,66 @@ _PIECE = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>[a-z]+)\s*")
 _EXAMPLES = 'for example "90d", "168h" or "1d 12h"'
 LONGEST = timedelta(days=365 * 1000)
 """Longer than that is a slip of the keyboard; whoever means it writes "forever"."""
+_MOST_DIGITS = 20
+"""More than any duration up to the longest has, in microseconds."""
 
 
 def parse_duration(text: object) -> timedelta:
     """Read a duration; raise ValueError with what to write instead."""
     if isinstance(text, bool) or not isinstance(text, str):
         if isinstance(text, int | float) and not isinstance(text, bool):
-            raise ValueError(f"{text!r} has no unit: write a number and a unit in quotes, {_EXAMPLES}")
-        raise ValueError(f"expected a duration in quotes, {_EXAMPLES}")
+            raise Refused(f"{text!r} has no unit", f"write a number and a unit in quotes, {_EXAMPLES}")
+        raise Refused("this is not a duration", f"write a number and a unit in quotes, {_EXAMPLES}")
     total = timedelta()
     position = 0
     seen: set[str] = set()
     while position < len(text) or not text:
         piece = _PIECE.match(text, position)
         if piece is None:
-            raise ValueError(_complaint(text))
+            raise _complaint(text)
         unit = _WORDS.get(piece["unit"])
         if unit is None:
-            raise ValueError(_unknown_unit(text, piece["unit"]))
+            raise _unknown_unit(text, piece["unit"])
         if unit in seen:
-            raise ValueError(f"{text!r} names the unit {unit!r} twice")
+            raise Refused(f"{text!r} names the unit {unit!r} twice", "add the two up")
         seen.add(unit)
+        number = piece["number"].lstrip("0") or "0"
+        if len(number) > _MOST_DIGITS:
+            raise _too_long(text)
         try:
-            total += int(piece["number"]) * _UNITS[unit]
+            total += int(number) * _UNITS[unit]
         except OverflowError:
-            raise ValueError(f'{text!r} is longer than {LONGEST.days} days: write "forever" if that is meant') from None
+            raise _too_long(text) from None
         position = piece.end()
     if not total:
-        raise ValueError(f"{text!r} is zero: rows would leave at once; write how long they stay, {_EXAMPLES}")
+        raise Refused(f"{text!r} is zero", f"rows would leave at once; write how long they stay, {_EXAMPLES}")
     if total > LONGEST:
-        raise ValueError(f'{text!r} is longer than {LONGEST.days} days: write "forever" if that is meant')
+        raise _too_long(text)
     return total
 
 
-def _complaint(text: str) -> str:
+def _too_long(text: str) -> Refused:
+    return Refused(f"{text!r} is longer than {LONGEST.days} days", 'write "forever" if that is meant')
+
+
+def _complaint(text: str) -> Refused:
     if not text.strip():
-        return f"empty: no threshold, no deletion; write {_EXAMPLES}"
+        return Refused("empty", f"no threshold, no deletion; write {_EXAMPLES}")
     if text.strip().startswith("-"):
-        return f"{text!r} is negative: write how long rows stay, {_EXAMPLES}"
+        return Refused(f"{text!r} is negative", f"write how long rows stay, {_EXAMPLES}")
     if re.fullmatch(r"\s*[0-9.]+\s*", text):
-        return f"{text!r} has no unit: write a number and a unit, {_EXAMPLES}"
+        return Refused(f"{text!r} has no unit", f"write a number and a unit, {_EXAMPLES}")
     if "." in text:
-        return f'{text!r} has a fraction: write whole numbers, for example "1d 12h" for one and a half days'
-    return f"{text!r} is not a duration: write a number and a unit, {_EXAMPLES}"
+        return Refused(f"{text!r} has a fraction", 'write whole numbers, for example "1d 12h" for one and a half days')
+    return Refused(f"{text!r} is not a duration", f"write a number and a unit, {_EXAMPLES}")
 
 
-def _unknown_unit(text: str, unit: str) -> str:
+def _unknown_unit(text: str, unit: str) -> Refused:
     if unit.startswith(("month", "mo", "year", "y", "q")):
-        return f"{text!r} counts in {unit!r}, which have no exact length: write days, for example 30d or 365d"
-    return f"{text!r} has the unknown unit {unit!r}: use w, d, h, m, s, ms or us"
+        return Refused(
+            f"{text!r} counts in {unit!r}, which have no exact length", "write days, for example 30d or 365d"
+        )
+    return Refused(f"{text!r} has the unknown unit {unit!r}", "use w, d, h, m, s, ms or us")
 
 
 def format_duration(duration: timedelta) -> str:

@@ -5,7 +5,9 @@ Runs over the resolved contract, so it sees the included files as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from wane.contract.duration import format_duration
 from wane.contract.model import (
@@ -19,47 +21,55 @@ from wane.contract.model import (
     Forever,
     Mark,
     Orphans,
+    Prune,
     ReferencedBy,
     Rule,
-    State,
     Table,
 )
 from wane.contract.names import TableName
+from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes
 from wane.contract.rules import Surroundings
 from wane.findings import did_you_mean
+
+N = TypeVar("N")
 
 UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
 """Excuses which promise that nothing of Wane ever deletes a row."""
 
 
-def lint(contract: Contract, surroundings: Surroundings, origins: Mapping[TableName, Mistakes], last: Mistakes) -> None:
-    """Note every mistake between tables in the file that declares the table; what belongs to no table goes to the last file."""
-    _Lint(contract, origins, last).run(surroundings)
+def lint(contract: Contract, surroundings: Surroundings, origins: Origins, *, complete: bool) -> None:
+    """Note every mistake between tables in the file that makes it. What seems unused is told only of a complete contract."""
+    _Lint(contract, origins).run()
+    if complete:
+        _unused(contract, surroundings, origins)
 
 
 class _Lint:
-    def __init__(self, contract: Contract, origins: Mapping[TableName, Mistakes], last: Mistakes) -> None:
+    def __init__(self, contract: Contract, origins: Origins) -> None:
         self.contract = contract
         self.origins = origins
-        self.last = last
+        self.ruled = {table.name: table for table in contract.tables}
         self.excused = dict(contract.excused)
+        self.floors = dict(contract.floors)
+        self.archived = {entry.table: entry.keep for entry in contract.archive}
 
-    def run(self, surroundings: Surroundings) -> None:
+    def run(self) -> None:
         for table in self.contract.tables:
-            mistakes = self.origins.get(table.name, self.last)
+            mistakes = self.origins.of("table", table.name)
             if table.name in self.excused:
                 mistakes.error(_place(table), "said-twice", "has rules and is excused", "keep one of the two")
             self._marked_states(table, mistakes)
             self._stages(table, mistakes)
+            self._kept_forever(table, mistakes)
             for rule in table.rules:
                 self._floor(table, rule, mistakes)
                 self._followers(table, rule, rule.followers, mistakes, (table.name,))
                 self._archive(table, rule, mistakes)
         self._guard_cycles()
         self._strays()
-        self._unused(surroundings)
-        self._password()
+        self._ambiguous()
+        self._passwords()
 
     def _marked_states(self, table: Table, mistakes: Mistakes) -> None:
         """A state that a rule writes must itself have a rule or an excuse, or marked rows would stay unbounded."""
@@ -73,8 +83,9 @@ class _Lint:
                     f"rows marked {state!r} would stay unbounded",
                     f"add a rule with `when = [{state!r}]`, or excuse the state",
                 )
+        leads = {state: {marks[rule] for rule in marks if state in rule.states} for state in covered}
         for rule in marks:
-            if _comes_back(rule, marks):
+            if any(_reaches(leads, state) for state in rule.states):
                 mistakes.error(
                     [*_place(table, rule), "then"], "mark-cycle", "marking leads back to a state that this rule marks"
                 )
@@ -82,10 +93,10 @@ class _Lint:
     def _stages(self, table: Table, mistakes: Mistakes) -> None:
         """Windows of one row count from one moment, so a later stage needs a longer window."""
         for earlier in table.rules:
-            if not isinstance(earlier.action, Mark) or not isinstance(earlier.bound, Age):
+            if not isinstance(earlier.action, Mark) or not isinstance(earlier.bound, Age | Orphans):
                 continue
             for later in table.rules:
-                if earlier.action.state not in later.states or not isinstance(later.bound, Age):
+                if earlier.action.state not in later.states or not isinstance(later.bound, Age | Orphans):
                     continue
                 if later.bound.time == earlier.bound.time and later.bound.keep <= earlier.bound.keep:
                     mistakes.error(
@@ -96,8 +107,22 @@ class _Lint:
                         "both count from the same moment: make this window longer",
                     )
 
+    def _kept_forever(self, table: Table, mistakes: Mistakes) -> None:
+        """Rows that a rule keeps forever are let go by no other."""
+        for forever in table.rules:
+            for other in table.rules if not forever.active else ():
+                shared = [state for state in other.states if state in forever.states]
+                if other.active and (shared or not other.states):
+                    rows = f"{shared[0]!r} rows" if shared else "the table's rows"
+                    mistakes.error(
+                        _place(table, other),
+                        "kept-forever",
+                        f"rule {forever.name!r} keeps {rows} forever",
+                        "remove one of the two rules",
+                    )
+
     def _floor(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
-        floor = dict(self.contract.floors).get(table.name)
+        floor = self.floors.get(table.name)
         if floor is None or isinstance(rule.action, Mark):
             return
         if isinstance(rule.bound, Expiry | Cap):
@@ -117,19 +142,40 @@ class _Lint:
             )
 
     def _followers(
-        self, table: Table, rule: Rule, followers: Iterable[Follower], mistakes: Mistakes, above: tuple[TableName, ...]
+        self,
+        table: Table,
+        rule: Rule,
+        followers: tuple[Follower, ...],
+        mistakes: Mistakes,
+        above: tuple[TableName, ...],
     ) -> None:
         place = [*_place(table, rule), "with"]
+        if len(set(followers)) != len(followers):
+            mistakes.error(place, "said-twice", "a follower is named twice", "keep one of the two")
         for follower in followers:
             name = follower.reference.table
             excuse = self.excused.get(name)
-            declared = next((one for one in self.contract.tables if one.name == name), None)
+            declared = self.ruled.get(name)
             if name in above:
                 mistakes.error(place, "follow-cycle", f"{name} would follow itself", "remove it")
                 continue
             if excuse is not None and excuse.kind in UNTOUCHABLE:
                 mistakes.error(
                     place, "untouchable", f"{name} is excused as {excuse.kind.value}: nothing may delete from it"
+                )
+            for state, kept in () if declared is None else declared.excused:
+                if kept.kind in UNTOUCHABLE:
+                    mistakes.error(
+                        place,
+                        "untouchable",
+                        f"{state!r} rows of {name} are excused as {kept.kind.value}: nothing may delete them",
+                    )
+            if name in self.floors:
+                mistakes.error(
+                    place,
+                    "under-floor",
+                    f"a follower leaves whatever its age, and {name} has a floor of {format_duration(self.floors[name])}",
+                    f'guard with `unless = [{{ referenced_by = "{follower.reference}" }}]` instead, or remove the floor',
                 )
             if declared is not None and declared.append_only and not table.append_only:
                 mistakes.error(
@@ -146,7 +192,7 @@ class _Lint:
         place = [*_place(table, rule), "then"]
         if self.contract.archive_url is None:
             mistakes.error(place, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
-        kept = next((one.keep for one in self.contract.archive if one.table == table.name), None)
+        kept = self.archived.get(table.name)
         if kept is None:
             mistakes.error(
                 place,
@@ -154,13 +200,22 @@ class _Lint:
                 "the archive does not say how long it keeps these rows",
                 f'add `[archive.{table.name}]` with `keep = "forever"` or a duration',
             )
-        elif isinstance(rule.bound, Age) and not isinstance(kept, Forever) and kept <= rule.bound.keep:
+        elif isinstance(rule.bound, Age | Orphans) and not isinstance(kept, Forever) and kept <= rule.bound.keep:
             mistakes.error(
                 place,
                 "stage-order",
                 f"the archive keeps rows for {format_duration(kept)}, the hot table for {format_duration(rule.bound.keep)}",
                 "both count from the same moment: let the archive keep them longer",
             )
+
+        for other in table.rules:
+            if _forestalls(other, rule):
+                mistakes.error(
+                    [*_place(table, other), "keep"],
+                    "stage-order",
+                    f"these rows leave before rule {rule.name!r} archives them",
+                    f"keep them longer than {rule.name!r} does, or remove this rule",
+                )
 
     def _guard_cycles(self) -> None:
         """Two tables that each wait for the other's rows to leave wait forever."""
@@ -175,7 +230,7 @@ class _Lint:
         }
         for table in self.contract.tables:
             if _reaches(waits, table.name):
-                self.origins.get(table.name, self.last).error(
+                self.origins.of("table", table.name).error(
                     _place(table),
                     "guard-cycle",
                     "its guards wait for a table whose guards wait for this one",
@@ -184,41 +239,92 @@ class _Lint:
 
     def _strays(self) -> None:
         """Sections that speak of a table which has no rules they could apply to."""
-        ruled = {table.name: table for table in self.contract.tables}
-        for name, _ in self.contract.floors:
-            if name not in ruled and (name not in self.origins or name in self.excused):
-                self.last.error(["floor", name], "stray", f"no rules for {name}", did_you_mean(name, ruled))
-        for entry in self.contract.archive:
-            table = ruled.get(entry.table)
-            if table is None and entry.table in self.origins:
-                continue  # Its own mistakes are told already.
+        for name in self.floors:
+            # A table whose own mistakes are told already is not told again to be missing.
+            if name not in self.ruled and (name in self.excused or not self.origins.has("table", name)):
+                fix = did_you_mean(name, self.ruled) or "add rules for it, or remove the floor"
+                self.origins.of("floor", name).error(["floor", name], "stray", f"no rules for {name}", fix)
+        for name in self.archived:
+            table = self.ruled.get(name)
+            if table is None and self.origins.has("table", name):
+                continue
             if table is None or not any(isinstance(rule.action, Archive) for rule in table.rules):
-                self.last.error(
-                    ["archive", entry.table],
-                    "stray",
-                    f"no rule archives {entry.table}",
-                    'add a rule with `then = "archive"`',
+                self.origins.of("archive", name).error(
+                    ["archive", name], "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`'
                 )
 
-    def _unused(self, surroundings: Surroundings) -> None:
-        for name, _ in self.contract.windows:
-            if name not in surroundings.used:
-                self.last.warning(["window", name], "unused", "no rule reads this window", "remove it, or use it")
-        for scheduler in self.contract.schedulers:
-            if f"scheduler {scheduler.name}" not in surroundings.used:
-                self.last.warning(["scheduler", scheduler.name], "unused", "no table uses this scheduler", "remove it")
+    def _ambiguous(self) -> None:
+        """A table named both with and without its schema could be one table with two sets of promises."""
+        uses = list(self._uses())
+        qualified = {name.name: name for name, _, _ in uses if name.schema is not None}
+        for name, place, mistakes in uses:
+            if name.schema is None and name.name in qualified:
+                message = f"{name} could be the same table as {qualified[name.name]}"
+                mistakes.error(place, "ambiguous-name", message, "write the schema of both")
 
-    def _password(self) -> None:
-        url = self.contract.store.url or ""
-        userinfo = url.partition("://")[2].rpartition("@")[0]
-        secret = userinfo.partition(":")[2]
-        if secret and "${" not in secret:
-            self.last.warning(
-                ["store", "url"],
-                "password-in-file",
-                "a password stands in the file",
-                'write `url = "DATABASE_URL"` and set that environment variable',
+    def _uses(self) -> Iterator[tuple[TableName, list[object], Mistakes]]:
+        """Every mention of a table, with its place."""
+        sections: dict[str, Iterable[TableName]] = {
+            "table": self.ruled,
+            "excused": self.excused,
+            "floor": self.floors,
+            "archive": self.archived,
+        }
+        for section, names in sections.items():
+            for name in names:
+                yield name, [section, name], self.origins.of(section, name)
+        for table, rule, follower in self.contract.followers():
+            yield follower.reference.table, [*_place(table, rule), "with"], self.origins.of("table", table.name)
+        for table in self.contract.tables:
+            for rule in table.rules:
+                for guard in rule.guards:
+                    if isinstance(guard, ReferencedBy):
+                        place = [*_place(table, rule), "unless"]
+                        yield guard.reference.table, place, self.origins.of("table", table.name)
+
+    def _passwords(self) -> None:
+        for section, url in (("store", self.contract.store.url), ("archive", self.contract.archive_url)):
+            if url is not None and _has_password(url):
+                self.origins.of(section, "url").warning(
+                    [section, "url"],
+                    "password-in-file",
+                    "a password stands in the file",
+                    'write `url = "DATABASE_URL"`, or `${NAME}` in its place, and set that environment variable',
+                )
+
+
+def _unused(contract: Contract, surroundings: Surroundings, origins: Origins) -> None:
+    for name, _ in contract.windows:
+        if name not in surroundings.used:
+            origins.of("window", name).warning(
+                ["window", name], "unused", "no rule reads this window", "remove it, or use it"
             )
+    for scheduler in contract.schedulers:
+        if f"scheduler {scheduler.name}" not in surroundings.used:
+            origins.of("scheduler", scheduler.name).warning(
+                ["scheduler", scheduler.name], "unused", "no table uses this scheduler", "remove it"
+            )
+
+
+def _has_password(url: str) -> bool:
+    if url.lower().startswith("sqlite:"):
+        return False
+    rest = url.partition("://")[2]
+    secrets = [rest.rpartition("@")[0].partition(":")[2], *re.findall(r"(?i)\b(?:ssl)?password=([^&]*)", rest)]
+    return any(secret and "${" not in secret for secret in secrets)
+
+
+def _forestalls(other: Rule, archive: Rule) -> bool:
+    """Whether a rule deletes, without exception, rows before the other one archives them."""
+    return (
+        isinstance(other.action, Prune)
+        and isinstance(other.bound, Age)
+        and isinstance(archive.bound, Age | Orphans)
+        and not other.guards
+        and other.bound.time == archive.bound.time
+        and other.bound.keep <= archive.bound.keep
+        and (not other.states or not set(other.states).isdisjoint(archive.states))
+    )
 
 
 def _place(table: Table, rule: Rule | None = None) -> list[object]:
@@ -226,20 +332,9 @@ def _place(table: Table, rule: Rule | None = None) -> list[object]:
     return place if rule is None else [*place, "rule", rule.name]
 
 
-def _comes_back(start: Rule, marks: Mapping[Rule, State]) -> bool:
-    state, seen = marks[start], {start}
-    while True:
-        following = next((rule for rule in marks if state in rule.states), None)
-        if following is None:
-            return False
-        if following in seen:
-            return following is start
-        seen.add(following)
-        state = marks[following]
-
-
-def _reaches(waits: Mapping[TableName, set[TableName]], start: TableName) -> bool:
-    seen: set[TableName] = set()
+def _reaches(waits: Mapping[N, set[N]], start: N) -> bool:
+    """Whether following the arrows leads back to the start."""
+    seen: set[N] = set()
     ahead = list(waits.get(start, ()))
     while ahead:
         name = ahead.pop()

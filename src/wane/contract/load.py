@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from wane.contract.model import Contract
-from wane.contract.pieces import Mistakes, describe
+from wane.contract.pieces import Mistakes, describe, mask
 from wane.contract.resolve import SourceFile, resolve
 from wane.errors import ContractError
-from wane.findings import Finding, did_you_mean, errors_of
+from wane.findings import Finding, errors_of
 from wane.reference import contract_path, names
 
 SECTIONS = ("include", "strict", "store", "scheduler", "window", "floor", "budget", "table", "excused", "archive")
@@ -34,7 +34,7 @@ def load_contract(path: Path | str) -> Contract:
     if reading.contract is None:
         mistakes = errors_of(reading.findings)
         count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise ContractError(f"{path}: the contract has {count}", mistakes)
+        raise ContractError(f"{mask(str(path))}: the contract has {count}", mistakes)
     return reading.contract
 
 
@@ -42,50 +42,65 @@ def read_contract(path: Path | str) -> Reading:
     """Read a contract and tell everything that is worth knowing about it."""
     path = Path(path)
     files: list[SourceFile] = []
-    _collect(path, str(path), files, [])
+    _collect(path, str(path), files, ())
     contract = resolve(path, files)
     findings = tuple(finding for file in files for finding in file.mistakes.findings)
     return Reading(None if errors_of(findings) else contract, findings)
 
 
-def _collect(path: Path, shown: str, files: list[SourceFile], including: list[Path]) -> None:
+def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path, ...]) -> None:
     """Append the file's included files, then the file itself: what comes later may set windows of what came before."""
     mistakes = Mistakes(shown)
+    itself = _real(path)
     data = _parse(path, mistakes)
     for key in data:
         if key not in SECTIONS:
-            fix = " ".join(part for part in (did_you_mean(key, SECTIONS), f"allowed: {', '.join(SECTIONS)}") if part)
-            mistakes.error([key], "unknown-key", "unknown section", fix)
+            mistakes.unknown([key], key, "unknown section", SECTIONS)
     for position, item in enumerate(_included(data, mistakes)):
         place = ["include", position]
         target = _target(item, path, mistakes, place)
         if target is None:
             continue
-        if target.resolve() in [one.resolve() for one in (*including, path)]:
+        if _real(target) in (*above, itself):
             mistakes.error(place, "include-cycle", f"{item!r} includes itself", "remove this include")
-        elif target.resolve() in [file.path.resolve() for file in files]:
+        elif _real(target) in [file.path for file in files]:
             mistakes.error(place, "included-twice", f"{item!r} is already included", "remove this include")
-        elif len(files) >= _MOST_FILES:
-            mistakes.error(place, "too-many-files", f"more than {_MOST_FILES} files are included")
+        elif len(files) + len(above) + 1 >= _MOST_FILES:
+            mistakes.error(place, "too-many-files", f"more than {_MOST_FILES} files", "include fewer")
         else:
-            _collect(target, item, files, [*including, path])
-    files.append(SourceFile(path, data, mistakes))
+            shown_as = item if item.startswith(_REFERENCE) else str(Path(shown).parent / item)
+            _collect(target, shown_as, files, (*above, itself))
+    files.append(SourceFile(itself, data, mistakes, above))
+
+
+def _real(path: Path) -> Path:
+    """The file behind the name, so that one file is the same file by every name."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # A loop of links, a NUL: opening it will say so.
+        return path
 
 
 def _parse(path: Path, mistakes: Mistakes) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            mistakes.error([], "unreadable", f"larger than {_MOST_BYTES} bytes: this is not a contract")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            mistakes.error([], "unreadable", f"larger than {_MOST_BYTES} bytes", "a contract is a short text")
             return {}
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(content.decode("utf-8-sig"))
     except FileNotFoundError:
         mistakes.error([], "unreadable", "no such file", "write one, or let `wane init URL` propose one")
-    except (OSError, UnicodeDecodeError) as problem:
-        mistakes.error([], "unreadable", f"cannot be read: {problem}")
-    except tomllib.TOMLDecodeError as problem:
-        mistakes.error([], "not-toml", f"not valid TOML: {problem}")
+    except OSError as problem:
+        mistakes.error([], "unreadable", f"cannot be read: {problem.strerror or problem}")
+    except UnicodeDecodeError as problem:
+        mistakes.error([], "unreadable", f"not UTF-8 text, at byte {problem.start}", "a contract is TOML in UTF-8")
     except RecursionError:
         mistakes.error([], "not-toml", "not valid TOML: nested too deeply")
+    except tomllib.TOMLDecodeError as problem:
+        mistakes.error([], "not-toml", f"not valid TOML: {problem}")
+    except ValueError as problem:  # A path with a NUL, a number of thousands of digits.
+        mistakes.error([], "unreadable", f"cannot be read: {problem}")
     return {}
 
 
@@ -103,6 +118,5 @@ def _target(item: str, base: Path, mistakes: Mistakes, place: list[object]) -> P
     name = item.removeprefix(_REFERENCE)
     if name in names():
         return contract_path(name)
-    fix = " ".join(part for part in (did_you_mean(name, names()), f"allowed: {', '.join(names())}") if part)
-    mistakes.error(place, "unknown-reference", f"no reference contract is called {name!r}", fix)
+    mistakes.unknown(place, name, f"no reference contract is called {name!r}", names(), "unknown-reference")
     return None

@@ -258,7 +258,7 @@ class Contract:
     schedulers: tuple[Scheduler, ...] = ()
     floors: tuple[tuple[TableName, timedelta], ...] = ()
     windows: tuple[tuple[str, timedelta | Forever], ...] = ()
-    archive_url: str | None = None
+    archive_url: str | None = field(default=None, repr=False)
     archive: tuple[ArchiveTable, ...] = ()
     store: StoreSettings = StoreSettings()
     strict: bool = False

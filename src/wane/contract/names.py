@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from wane.contract.refused import Refused
+
 _PART = re.compile(r'"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^."]+)')
 
 
@@ -19,16 +21,18 @@ def split_name(text: str) -> list[str]:
     while True:
         match = _PART.match(text, position)
         if match is None:
-            raise ValueError(f'{text!r} is not a name: write table, schema.table or "quoted.table"')
+            raise Refused(f"{text!r} is not a name", 'write table, schema.table or "quoted.table"')
         part = match["plain"] if match["quoted"] is None else match["quoted"].replace('""', '"')
-        if "\x00" in part or (part != part.strip() and match["quoted"] is None):
-            raise ValueError(f"{text!r} is not a name: quote parts that start or end with a space")
+        if "\x00" in part:
+            raise Refused(f"{text!r} is not a name", "no database has a name with a NUL character")
+        if part != part.strip() and match["quoted"] is None:
+            raise Refused(f"{text!r} is not a name", "quote parts that start or end with a space")
         parts.append(part)
         position = match.end()
         if position == len(text):
             return parts
         if text[position] != ".":
-            raise ValueError(f"{text!r} is not a name: a dot must follow {part!r}")
+            raise Refused(f"{text!r} is not a name", f"a dot must follow {part!r}")
         position += 1
 
 
@@ -52,7 +56,7 @@ class TableName:
     def parse(cls, text: str) -> TableName:
         parts = split_name(text)
         if len(parts) > 2:
-            raise ValueError(f"{text!r} has too many parts: write table or schema.table")
+            raise Refused(f"{text!r} has too many parts", "write table or schema.table")
         return cls(name=parts[-1], schema=parts[0] if len(parts) == 2 else None)
 
     def __str__(self) -> str:
@@ -63,5 +67,5 @@ def parse_reference(text: str) -> tuple[TableName, str]:
     """Read `table.column` or `schema.table.column`."""
     parts = split_name(text)
     if len(parts) not in (2, 3):
-        raise ValueError(f"{text!r} is not a reference: write table.column or schema.table.column")
+        raise Refused(f"{text!r} is not a reference", "write table.column or schema.table.column")
     return TableName(name=parts[-2], schema=parts[0] if len(parts) == 3 else None), parts[-1]

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wane.contract.names import join_name
+from wane.contract.document import Piece
+from wane.contract.refused import Refused
 from wane.findings import Finding, Severity, did_you_mean
 
-P = TypeVar("P", bound=BaseModel)
+P = TypeVar("P", bound=Piece)
 
-KINDS = {str: "text", bool: "a boolean", int: "a whole number", float: "a number", list: "a list", dict: "a table"}
+KINDS = {
+    str: "text",
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+    datetime: "a date with a time",
+    date: "a date",
+    time: "a time of day",
+}
 _EXPECTED = {
     "string_type": "text in quotes",
     "int_type": "a whole number",
@@ -24,6 +38,12 @@ _EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_VALIDATOR = re.compile(r"function-(before|after|wrap|plain)\[")
+_PASSWORD = re.compile(r"(://[^:/?#\s]*):.*@", re.DOTALL)
+_SECRET_QUERY = re.compile(r"(?i)\b(password|sslpassword)=[^&\s'\"]*")
+_MOST_CHARACTERS = 400
+"""The longest that one part of a finding is told at: a file may hold megabytes where a name is expected."""
 
 
 class Mistakes:
@@ -41,7 +61,21 @@ class Mistakes:
 
     def _add(self, severity: Severity, path: Sequence[object], code: str, message: str, fix: str) -> None:
         table = str(path[1]) if len(path) > 1 and path[0] in ("table", "excused", "archive", "floor") else ""
-        self.findings.append(Finding(severity, code, message, fix, self.file, key_path(path), table))
+        texts = (message, fix, self.file, key_path(path), table)
+        self.findings.append(Finding(severity, code, *(_short(mask(text)) for text in texts)))
+
+    def refuse(self, path: Sequence[object], code: str, problem: ValueError) -> None:
+        """Note why a value was refused."""
+        told = problem if isinstance(problem, Refused) else Refused(str(problem))
+        self._add(Severity.ERROR, path, code, told.message, told.fix)
+
+    def unknown(
+        self, path: Sequence[object], word: object, message: str, allowed: Iterable[str], code: str = "unknown-key"
+    ) -> None:
+        """Note a word that is not among the allowed ones."""
+        allowed = list(allowed)
+        hint = did_you_mean(word, allowed)
+        self._add(Severity.ERROR, path, code, message, f"{hint} allowed: {', '.join(allowed)}".strip())
 
     def read(self, model: type[P], data: object, path: Sequence[object]) -> P | None:
         """Validate one piece; None if it has mistakes, which are then collected."""
@@ -52,53 +86,45 @@ class Mistakes:
             return model.model_validate(data)
         except ValidationError as problems:
             for problem in problems.errors():
-                self._explain(model, data, path, problem)
+                self._explain(model, path, problem)
             return None
 
-    def _explain(
-        self, model: type[BaseModel], data: Mapping[str, Any], path: Sequence[object], problem: ErrorDetails
-    ) -> None:
-        place = [*path, *(part for part in problem["loc"] if not str(part).startswith("function-"))]
+    def _explain(self, model: type[Piece], path: Sequence[object], problem: ErrorDetails) -> None:
+        place = [*path, *(part for part in problem["loc"] if not _VALIDATOR.match(str(part)))]
         kind = problem["type"]
         if kind == "missing":
             self.error(place, "missing-key", "missing", f"add `{place[-1]} = …`")
         elif kind == "extra_forbidden":
-            allowed = allowed_keys(model, data, list(problem["loc"])[:-1])
-            fix = " ".join(
-                part for part in (did_you_mean(place[-1], allowed), f"allowed: {', '.join(allowed)}") if part
-            )
-            self.error(place, "unknown-key", "unknown key", fix)
+            self.unknown(place, place[-1], "unknown key", allowed_keys(model, problem["loc"][:-1]))
         elif kind == "value_error":
-            message, _, fix = str(problem["ctx"]["error"]).partition(": ")
-            self.error(place, "wrong-value", message, fix) if fix else self.error(place, "wrong-value", message)
+            self.refuse(place, "wrong-value", problem["ctx"]["error"])
         elif kind in ("greater_than_equal", "less_than_equal"):
             limit = problem["ctx"].get("ge", problem["ctx"].get("le"))
             word = "least" if kind == "greater_than_equal" else "most"
-            self.error(place, "wrong-value", f"found {problem['input']}, expected at {word} {limit}")
+            self.error(place, "wrong-value", f"found {describe(problem['input'])}, expected at {word} {limit}")
+        elif kind == "recursion_loop":
+            self.error(place, "wrong-value", "nested too deeply")
         else:
             expected = _EXPECTED.get(kind, problem["msg"])
             self.error(place, "wrong-type", f"found {describe(problem['input'])}, expected {expected}")
 
 
-def allowed_keys(model: type[BaseModel], data: Mapping[str, Any], loc: Sequence[object]) -> list[str]:
+def allowed_keys(model: type[Piece], loc: Sequence[object]) -> list[str]:
     """The keys that the piece at `loc` inside a model may have."""
-    del data
     for part in loc:
-        inner = _inner_model(model, part)
-        if inner is not None:
-            model = inner
-    return [field.alias or name for name, field in model.model_fields.items()]
+        model = _inner_model(model, part) or model
+    return [*(field.alias or name for name, field in model.model_fields.items()), *model.also]
 
 
-def _inner_model(model: type[BaseModel], part: object) -> type[BaseModel] | None:
+def _inner_model(model: type[Piece], part: object) -> type[Piece] | None:
     for name, field in model.model_fields.items():
         if part in (name, field.alias):
             return _model_in(field.annotation)
     return None
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _model_in(annotation: object) -> type[Piece] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Piece):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
         found = _model_in(getattr(argument, "__origin__", argument) if hasattr(argument, "__metadata__") else argument)
@@ -108,17 +134,36 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def describe(value: object) -> str:
-    """What was found, for a person: `7 (a whole number)`, `a list`."""
+    """What was found, for a person: `7 (a whole number)`, `true (a boolean)`, `a list`."""
     kind = KINDS.get(type(value), type(value).__name__)
-    return f"{value!r} ({kind})" if isinstance(value, str | bool | int | float) else kind
+    if isinstance(value, bool):
+        return f"{str(value).lower()} ({kind})"
+    return f"{value!r} ({kind})" if isinstance(value, str | int | float) else kind
 
 
 def key_path(path: Sequence[object]) -> str:
-    """A dotted key as it would be written in TOML."""
+    """A dotted key as it would be written in TOML; the position in a list stands in brackets."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += ("." if text else "") + join_name([str(part)])
+            text += ("." if text else "") + _key(str(part))
     return text
+
+
+def _key(part: str) -> str:
+    if _BARE_KEY.fullmatch(part):
+        return part
+    if '"' in part and "'" not in part and part.isprintable():
+        return f"'{part}'"
+    return json.dumps(part, ensure_ascii=False)
+
+
+def mask(text: str) -> str:
+    """The text without the passwords of URLs that stand in it. Rather too much is hidden than too little."""
+    return _SECRET_QUERY.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

@@ -1,14 +1,14 @@
 """From the pieces of the files to one Contract: sections are merged, windows and schedulers looked up, defaults filled in.
 
 Nothing here stops at the first mistake. A piece that cannot be read is left out after its mistake is noted, and all
-other pieces are still checked. What a later file says about windows, schedulers, budgets and the store replaces what the files it
-includes say; tables, excuses, floors and archives are said once.
+other pieces are still checked. What a file says about windows, schedulers, budgets, the store and the archive's place replaces what the
+files it includes say; files that do not include each other may not disagree. Tables, excuses, floors and archived tables are said once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from wane.contract.document import (
     SchedulerPiece,
     StorePiece,
     TablePiece,
+    read_url,
     read_window,
 )
 from wane.contract.lint import lint
@@ -34,8 +35,10 @@ from wane.contract.model import (
     Table,
 )
 from wane.contract.names import TableName
-from wane.contract.pieces import Mistakes, describe
-from wane.contract.rules import Surroundings, read_excuse, read_rules, read_table
+from wane.contract.origins import Origins
+from wane.contract.pieces import Mistakes, describe, key_path
+from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
+from wane.findings import errors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,10 @@ class SourceFile:
     """A file of the contract, as TOML understands it, with what is wrong with it."""
 
     path: Path
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)  # It may hold a URL with a password.
     mistakes: Mistakes
+    above: tuple[Path, ...] = ()
+    """The files that include it, outermost first."""
 
 
 def resolve(path: Path, files: list[SourceFile]) -> Contract:
@@ -55,6 +60,8 @@ def resolve(path: Path, files: list[SourceFile]) -> Contract:
 class _Resolver:
     def __init__(self, files: list[SourceFile]) -> None:
         self.files = files
+        self.origins = Origins(files[-1].mistakes)
+        self.said: dict[str, tuple[SourceFile, object]] = {}
         self.windows: dict[str, timedelta | Forever] = {}
         self.schedulers: dict[str, Scheduler] = {}
         self.mentioned: set[str] = set()
@@ -71,26 +78,23 @@ class _Resolver:
         excused: dict[TableName, Excuse] = {}
         floors: dict[TableName, timedelta] = {}
         archive: dict[TableName, ArchiveTable] = {}
-        origins: dict[TableName, Mistakes] = {}
         for file in self.files:
             for name, data, place in self._named(file, "table"):
                 table = self._table(file, name, data, place, surroundings)
-                if _first(file, place, name, tables, origins) and table is not None:
+                if self._first(file, place, name) and table is not None:
                     tables[name] = table
             for name, data, place in self._named(file, "excused"):
                 excuse = file.mistakes.read(ExcusePiece, data, place)
-                if _first(file, place, name, excused, origins) and excuse is not None:
+                if self._first(file, place, name) and excuse is not None:
                     excused[name] = read_excuse(excuse)
             for name, data, place in self._named(file, "floor"):
                 floor = self._duration(file, data, place)
-                if _first(file, place, name, floors, {}) and isinstance(floor, timedelta):
+                if self._first(file, place, name) and isinstance(floor, timedelta):
                     floors[name] = floor
             for name, data, place in self._named(file, "archive"):
-                if place[1] == "url":
-                    continue
                 kept = file.mistakes.read(ArchiveTablePiece, data, place)
                 keep = None if kept is None else surroundings.keep(kept.keep, [*place, "keep"], file.mistakes)
-                if _first(file, place, name, archive, {}) and keep is not None:
+                if self._first(file, place, name) and keep is not None:
                     archive[name] = ArchiveTable(name, keep)
         contract = Contract(
             path=path,
@@ -104,44 +108,75 @@ class _Resolver:
             store=StoreSettings(self.store.url, tuple(self.store.schemas), tuple(self.store.attach.items())),
             strict=self.strict,
         )
-        lint(contract, surroundings, origins, self.files[-1].mistakes)
+        complete = not any(errors_of(file.mistakes.findings) for file in self.files)
+        lint(contract, surroundings, self.origins, complete=complete)
         return contract
 
     def _settings(self, file: SourceFile) -> None:
         data, mistakes = file.data, file.mistakes
-        self.strict = bool(_typed(file, "strict", bool, self.strict))
+        if "strict" in data:
+            self.strict = bool(_typed(file, "strict", bool, self.strict))
+            self._say(file, ["strict"], self.strict)
         for name, value in _typed(file, "window", dict, {}).items():
             window = self._duration(file, value, ["window", name])
+            self.origins.note("window", name, mistakes)
             if window is not None:
                 self.windows[name] = window
+                self._say(file, ["window", name], window)
         for name, value in _typed(file, "scheduler", dict, {}).items():
             self.mentioned.add(name)
+            self.origins.note("scheduler", name, mistakes)
+            check_name("scheduler", name, ["scheduler", name], mistakes)
             scheduler = mistakes.read(SchedulerPiece, value, ["scheduler", name])
             if scheduler is not None:
                 self.schedulers[name] = Scheduler(name, scheduler.every)
+                self._say(file, ["scheduler", name], scheduler.every)
         if "budget" in data:
             budget = mistakes.read(BudgetPiece, data["budget"], ["budget"])
             if budget is not None:
                 self.budget = budget.over(self.budget)
+                self._say_each(file, "budget", budget)
         if "store" in data:
-            self.store = mistakes.read(StorePiece, data["store"], ["store"]) or self.store
-        archive = _typed(file, "archive", dict, {})
-        if "url" in archive:
-            if isinstance(archive["url"], str) and archive["url"].strip():
-                self.archive_url = archive["url"]
+            store = mistakes.read(StorePiece, data["store"], ["store"])
+            if store is not None:
+                self.store = self.store.model_copy(update={key: getattr(store, key) for key in store.model_fields_set})
+                self._say_each(file, "store", store)
+        archive = data.get("archive")
+        if isinstance(archive, dict) and "url" in archive:
+            try:
+                self.archive_url = read_url(archive["url"])
+            except ValueError as problem:
+                mistakes.refuse(["archive", "url"], "wrong-value", problem)
             else:
-                mistakes.error(
-                    ["archive", "url"], "wrong-type", f"found {describe(archive['url'])}, expected a URL or a path"
-                )
+                self._say(file, ["archive", "url"], self.archive_url)
+
+    def _say_each(self, file: SourceFile, section: str, piece: BudgetPiece | StorePiece) -> None:
+        for key in sorted(piece.model_fields_set):
+            self._say(file, [section, key], getattr(piece, key))
+
+    def _say(self, file: SourceFile, place: list[object], value: object) -> None:
+        """Note a setting. A file may set anew what its own includes set, and nothing of its neighbours'."""
+        self.origins.note(str(place[0]), place[-1], file.mistakes)
+        earlier, before = self.said.get(key_path(place), (file, value))
+        self.said[key_path(place)] = (file, value)
+        if before != value and file.path not in earlier.above:
+            file.mistakes.error(
+                place,
+                "said-twice",
+                f"{earlier.mistakes.file} sets it to something else",
+                "files that do not include each other must agree: change one, or give one another name",
+            )
 
     def _named(self, file: SourceFile, section: str) -> Iterator[tuple[TableName, Any, list[object]]]:
         """The entries of a section whose keys are tables."""
         for key, data in _typed(file, section, dict, {}).items():
             place: list[object] = [section, key]
+            if place == ["archive", "url"]:
+                continue
             try:
                 yield TableName.parse(key), data, place
             except ValueError as problem:
-                file.mistakes.error(place, "wrong-name", str(problem))
+                file.mistakes.refuse(place, "wrong-name", problem)
 
     def _table(
         self, file: SourceFile, name: TableName, data: Any, place: list[object], surroundings: Surroundings
@@ -159,13 +194,22 @@ class _Resolver:
         try:
             window = read_window(value)
         except ValueError as problem:
-            message, _, fix = str(problem).partition(": ")
-            file.mistakes.error(place, "wrong-value", message, fix)
+            file.mistakes.refuse(place, "wrong-value", problem)
             return None
         if place[0] == "floor" and isinstance(window, Forever):
             file.mistakes.error(place, "wrong-value", 'a floor cannot be "forever"', "remove the table's rules instead")
             return None
         return window
+
+    def _first(self, file: SourceFile, place: list[object], name: TableName) -> bool:
+        """Whether this is the first time the section speaks of the table; a second time is a mistake."""
+        section = str(place[0])
+        if not self.origins.has(section, name):
+            self.origins.note(section, name, file.mistakes)
+            return True
+        where = self.origins.of(section, name).file
+        file.mistakes.error(place, "said-twice", f"{name} is declared already in {where}", "keep one of the two")
+        return False
 
 
 def _typed(file: SourceFile, key: str, kind: type, default: Any) -> Any:
@@ -175,20 +219,3 @@ def _typed(file: SourceFile, key: str, kind: type, default: Any) -> Any:
     expected = "true or false" if kind is bool else "a table"
     file.mistakes.error([key], "wrong-type", f"found {describe(value)}, expected {expected}")
     return default
-
-
-def _first(
-    file: SourceFile,
-    place: list[object],
-    name: TableName,
-    known: dict[TableName, Any],
-    origins: dict[TableName, Mistakes],
-) -> bool:
-    """Whether this is the first time the section speaks of the table; a second time is a mistake."""
-    origin = origins.get(name)
-    origins.setdefault(name, file.mistakes)
-    if name not in known:
-        return True
-    where = "" if origin is None else f" in {origin.file}"
-    file.mistakes.error(place, "said-twice", f"{name} is declared already{where}", "keep one of the two")
-    return False

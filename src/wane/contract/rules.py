@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +34,7 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
-from wane.contract.pieces import Mistakes, describe
+from wane.contract.pieces import KINDS, Mistakes, describe
 from wane.findings import did_you_mean
 
 Place = list[object]
@@ -67,7 +68,7 @@ def read_table(
 ) -> Table | None:
     """The table's promises; None if something in its rules could not be read."""
     before = len(mistakes.findings)
-    excused = _excused_states(piece, place, mistakes)
+    excused = _excused_states(piece, _state_type(piece, rules), place, mistakes)
     _check_states(piece, excused, place, mistakes)
     promises = read_rules(rules, piece, [*place, "rule"], mistakes, surroundings)
     table = Table(
@@ -92,21 +93,43 @@ def read_excuse(piece: ExcusePiece) -> Excuse:
     return Excuse(kind, reason, 1 if kind is ExcuseKind.SINGLETON and piece.rows is None else piece.rows)
 
 
-def _excused_states(piece: TablePiece, place: Place, mistakes: Mistakes) -> tuple[tuple[State, Excuse], ...]:
-    """TOML keys are texts: a state that is a number or a boolean is written as its text and read like the live states are."""
-    kind: type = type(piece.live[0]) if piece.live else str
+def check_name(what: str, name: str, place: Place, mistakes: Mistakes) -> None:
+    """Rules and schedulers are named in labels (`table.rule`), leases and commands, where a dot or a blank would split them."""
+    if not name or not name.isprintable() or any(mark in name for mark in ' ."'):
+        mistakes.error(place, "wrong-name", f"{name!r} is no name for a {what}", "use letters, digits, _ and -")
+
+
+def _state_type(table: TablePiece, rules: object) -> type:
+    """The type of the table's states: that of the live ones, or else of the first that a rule selects."""
+    if table.live:
+        return type(table.live[0])
+    for rule in rules.values() if isinstance(rules, dict) else ():
+        when = rule.get("when") if isinstance(rule, dict) else None
+        if isinstance(when, list) and when and isinstance(when[0], str | int | bool):
+            return type(when[0])
+    return str
+
+
+def _as_key(state: State) -> str:
+    """A state as a key of TOML, which is always a text."""
+    return str(state).lower() if isinstance(state, bool) else str(state)
+
+
+def _excused_states(
+    piece: TablePiece, kind: type, place: Place, mistakes: Mistakes
+) -> tuple[tuple[State, Excuse], ...]:
+    """Keys are texts: a state that is a number or a boolean is read from its text, written in the one way TOML writes it."""
     excused: list[tuple[State, Excuse]] = []
     for text, excuse in piece.excused.items():
         state: State = text
         if kind is bool:
             state = text == "true"
-        elif kind is int:
-            try:
-                state = int(text)
-            except ValueError:
-                mistakes.error(
-                    [*place, "excused", text], "wrong-value", f"{text!r} is not a number, as the live states are"
-                )
+        elif kind is int and re.fullmatch(r"-?[0-9]{1,19}", text):
+            state = int(text)
+        if type(state) is not kind or _as_key(state) != text:
+            mistakes.error(
+                [*place, "excused", text], "wrong-value", f"{text!r} is not {KINDS[kind]}, as the other states are"
+            )
         excused.append((state, read_excuse(excuse)))
     return tuple(excused)
 
@@ -129,8 +152,15 @@ def _check_states(
     for state, _ in excused:
         if state in (piece.live or ()):
             mistakes.error(
-                [*place, "excused", state], "state-twice", f"{state!r} is live and excused", "keep one of the two"
+                [*place, "excused", _as_key(state)],
+                "state-twice",
+                f"{_shown(state)} is live and excused",
+                "keep one of the two",
             )
+
+
+def _shown(state: State) -> str:
+    return _as_key(state) if isinstance(state, bool) else repr(state)
 
 
 def _check_scheduler(table: Table, rules: object, place: Place, mistakes: Mistakes, surroundings: Surroundings) -> None:
@@ -168,10 +198,12 @@ def read_rules(
         return []
     found: list[Rule] = []
     for name, data in rules.items():
+        check_name("rule", name, [*place, name], mistakes)
         piece = mistakes.read(RulePiece, data, [*place, name])
         if piece is None or table is None:
             continue
-        rule = _RuleReader(table, piece, [*place, name], mistakes, surroundings).rule(name)
+        kind = _state_type(table, rules)
+        rule = _RuleReader(table, kind, piece, [*place, name], mistakes, surroundings).rule(name)
         if rule is not None:
             found.append(rule)
     return found
@@ -181,9 +213,16 @@ class _RuleReader:
     """Reads one rule in the light of its table."""
 
     def __init__(
-        self, table: TablePiece, piece: RulePiece, place: Place, mistakes: Mistakes, surroundings: Surroundings
+        self,
+        table: TablePiece,
+        kind: type,
+        piece: RulePiece,
+        place: Place,
+        mistakes: Mistakes,
+        surroundings: Surroundings,
     ) -> None:
         self.table = table
+        self.kind = kind
         self.piece = piece
         self.place = place
         self.mistakes = mistakes
@@ -227,7 +266,8 @@ class _RuleReader:
             return Expiry(piece.expires)
         keep = self.surroundings.keep(piece.keep, [*self.place, "keep"], self.mistakes)
         if isinstance(keep, Forever):
-            return self._forever()
+            # A window that a team sets to "forever" switches the rule off as it is written.
+            return FOREVER if isinstance(piece.keep, WindowName) else self._forever()
         time: Time | None = piece.time or self.table.time
         if time is None:
             self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
@@ -267,24 +307,42 @@ class _RuleReader:
                 "add `when = […]`",
             )
             return
+        self._check_type("when", when[0])
+        live = [state for state in when if state in (table.live or ())]
+        evicts = self.piece.derived and self.piece.most is not None
+        if live and evicts and self.piece.with_:
+            self._error(
+                "with",
+                "live-state",
+                f"{_shown(live[0])} is a live state, and nothing leaves with a live row",
+                "remove it",
+            )
+        for state in () if evicts else live:
+            self._error("when", "live-state", f"{_shown(state)} is a live state", "remove it here or from `live`")
         for state in when:
-            if state in (table.live or ()) and not (self.piece.derived and self.piece.most is not None):
-                self._error("when", "live-state", f"{state!r} is a live state", "remove it here or from `live`")
-            if str(state) in table.excused:
-                self._error("when", "state-twice", f"{state!r} is excused", "keep one of the two")
-        if table.live and type(when[0]) is not type(table.live[0]):
-            self._error("when", "wrong-type", f"{describe(when[0])} is not of the type of the live states")
+            if _as_key(state) in table.excused:
+                self._error("when", "state-twice", f"{_shown(state)} is excused", "keep one of the two")
+
+    def _check_type(self, key: str, state: State) -> None:
+        if type(state) is not self.kind:
+            self._error(
+                key, "wrong-type", f"found {describe(state)}, expected {KINDS[self.kind]}, as the other states are"
+            )
 
     def _check_action(self, bound: Bound | None) -> None:
         then = self.piece.then
         if isinstance(then, Mark):
             if self.table.state is None:
                 self._error("then", "no-state", "marking needs a state column", 'add `state = "…"` to the table')
+            else:
+                self._check_type("then", then.state)
             if then.state in (self.table.live or ()):
-                self._error("then", "live-state", f"{then.state!r} is a live state", "mark rows with a terminal state")
+                self._error(
+                    "then", "live-state", f"{_shown(then.state)} is a live state", "mark rows with a terminal state"
+                )
             if then.state in (self.piece.when or ()):
                 self._error(
-                    "then", "mark-cycle", f"rows in {then.state!r} would be marked again", "remove it from `when`"
+                    "then", "mark-cycle", f"rows in {_shown(then.state)} would be marked again", "remove it from `when`"
                 )
             if self.piece.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
