@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from wane.contract.duration import parse_duration
+from wane.contract.duration import PATTERN, parse_duration
 from wane.contract.model import (
     FOREVER,
     Archive,
@@ -207,7 +207,12 @@ def _then(value: object) -> Prune | Archive | Mark:
     raise Refused(f"{_toml(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
 
 
-_DURATION_SCHEMA = {"type": "string", "description": 'A duration such as "90d", "168h" or "1d 12h".'}
+_DURATION_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "pattern": PATTERN,
+    "description": 'A duration such as "90d", "168h" or "1d 12h".',
+}
+_WINDOW_SCHEMA: dict[str, Any] = {"anyOf": [_DURATION_SCHEMA, {"const": "forever", "description": "Rows stay."}]}
 _COLUMNS_SCHEMA = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
 }
@@ -240,18 +245,14 @@ _TIME_SCHEMA = {
 }
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema(_DURATION_SCHEMA)]
-Window = Annotated[
-    Any,
-    BeforeValidator(read_window),
-    WithJsonSchema({"type": "string", "description": 'A duration, or "forever".'}),
-]
+Window = Annotated[Any, BeforeValidator(read_window), WithJsonSchema(_WINDOW_SCHEMA)]
 Keep = Annotated[
     Any,
     BeforeValidator(_keep),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "description": 'A duration such as "7d", or "forever".'},
+                *_WINDOW_SCHEMA["anyOf"],
                 {
                     "type": "object",
                     "properties": {"window": {"type": "string", "description": "A name from [window]."}},

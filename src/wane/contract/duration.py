@@ -33,6 +33,8 @@ _WORDS = {
     }.items()
     for word in words.split()
 }
+PATTERN = rf"^(?=.*[1-9])(\s*[0-9]+\s*({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![a-z]))+\s*$"
+"""What an editor can check of a duration by itself."""
 _PIECE = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>[a-z]+)\s*")
 _EXAMPLES = 'for example "90d", "168h" or "1d 12h"'
 LONGEST = timedelta(days=365 * 1000)
