@@ -18,6 +18,9 @@ from wane.contract.model import Time, Unit
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = EPOCH + timedelta(seconds=1)
 """No row is older than this. What claims to be is a placeholder (0, 0001-01-01, -infinity) and never due."""
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+"""Every row is older than this. What claims not to be (infinity, 9999-12-31, milliseconds in a column of seconds) means "never",
+and takes no place in a cap."""
 
 PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1_000_000}
 SMALLEST = {Unit.SECONDS: 1, Unit.MILLISECONDS: 100_000_000_000, Unit.MICROSECONDS: 100_000_000_000_000}
@@ -25,8 +28,10 @@ SMALLEST = {Unit.SECONDS: 1, Unit.MILLISECONDS: 100_000_000_000, Unit.MICROSECON
 below it; so do placeholders. All but the first mean 3 March 1973."""
 
 TEXT_SHAPE = re.compile(
-    r"(?P<second>\d{4}-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-6]\d)(?:\.(?P<fraction>\d{1,9}))?(?P<suffix>Z|\+00:00)?"
+    r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?(?P<suffix>Z|\+00:00)?", re.ASCII
 )
+_A_DAY_AND_MORE = timedelta(hours=25)
+"""Clocks go forward by a day at most (Samoa left out 30 December 2011)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,61 +71,77 @@ def fraction_bound(moment: datetime, unit: Unit) -> Decimal:
 
 
 def wall_bound(moment: datetime, zone: str, *, inclusive: bool) -> datetime:
-    """The naive wall-clock time to compare wall-clock times of a zone with.
+    """The naive wall-clock time to compare wall-clock times of a zone with. A row leaves late rather than early.
 
-    A wall-clock time that happens twice, when clocks go back, counts as the later of the two: a row leaves late rather than early.
-    While clocks show such an hour for the first time, the bound stands still at its beginning.
+    A wall-clock time that happens twice, when clocks go back, counts as the later of the two: while clocks show such an hour for
+    the first time, the bound stands still at its beginning. One that never happens, when clocks go forward, counts as if they
+    had not gone forward yet: for as long as they skipped, the bound runs through what they skipped.
     """
-    place = ZoneInfo(zone)
-    local = moment.astimezone(place)
-    wall = local.replace(tzinfo=None, fold=0)
-    later = local.replace(fold=1)
-    ambiguous = local.fold == 0 and later.utcoffset() != local.utcoffset() and _exists(local)
-    if not ambiguous:
-        return wall
-    return _start_of_repeat(local) - timedelta(microseconds=1 if inclusive else 0)
+    start = _repeat_start(moment, zone)
+    if start is not None:
+        return start - timedelta(microseconds=1 if inclusive else 0)
+    return _skipped(moment, zone) or _wall(moment, zone)
 
 
-def _exists(local: datetime) -> bool:
-    return local.astimezone(UTC).astimezone(local.tzinfo) == local
-
-
-def _start_of_repeat(local: datetime) -> datetime:
-    """The first wall-clock time of the repeated stretch that `local` is in for the first time."""
+def _repeat_start(moment: datetime, zone: str) -> datetime | None:
+    """The first wall-clock time of the stretch that clocks show now and will show again; None if they will not."""
+    local = moment.astimezone(ZoneInfo(zone))
     early, late = local.utcoffset(), local.replace(fold=1).utcoffset()
     assert early is not None
     assert late is not None
+    if local.fold == 1 or early == late:
+        return None
     # The stretch is as long as the clocks go back; search its start by halving, in microseconds.
-    length = (early - late) // timedelta(microseconds=1)
-    low, high = -length, 0
+    low, high = -((early - late) // timedelta(microseconds=1)), 0
     while high - low > 1:
         middle = (low + high) // 2
-        if _repeated(local, middle):
+        if _twofold(local.replace(tzinfo=None) + timedelta(microseconds=middle), zone):
             high = middle
         else:
             low = middle
-    return (local.replace(tzinfo=None) + timedelta(microseconds=high)).replace(fold=0)
+    return local.replace(tzinfo=None) + timedelta(microseconds=high)
 
 
-def _repeated(local: datetime, offset_us: int) -> bool:
-    wall = local.replace(tzinfo=None) + timedelta(microseconds=offset_us)
-    first = wall.replace(tzinfo=local.tzinfo, fold=0)
-    return first.utcoffset() != first.replace(fold=1).utcoffset()
+def _skipped(moment: datetime, zone: str) -> datetime | None:
+    """What clocks would show had they not just gone forward, if no clock ever shows that; else None."""
+    before = (moment - _A_DAY_AND_MORE).astimezone(ZoneInfo(zone)).utcoffset()
+    assert before is not None
+    wall = moment.replace(tzinfo=None) + before
+    return wall if wall != _wall(moment, zone) and _later(wall, zone) == moment else None
+
+
+def _twofold(wall: datetime, zone: str) -> bool:
+    """Whether a wall-clock time is shown twice, or never."""
+    local = wall.replace(tzinfo=ZoneInfo(zone), fold=0)
+    return local.utcoffset() != local.replace(fold=1).utcoffset()
+
+
+def _wall(moment: datetime, zone: str) -> datetime:
+    return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
 
 
 def text_bound(moment: datetime, time: Time, *, inclusive: bool) -> TextBound:
     """The bound for a column of texts. The comparison inside its second is `<`, or `<=` if inclusive."""
-    wall = wall_bound(moment, time.zone or "UTC", inclusive=inclusive)
+    zone = time.zone or "UTC"
+    wall = wall_bound(moment, zone, inclusive=inclusive)
     second = wall.replace(microsecond=0)
+    # Just before a repeated stretch a text can write more than a microsecond can tell.
+    finest = "999" if inclusive and _repeat_start(moment, zone) is not None else "000"
     return TextBound(
         second=_write(second, time.unit),
         next_second=_write(second + timedelta(seconds=1), time.unit),
-        exact=f"{_write(second, time.unit)}.{wall.microsecond:06d}000",
+        exact=f"{_write(second, time.unit)}.{wall.microsecond:06d}{finest}",
     )
 
 
+def earliest_wall(zone: str | None) -> datetime:
+    """The first wall-clock time that is no placeholder: after 1970 began, there and in UTC."""
+    first = EARLIEST.replace(tzinfo=None)
+    return first if zone is None else max(first, _wall(EARLIEST, zone))
+
+
 def earliest_text(time: Time) -> str:
-    return _write(EARLIEST.replace(tzinfo=None), time.unit)
+    return _write(earliest_wall(time.zone), time.unit)
 
 
 def _write(wall: datetime, unit: Unit) -> str:
@@ -145,7 +166,7 @@ def _from_number(value: object, unit: Unit) -> datetime | None:
     if not isinstance(value, int | float | Decimal) or value != value or value < SMALLEST[unit]:
         return None
     try:
-        return from_micros(int(value * (1_000_000 // PER_SECOND[unit])))
+        return from_micros(round(Decimal(value) * (1_000_000 // PER_SECOND[unit])))
     except (OverflowError, ValueError):
         return None
 
@@ -153,7 +174,11 @@ def _from_number(value: object, unit: Unit) -> datetime | None:
 def _from_datetime(value: datetime, time: Time) -> datetime | None:
     if value.tzinfo is not None:
         return value.astimezone(UTC)
-    return None if time.zone is None else _later(value, time.zone)
+    return None if time.zone is None else _from_wall(value, time.zone)
+
+
+def _from_wall(wall: datetime, zone: str | None) -> datetime | None:
+    return None if wall < earliest_wall(zone) else _later(wall, zone or "UTC")
 
 
 def _from_text(value: object, time: Time) -> datetime | None:
@@ -170,8 +195,10 @@ def _from_text(value: object, time: Time) -> datetime | None:
     except ValueError:
         return None
     wall = wall.replace(microsecond=int((match["fraction"] or "0").ljust(9, "0")[:6]))
-    return _later(wall, time.zone or "UTC")
+    return _from_wall(wall, time.zone)
 
 
 def _later(wall: datetime, zone: str) -> datetime:
-    return wall.replace(tzinfo=ZoneInfo(zone), fold=1).astimezone(UTC)
+    """The moment that a wall-clock time means; of two, the later one."""
+    local = wall.replace(tzinfo=ZoneInfo(zone))
+    return max(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))

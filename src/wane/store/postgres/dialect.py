@@ -14,6 +14,7 @@ from wane.store.moments import (
     PER_SECOND,
     SMALLEST,
     earliest_text,
+    earliest_wall,
     fraction_bound,
     number_bound,
     text_bound,
@@ -25,7 +26,11 @@ from wane.store.selection import Types
 
 _WHOLE = ("smallint", "integer", "bigint")
 _FRACTIONAL = ("double precision", "numeric")
-_DATE_AND_CLOCK = r"[0-9]{4}-[01][0-9]-[0-3][0-9]%s[0-2][0-9]:[0-5][0-9]:[0-6][0-9](\.[0-9]{1,9})?"
+_DAY = (
+    r"([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+)
+_DATE_AND_CLOCK = _DAY + r"%s([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
 
 
 class PostgresDialect(Dialect):
@@ -42,12 +47,19 @@ class PostgresDialect(Dialect):
         expression = f"{alias}.{self.quote(column.name)}"
         return f'{expression} COLLATE "C"' if column.collation is not None else expression
 
+    def exact(self, alias: str, column: Column, time: Time) -> str:
+        expression = self.order(alias, column, time)
+        if time.unit not in (Unit.ISO, Unit.TEXT):
+            return expression
+        bare = expression if time.zone is not None else f"replace(replace({expression}, 'Z', ''), '+00:00', '')"
+        return f"(left({bare}, 19) || '.' || rpad(substr({bare}, 21), 9, '0')) COLLATE \"C\""
+
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
         expression = self.order(alias, column, time)
         if time.unit in PER_SECOND:
             return [f"{expression} >= {p.bind('earliest', SMALLEST[time.unit])}::{_bare(column)}"]
         if time.unit is Unit.NATIVE:
-            earliest = EARLIEST if time.zone is None else EARLIEST.replace(tzinfo=None)
+            earliest = EARLIEST if time.zone is None else earliest_wall(time.zone)
             return [f"{expression} >= {p.bind('earliest', earliest)}::{_bare(column)}"]
         suffix = "" if time.zone is not None else r"(Z|\+00:00)"
         shape = "^" + _DATE_AND_CLOCK % ("T" if time.unit is Unit.ISO else " ") + suffix + "$"
@@ -72,15 +84,20 @@ class PostgresDialect(Dialect):
             bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=inclusive)
             return [f"{expression} {sign} {p.bind('cutoff', bound)}::{_bare(column)}"]
         text = text_bound(moment, time, inclusive=inclusive)
-        bare = expression if time.zone is not None else f"replace(replace({expression}, 'Z', ''), '+00:00', '')"
-        exact = f"(left({bare}, 19) || '.' || rpad(substr({bare}, 21), 9, '0')) COLLATE \"C\""
+        exact = self.exact(alias, column, time)
         return [
             f"{expression} < {p.bind('cutoff_next_second', text.next_second)}",
             f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
         ]
 
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
-        return f"{expression} = ANY({p.bind(name, list(states))}::{_array(column)})"
+        if len(states) == 1:
+            # With ANY, even of one, the planner no longer sees that an index on (state, time) is in the order of time.
+            return f"{expression} = {p.bind(name, states[0])}::{_comparable(column)}"
+        return f"{expression} = ANY({p.bind(name, list(states))}::{_comparable(column)}[])"
+
+    def bytewise(self, expression: str, column: Column) -> str:
+        return expression if column.collation is None else f'{expression} COLLATE "C"'
 
     def same(self, left: str, right: str) -> str:
         return f"{left} IS NOT DISTINCT FROM {right}"
@@ -147,8 +164,8 @@ def _bare(column: Column) -> str:
     return kind
 
 
-def _array(column: Column) -> str:
-    kind = _bare(column)
+def _comparable(column: Column) -> str:
+    """The type that a state is compared as, so that the column's index serves."""
     if column.labels:
-        return column.type.replace("%", "%%") + "[]"
-    return {"character varying": "text[]", "character": "bpchar[]"}.get(kind, f"{kind}[]")
+        return column.type.replace("%", "%%")
+    return {"character varying": "text", "character": "bpchar"}.get(_bare(column), _bare(column))

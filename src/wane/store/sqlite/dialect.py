@@ -35,6 +35,13 @@ class SqliteDialect(Dialect):
             else expression
         )
 
+    def exact(self, alias: str, column: Column, time: Time) -> str:
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            return expression
+        fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000000', 1, 9)"
+        return f"substr({expression}, 1, 19) || '.' || {fraction}"
+
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
         expression = self.order(alias, column, time)
         if time.unit in PER_SECOND:
@@ -46,10 +53,13 @@ class SqliteDialect(Dialect):
     def _shape(self, expression: str, time: Time) -> str:
         """The text is a date, a clock time, up to nine digits of fraction and, unless naive, a UTC suffix."""
         between = "T" if time.unit is Unit.ISO else " "
-        fraction = f"substr({_unzoned(expression, time)}, 20)"
+        fraction = _fraction(expression, time)
         suffix = "" if _naive(time) else f" AND ({expression} GLOB '*Z' OR {expression} GLOB '*+00:00')"
         return (
             f"({expression} GLOB '{_DATE}{between}{_CLOCK}*'{suffix}"
+            # A text may hold a zero byte, where GLOB and length() stop reading; 30 February and 25 o'clock come back changed.
+            f" AND instr({expression}, char(0)) = 0"
+            f" AND strftime('%Y-%m-%d{between}%H:%M:%S', substr({expression}, 1, 19)) IS substr({expression}, 1, 19)"
             f" AND ({fraction} = '' OR ({fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10"
             f" AND substr({fraction}, 2) NOT GLOB '*[^0-9]*')))"
         )
@@ -65,17 +75,21 @@ class SqliteDialect(Dialect):
             # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
             return [f"{expression} {sign} {p.bind('cutoff', whole if whole == bound else float(bound))}"]
         text = text_bound(moment, time, inclusive=inclusive)
-        bare = _unzoned(expression, time)
-        exact = f"substr({bare}, 1, 19) || '.' || substr(substr({bare}, 21) || '000000000', 1, 9)"
+        exact = self.exact(alias, column, time)
         return [
             f"{expression} < {p.bind('cutoff_next_second', text.next_second)}",
             f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
         ]
 
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
-        if column.collation is not None:
-            expression = f"{expression} COLLATE BINARY"
-        return f"{expression} IN ({', '.join(p.bind(name, state) for state in states)})"
+        wanted = f"IN ({', '.join(p.bind(name, state) for state in states)})"
+        if column.collation is None:
+            return f"{expression} {wanted}"
+        # An index knows the column's own order only; the bytes are compared on what it finds.
+        return f"{expression} {wanted} AND {self.bytewise(expression, column)} {wanted}"
+
+    def bytewise(self, expression: str, column: Column) -> str:
+        return expression if column.collation is None else f"{expression} COLLATE BINARY"
 
     def same(self, left: str, right: str) -> str:
         return f"{left} IS {right}"
@@ -119,5 +133,8 @@ def _naive(time: Time) -> bool:
     return time.zone is not None or time.unit is Unit.NATIVE
 
 
-def _unzoned(expression: str, time: Time) -> str:
-    return expression if _naive(time) else f"replace(replace({expression}, 'Z', ''), '+00:00', '')"
+def _fraction(expression: str, time: Time) -> str:
+    """What stands behind the second: a point and digits, or nothing."""
+    if _naive(time):
+        return f"substr({expression}, 20)"
+    return f"substr({expression}, 20, length({expression}) - CASE WHEN {expression} GLOB '*Z' THEN 20 ELSE 25 END)"

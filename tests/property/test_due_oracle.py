@@ -1,0 +1,601 @@
+"""What a store says is due equals what a plain reading of the contract's reference says, row by row.
+
+The oracle reads every row back through a raw connection and decides in Python. It shares no code with the stores: it has its own
+reading of every encoding and its own knowledge of the clocks of Vienna in 2024.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conformance.asking import SECONDS, opened
+from servers import Database
+from wane.contract.model import (
+    Age,
+    Cap,
+    Contract,
+    Expiry,
+    Guard,
+    Orphans,
+    Reference,
+    ReferencedBy,
+    Rule,
+    State,
+    Table,
+    Time,
+    Unit,
+    WhileNotNull,
+    WhileNull,
+)
+from wane.contract.names import TableName
+from wane.store.selection import bind_contract
+
+EPOCH = datetime(1970, 1, 1)
+HOUR = timedelta(hours=1)
+
+# Whole and broken seconds, and every edge of the hours that clocks in Vienna skip and repeat.
+CUTOFFS = [
+    datetime(2024, 6, 1, 12),
+    datetime(2024, 6, 1, 12, 0, 0, 500_000),
+    datetime(2024, 6, 1, 12, 0, 0, 123_456),
+    datetime(2024, 6, 1, 11, 59, 59, 999_999),
+    datetime(2024, 3, 31, 0, 59, 59, 999_999),
+    datetime(2024, 3, 31, 1),
+    datetime(2024, 3, 31, 1, 0, 0, 1),
+    datetime(2024, 3, 31, 1, 30, 0, 250_000),
+    datetime(2024, 3, 31, 2),
+    datetime(2024, 10, 26, 23, 59, 59, 999_999),
+    datetime(2024, 10, 27, 0),
+    datetime(2024, 10, 27, 0, 30),
+    datetime(2024, 10, 27, 1),
+    datetime(2024, 10, 27, 1, 30),
+    datetime(2024, 10, 27, 2),
+]
+DISTANCES_US = [
+    *(
+        0,
+        0,
+        0,
+        1,
+        -1,
+        999,
+        1_000,
+        -1_000,
+        500_000,
+        -500_000,
+        999_999,
+        1_000_000,
+        -1_000_000,
+        1_800_000_000,
+        -1_800_000_000,
+    ),
+    *(3_600_000_000, -3_600_000_000, -3_600_000_001, 7_200_000_000, -7_200_000_000, -86_400_000_000, 10**15, -(10**15)),
+]
+
+
+# --- The tables -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A column's type on one store and what the contract says of it."""
+
+    name: str
+    type: str
+    unit: Unit = Unit.NATIVE
+    zone: str | None = None
+
+
+VIENNA = "Europe/Vienna"
+ENCODINGS = {
+    "sqlite": [
+        Encoding("s_integer", "INTEGER", Unit.SECONDS),
+        Encoding("s_real", "REAL", Unit.SECONDS),
+        Encoding("s_untyped", "", Unit.SECONDS),
+        Encoding("ms_integer", "INTEGER", Unit.MILLISECONDS),
+        Encoding("ms_numeric", "NUMERIC", Unit.MILLISECONDS),
+        Encoding("us_bigint", "BIGINT", Unit.MICROSECONDS),
+        Encoding("iso_text", "TEXT", Unit.ISO),
+        Encoding("iso_nocase", "TEXT COLLATE NOCASE", Unit.ISO),
+        Encoding("iso_untyped", "", Unit.ISO),
+        Encoding("iso_vienna", "TEXT", Unit.ISO, VIENNA),
+        Encoding("text_varchar", "VARCHAR(40)", Unit.TEXT),
+        Encoding("text_vienna", "TEXT", Unit.TEXT, VIENNA),
+        Encoding("text_utc", "TEXT", Unit.TEXT, "UTC"),
+        Encoding("native_text", "TEXT"),
+        Encoding("native_datetime", "DATETIME"),
+        Encoding("native_utc", "TIMESTAMP", zone="UTC"),
+    ],
+    "postgres": [
+        Encoding("s_integer", "integer", Unit.SECONDS),
+        Encoding("s_bigint", "bigint", Unit.SECONDS),
+        Encoding("s_double", "double precision", Unit.SECONDS),
+        Encoding("s_numeric", "numeric", Unit.SECONDS),
+        Encoding("ms_bigint", "bigint", Unit.MILLISECONDS),
+        Encoding("ms_numeric", "numeric(20, 4)", Unit.MILLISECONDS),
+        Encoding("us_bigint", "bigint", Unit.MICROSECONDS),
+        Encoding("us_double", "double precision", Unit.MICROSECONDS),
+        Encoding("iso_text", "text", Unit.ISO),
+        Encoding("iso_varchar", 'varchar(60) COLLATE "C"', Unit.ISO),
+        Encoding("iso_vienna", "text", Unit.ISO, VIENNA),
+        Encoding("text_text", "text", Unit.TEXT),
+        Encoding("text_vienna", "text", Unit.TEXT, VIENNA),
+        Encoding("native", "timestamptz"),
+        Encoding("native_milli", "timestamptz(3)"),
+        Encoding("native_utc", "timestamp", zone="UTC"),
+        Encoding("native_vienna", "timestamp(6)", zone=VIENNA),
+    ],
+}
+
+TABLE = """
+CREATE TABLE {name} (
+  id {integer} NOT NULL PRIMARY KEY, a {text}, b {integer}, moment {type}, state {state}, code {integer}, flag {flag},
+  scope {scope}, parent {integer}, locked {text}, UNIQUE (a, b)
+)
+"""
+COLUMNS = ("id", "a", "b", "moment", "state", "code", "flag", "scope", "parent", "locked")
+SPELLING = {
+    "sqlite": {
+        "integer": "INTEGER",
+        "text": "TEXT",
+        "state": "TEXT COLLATE NOCASE",
+        "flag": "BOOLEAN",
+        "scope": "TEXT COLLATE NOCASE",
+    },
+    "postgres": {"integer": "bigint", "text": "text", "state": "varchar(9)", "flag": "boolean", "scope": "text"},
+}
+CHILDREN = "CREATE TABLE child (ref {integer}, x {text}, y {integer})"
+
+
+# --- The oracle -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a value means: seconds since 1970, of UTC or of a wall clock. A float says how many of its units make a second."""
+
+    seconds: Fraction
+    wall: bool = False
+    size: int = 0
+
+
+def seconds_of(moment: datetime) -> Fraction:
+    return Fraction((moment - EPOCH) // timedelta(microseconds=1), 1_000_000)
+
+
+NEVER = seconds_of(datetime(9999, 12, 30))
+SMALLEST = {Unit.SECONDS: 1, Unit.MILLISECONDS: 10**11, Unit.MICROSECONDS: 10**14}
+SIZE = {Unit.SECONDS: 1, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1_000_000}
+
+
+def read(value: Any, encoding: Encoding, store: str) -> Read | None:
+    """A value's meaning, or None if it is not what was declared."""
+    if encoding.unit in SIZE:
+        if not isinstance(value, int | float | Decimal) or value != value or value in (float("inf"), float("-inf")):
+            return None
+        size = SIZE[encoding.unit]
+        floating = size if isinstance(value, float) else 0
+        return Read(Fraction(value) / size, size=floating) if value >= SMALLEST[encoding.unit] else None
+    if not isinstance(value, str):
+        return None
+    if encoding.unit is Unit.NATIVE and store == "postgres":
+        # As PostgreSQL prints it: no padding, and the zone as hours.
+        match = re.fullmatch(r"([0-9]{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d+))?(\+00)?", value)
+    else:
+        suffix = "" if encoding.zone or encoding.unit is Unit.NATIVE else r"(?:Z|\+00:00)"
+        between = "T" if encoding.unit is Unit.ISO else " "
+        match = re.fullmatch(
+            rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{between}[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})(?:\.([0-9]{{1,9}}))?{suffix}",
+            value,
+        )
+    if match is None:
+        return None
+    try:
+        whole = datetime.fromisoformat(match[1])
+    except ValueError:
+        return None
+    fraction = match[2] or "0"
+    seconds = seconds_of(whole) + Fraction(int(fraction), 10 ** len(fraction))
+    first = Fraction(3601 if encoding.zone == VIENNA else 1)
+    return Read(seconds, wall=encoding.zone == VIENNA) if seconds >= first else None
+
+
+def is_before(value: Read, moment: datetime, inclusive: bool) -> bool:
+    bound = seconds_of(moment)
+    if value.size:  # a float is compared with the float that is nearest to the bound
+        bound = Fraction(float(bound * value.size)) / value.size
+    instant = value.seconds
+    if value.wall:
+        skipped, repeated = seconds_of(datetime(2024, 3, 31, 2)), seconds_of(datetime(2024, 10, 27, 2))
+        if skipped + 3600 <= instant < skipped + 7200:
+            # It stands behind what was skipped, and all of that counts as winter time: 2:59 is 1:59 in UTC.
+            return bound >= skipped
+        instant -= 7200 if skipped + 7200 <= instant < repeated else 3600
+    return instant <= bound if inclusive else instant < bound
+
+
+def oracle(
+    rows: Sequence[dict[str, Any]],
+    children: Sequence[tuple[Any, ...]],
+    table: Table,
+    encoding: Encoding,
+    store: str,
+    now: datetime,
+) -> list[dict[str, Any]]:
+    """The due rows, oldest first."""
+    [rule] = table.rules
+    key = table.key or ("id",)
+    known = [
+        (row, meaning)
+        for row in rows
+        if (meaning := read(row["moment"], encoding, store)) is not None and all(row[name] is not None for name in key)
+    ]
+    due = [
+        row
+        for row, meaning in known
+        if selected(row, meaning, rule, now, known, key, table) and not saved(row, rule, children)
+    ]
+
+    def order(row: dict[str, Any]) -> tuple[Any, ...]:
+        text = isinstance(row["moment"], str) and not (store == "postgres" and encoding.unit is Unit.NATIVE)
+        meaning = read(row["moment"], encoding, store)
+        assert meaning is not None
+        first = row["moment"].encode() if text else meaning.seconds
+        return (first, *(row[name] for name in key if name != "moment"))
+
+    return sorted(due, key=order)
+
+
+def selected(
+    row: dict[str, Any],
+    meaning: Read,
+    rule: Rule,
+    now: datetime,
+    known: Sequence[tuple[dict[str, Any], Read]],
+    key: Sequence[str],
+    table: Table,
+) -> bool:
+    bound = rule.bound
+    if rule.states and not any(
+        type_and_value(row[table.state or ""]) == type_and_value(state) for state in rule.states
+    ):
+        return False
+    if isinstance(bound, Orphans) and row[bound.reference] is not None:
+        return False
+    if isinstance(bound, Cap):
+
+        def place(one: dict[str, Any], when: Read) -> tuple[Any, ...]:
+            return (when.seconds, *(one[name] for name in key if name != "moment"))
+
+        newer = [
+            one
+            for one, when in known
+            if when.seconds < NEVER
+            and [one[c] for c in bound.per] == [row[c] for c in bound.per]
+            and place(one, when) > place(row, meaning)
+        ]
+        return meaning.seconds < NEVER and len(newer) >= bound.most
+    if isinstance(bound, Expiry):
+        return is_before(meaning, now, inclusive=True)
+    assert isinstance(bound, Age | Orphans)
+    return is_before(meaning, now - bound.keep, inclusive=False)
+
+
+def type_and_value(value: Any) -> tuple[str, Any]:
+    return ("text" if isinstance(value, str) else "number" if isinstance(value, int) else "other", value)
+
+
+def saved(row: dict[str, Any], rule: Rule, children: Sequence[tuple[Any, ...]]) -> bool:
+    for guard in rule.guards:
+        if isinstance(guard, WhileNull) and row[guard.column] is None:
+            return True
+        if isinstance(guard, WhileNotNull) and row[guard.column] is not None:
+            return True
+        if isinstance(guard, ReferencedBy):
+            to = guard.reference.to
+            for ref, x, y in children:
+                pairs = [(ref, row["id"])] if to == ("id",) else [(x, row["a"]), (y, row["b"])]
+                if all(mine is not None and mine == theirs for mine, theirs in pairs):
+                    return True
+    return False
+
+
+# --- What is drawn --------------------------------------------------------------------------------------------------
+
+JUNK_TEXTS = [
+    "",
+    "soon",
+    "2024-01-01",
+    "2024-01-01T00:00Z",
+    "2024-01-01T00:00:00",
+    "2024-01-01 00:00:00",
+    "2024-01-01T00:00:00z",
+    "2024-01-01t00:00:00Z",
+    "2024-01-01T00:00:00Z\n",
+    " 2024-01-01T00:00:00Z",
+    "2024-01-01T00:00:00+01:00",
+    "2024-01-01T00:00:00-00:00",
+    "2024-01-01T00:00:00+00:00Z",
+    "2024-01-01T00:00:00Z+00:00",
+    "2024-01-01T00:00:00.Z",
+    "2024-01-01T00:00:00.Z5Z",
+    "2024-01-01T00:00:00.5Z0Z",
+    "2024-01-01T00:00:00.1234567890Z",
+    "2024-01-01T00:00:00,5Z",
+    "2023-13-01T00:00:00Z",
+    "2023-00-01T00:00:00Z",
+    "2023-02-29T00:00:00Z",
+    "2024-02-29T00:00:00Z",
+    "1900-02-29T00:00:00Z",
+    "2023-04-31T00:00:00Z",
+    "2023-01-32T00:00:00Z",
+    "2023-01-00T00:00:00Z",
+    "2023-01-01T24:00:00Z",
+    "2023-01-01T23:59:60Z",
+    "2023-01-01T23:60:00Z",
+    "٢٠٢٣-01-01T00:00:00Z",
+    "0000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "1969-12-31T23:59:59Z",
+    "1970-01-01T00:00:00Z",
+    "1970-01-01T00:00:01Z",
+    "1970-01-01T01:00:00Z",
+    "9999-12-31T23:59:59Z",
+    "12024-01-01T00:00:00Z",
+    "1704067200",
+]
+JUNK_NUMBERS = [0, 1, -1, 86_400, 1_700_000_000, 2_000_000_000, -1_700_000_000]
+BIG_JUNK_NUMBERS = [99_999_999_999, 100_000_000_000, 1_700_000_000_000, 1_700_000_000_000_000, -(2**62), 2**62]
+JUNK_TIMESTAMPS = [
+    "infinity",
+    "-infinity",
+    "0001-01-01 00:00:00",
+    "4000-01-01 00:00:00 BC",
+    "9999-12-31 23:59:59",
+    "20000-01-01 00:00:00",
+]
+JUNK_TIMESTAMPS += [
+    "1970-01-01 00:00:00",
+    "1970-01-01 00:00:01",
+    "1970-01-01 01:00:00",
+    "1970-01-01 01:00:01",
+    "1969-12-31 23:59:59",
+]
+
+
+def junk(encoding: Encoding, store: str) -> st.SearchStrategy[Any]:
+    texts = [text if encoding.unit is Unit.ISO else text.replace("T", " ") for text in JUNK_TEXTS]
+    if encoding.zone or encoding.unit is Unit.NATIVE:
+        texts += [text.removesuffix("Z") for text in texts]
+    if store == "sqlite":
+        loose = [
+            b"2024-01-01T00:00:00Z",
+            b"",
+            float("inf"),
+            1.5,
+            "2024-01-01T00:00:00Z\0",
+            "2024-01-01 00:00:00\0 or so",
+        ]
+        return st.sampled_from([*texts, *JUNK_NUMBERS, *BIG_JUNK_NUMBERS, *loose])
+    if encoding.unit is Unit.NATIVE:
+        return st.sampled_from(JUNK_TIMESTAMPS)
+    if encoding.unit not in SIZE:
+        return st.sampled_from(texts)
+    if encoding.type == "integer":
+        return st.sampled_from(JUNK_NUMBERS)
+    floating = encoding.type in ("double precision", "numeric")
+    return st.sampled_from(
+        [*JUNK_NUMBERS, *BIG_JUNK_NUMBERS[:-2], *(map(float, ("nan", "inf", "-inf")) if floating else ())]
+    )
+
+
+@st.composite
+def moments(draw: st.DrawFn, encoding: Encoding, store: str, cutoff: datetime) -> Any:
+    """A value of the column, most often close to the cutoff."""
+    kind = draw(st.sampled_from(["near"] * 8 + ["junk", "none"]))
+    if kind == "none":
+        return None
+    if kind == "junk":
+        return draw(junk(encoding, store))
+    moment = cutoff + timedelta(microseconds=draw(st.sampled_from(DISTANCES_US)))
+    if encoding.unit in SIZE:
+        exact = Decimal(int(seconds_of(moment) * 1_000_000)) * SIZE[encoding.unit] / 1_000_000
+        whole = store == "postgres" and encoding.type in ("integer", "bigint")
+        if whole or draw(st.booleans()):
+            return int(exact)
+        return exact if store == "postgres" and "numeric" in encoding.type else float(exact)
+    if encoding.zone == VIENNA:
+        moment += draw(st.sampled_from([HOUR, 2 * HOUR]))
+    if store == "postgres" and encoding.unit is Unit.NATIVE:
+        return moment if encoding.zone else moment.replace(tzinfo=UTC)
+    digits = draw(st.sampled_from([0, 0, 1, 3, 6, 6, 9]))
+    nanos = f"{moment.microsecond:06d}{draw(st.sampled_from(['000', '000', '001', '999']))}"
+    naive = encoding.zone is not None or encoding.unit is Unit.NATIVE
+    suffix = "" if naive else draw(st.sampled_from(["Z", "Z", "+00:00"]))
+    second = moment.isoformat("T" if encoding.unit is Unit.ISO else " ", "seconds") if not moment.microsecond else None
+    second = second or moment.replace(microsecond=0).isoformat("T" if encoding.unit is Unit.ISO else " ")
+    return second + (f".{nanos[:digits]}" if digits else "") + suffix
+
+
+STATES: dict[str, list[Any]] = {
+    "state": ["done", "failed", "DONE", "live", "done ", None],
+    "code": [1, 2, 3, None],
+    "flag": [True, False, None],
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One rule, one moment, and the rows of its table."""
+
+    encoding: Encoding
+    table: Table
+    now: datetime
+    rows: list[tuple[Any, ...]]
+    children: list[tuple[Any, ...]]
+    limit: int
+
+
+@st.composite
+def examples(draw: st.DrawFn, store: str) -> Example:
+    encoding = draw(st.sampled_from(ENCODINGS[store]))
+    cutoff = draw(st.sampled_from(CUTOFFS))
+    time = Time("moment", encoding.unit, encoding.zone)
+    kind = draw(st.sampled_from(["age", "age", "expiry", "orphans", "cap", "scoped cap"]))
+    now = cutoff
+    if kind in ("age", "orphans"):
+        keep = draw(st.sampled_from([timedelta(days=7), timedelta(hours=1), timedelta(microseconds=1)]))
+        now = cutoff + keep
+        bound: Age | Orphans | Expiry | Cap = Age(time, keep) if kind == "age" else Orphans(time, keep, "parent")
+    elif kind == "expiry":
+        bound = Expiry(time)
+    else:
+        per = draw(st.sampled_from([("scope",), ("scope", "code")])) if kind == "scoped cap" else ()
+        bound = Cap(time, draw(st.integers(1, 4)), per)
+    state = draw(st.sampled_from([None, "state", "code", "flag"]))
+    states: list[State] = []
+    if state is not None:
+        known = [one for one in STATES[state] if one is not None]
+        states = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+    guards: list[Guard] = draw(
+        st.lists(
+            st.sampled_from(
+                [
+                    WhileNull("locked"),
+                    WhileNotNull("locked"),
+                    WhileNull("parent"),
+                    ReferencedBy(Reference(TableName("child"), ("ref",), ("id",))),
+                    ReferencedBy(Reference(TableName("child"), ("x", "y"), ("a", "b"))),
+                ]
+            ),
+            max_size=2,
+            unique=True,
+        )
+    )
+    key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("moment", "id")]))
+    name = TableName(encoding.name)
+    table = Table(name, "a test", (Rule("rule", bound, tuple(states), tuple(guards)),), key=key, state=state)
+
+    rows = []
+    used = set()
+    for number in draw(st.lists(st.integers(1, 60), max_size=14, unique=True)):
+        a, b = draw(st.sampled_from(["a", "b", "c", None])), draw(st.sampled_from([1, 2, 3, None]))
+        if (a, b) in used and a is not None and b is not None:
+            b = 100 + number
+        used.add((a, b))
+        rows.append(
+            (
+                number,
+                a,
+                b,
+                draw(moments(encoding, store, cutoff)),
+                *(draw(st.sampled_from(STATES[column])) for column in ("state", "code", "flag")),
+                draw(st.sampled_from(["x", "X", "y", None])),
+                draw(st.sampled_from([None, None, 7])),
+                draw(st.sampled_from([None, "worker"])),
+            )
+        )
+    # Children point at a few of the rows, at none, or half.
+    children = (
+        [
+            (
+                draw(st.sampled_from([None, row[0]])),
+                draw(st.sampled_from([None, row[1]])),
+                draw(st.sampled_from([None, row[2]])),
+            )
+            for row in draw(st.lists(st.sampled_from(rows), max_size=3))
+        ]
+        if rows
+        else []
+    )
+    return Example(encoding, table, now, rows, children, draw(st.sampled_from([1, 3, 100, 100])))
+
+
+# --- The property ---------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """Every table of a store, made once; each example fills one of them anew."""
+
+    def __init__(self, database: Database, stack: ExitStack) -> None:
+        self.database = database
+        spelling = SPELLING[database.store]
+        database.script(CHILDREN.format_map(spelling))
+        for encoding in ENCODINGS[database.store]:
+            database.script(TABLE.format(name=encoding.name, type=encoding.type, **spelling))
+        self.store = stack.enter_context(opened(database))
+        self.schema = self.store.reflect()
+
+    def run(self, example: Example) -> None:
+        database, name = self.database, example.encoding.name
+        database.script(f"DELETE FROM {name}; DELETE FROM child;")
+        marks = ", ".join("?" * len(COLUMNS))
+        if example.rows:
+            database.executemany(f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({marks})", example.rows)
+        if example.children:
+            database.executemany("INSERT INTO child (ref, x, y) VALUES (?, ?, ?)", example.children)
+        native = database.store == "postgres" and example.encoding.unit is Unit.NATIVE
+        columns = ", ".join("moment::text" if native and column == "moment" else column for column in COLUMNS)
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in database.query(f"SELECT {columns} FROM {name}")]
+        children = database.query("SELECT ref, x, y FROM child")
+
+        expected = oracle(rows, children, example.table, example.encoding, database.store, example.now)
+        selections, findings = bind_contract(Contract(None, (example.table,)), self.schema, self.store.types)
+        assert findings == []
+        [selection] = selections
+        now = example.now.replace(tzinfo=UTC)
+        key = example.table.key or ("id",)
+        found = self.store.keys_due(selection, now, example.limit, SECONDS)
+        places = [index for index, name in enumerate(key) if name != "moment"]
+        wanted = [tuple(row[name] for name in key) for row in expected][: example.limit]
+        assert [[one[i] for i in places] for one in found] == [[one[i] for i in places] for one in wanted]
+        due = self.store.due(selection, now, SECONDS)
+        assert due.count is not None
+        assert due.count.rows == len(expected)
+        for told, row in ((due.oldest, expected[:1]), (due.newest, expected[-1:])):
+            assert (told is None) == (not row)
+            if told is not None:
+                self.check_edge(told, row[0], example.encoding)
+
+    def check_edge(self, told: datetime, row: dict[str, Any], encoding: Encoding) -> None:
+        meaning = read(row["moment"], encoding, self.database.store)
+        assert meaning is not None
+        seconds = seconds_of(told.replace(tzinfo=None))
+        if meaning.wall:
+            assert meaning.seconds - seconds - Fraction(1, 1_000_000) < 7200
+            assert meaning.seconds - seconds >= 3600
+        else:
+            assert abs(meaning.seconds - seconds) <= Fraction(1, 1_000_000)
+
+
+def check(database: Database, number: int) -> None:
+    with ExitStack() as stack:
+        bench = Bench(database, stack)
+
+        @settings(max_examples=number, suppress_health_check=list(HealthCheck))
+        @given(example=examples(database.store))
+        def due_is_what_the_oracle_says(example: Example) -> None:
+            bench.run(example)
+
+        due_is_what_the_oracle_says()
+
+
+def test_due_rows_are_those_of_the_oracle(database: Database) -> None:
+    check(database, 250)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_due_rows_are_those_of_the_oracle_in_many_examples(database: Database) -> None:
+    check(database, 10_000)
