@@ -7,7 +7,7 @@ validated one at a time, so that a mistake in one hides no mistake in another. T
 from __future__ import annotations
 
 import json
-from datetime import date, time, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
 
@@ -153,7 +153,9 @@ def _state(value: object) -> State:
 def _states(value: object) -> tuple[State, ...]:
     _undecided(value)
     if not isinstance(value, list):
-        raise Refused("this is not a list of states", f"write [{_toml(value)}]")
+        raise Refused(
+            "this is not a list of states", f"write [{_toml(value)}]" if isinstance(value, str | int) else 'write ["…"]'
+        )
     states = tuple(_state(state) for state in value)
     if len({type(state) for state in states}) > 1:
         raise Refused("states of different types", "a column holds texts, numbers or booleans")
@@ -170,12 +172,14 @@ def _some_states(value: object) -> tuple[State, ...]:
 
 
 def _toml(value: object) -> str:
-    """A value as the file might write it; what is not small and plain is left out."""
+    """A value as the file might write it, without what is inside it."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int | float | date | time) else "…"
+    if isinstance(value, list):
+        return "a list"
+    return "a table" if isinstance(value, dict) else str(value)
 
 
 def _reference(value: object) -> Reference:

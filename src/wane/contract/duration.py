@@ -71,7 +71,7 @@ def parse_duration(text: object) -> timedelta:
             raise _too_long(text) from None
         position = piece.end()
     if not total:
-        raise Refused(f"{text!r} is zero", f"rows would leave at once; write how long they stay, {_EXAMPLES}")
+        raise Refused(f"{text!r} is zero", f"write a duration longer than zero, {_EXAMPLES}")
     if total > LONGEST:
         raise _too_long(text)
     return total
@@ -85,7 +85,7 @@ def _complaint(text: str) -> Refused:
     if not text.strip():
         return Refused("empty", f"no threshold, no deletion; write {_EXAMPLES}")
     if text.strip().startswith("-"):
-        return Refused(f"{text!r} is negative", f"write how long rows stay, {_EXAMPLES}")
+        return Refused(f"{text!r} is negative", f"write a duration longer than zero, {_EXAMPLES}")
     if re.fullmatch(r"\s*[0-9.]+\s*", text):
         return Refused(f"{text!r} has no unit", f"write a number and a unit, {_EXAMPLES}")
     if "." in text:

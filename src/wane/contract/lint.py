@@ -29,7 +29,7 @@ from wane.contract.model import (
 from wane.contract.names import TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes
-from wane.contract.rules import Surroundings
+from wane.contract.rules import Surroundings, shown
 from wane.findings import did_you_mean
 
 N = TypeVar("N")
@@ -80,14 +80,17 @@ class _Lint:
                 mistakes.error(
                     [*_place(table, rule), "then"],
                     "unbounded-mark",
-                    f"rows marked {state!r} would stay unbounded",
-                    f"add a rule with `when = [{state!r}]`, or excuse the state",
+                    f"rows marked {shown(state)} would stay unbounded",
+                    f"add a rule with `when = [{shown(state)}]`, or excuse the state",
                 )
         leads = {state: {marks[rule] for rule in marks if state in rule.states} for state in covered}
         for rule in marks:
-            if any(_reaches(leads, state) for state in rule.states):
+            if not _reached(leads, marks[rule]).isdisjoint(rule.states):
                 mistakes.error(
-                    [*_place(table, rule), "then"], "mark-cycle", "marking leads back to a state that this rule marks"
+                    [*_place(table, rule), "then"],
+                    "mark-cycle",
+                    "marking leads back to a state that this rule marks",
+                    "let the last stage prune",
                 )
 
     def _stages(self, table: Table, mistakes: Mistakes) -> None:
@@ -113,7 +116,7 @@ class _Lint:
             for other in table.rules if not forever.active else ():
                 shared = [state for state in other.states if state in forever.states]
                 if other.active and (shared or not other.states):
-                    rows = f"{shared[0]!r} rows" if shared else "the table's rows"
+                    rows = f"{shown(shared[0])} rows" if shared else "the table's rows"
                     mistakes.error(
                         _place(table, other),
                         "kept-forever",
@@ -161,14 +164,18 @@ class _Lint:
                 continue
             if excuse is not None and excuse.kind in UNTOUCHABLE:
                 mistakes.error(
-                    place, "untouchable", f"{name} is excused as {excuse.kind.value}: nothing may delete from it"
+                    place,
+                    "untouchable",
+                    f"{name} is excused as {excuse.kind.value}: nothing may delete from it",
+                    "remove it",
                 )
             for state, kept in () if declared is None else declared.excused:
                 if kept.kind in UNTOUCHABLE:
                     mistakes.error(
                         place,
                         "untouchable",
-                        f"{state!r} rows of {name} are excused as {kept.kind.value}: nothing may delete them",
+                        f"{shown(state)} rows of {name} are excused as {kept.kind.value}: nothing may delete them",
+                        "remove it",
                     )
             if name in self.floors:
                 mistakes.error(
@@ -229,7 +236,7 @@ class _Lint:
             for table in self.contract.tables
         }
         for table in self.contract.tables:
-            if _reaches(waits, table.name):
+            if table.name in _reached(waits, table.name):
                 self.origins.of("table", table.name).error(
                     _place(table),
                     "guard-cycle",
@@ -332,15 +339,13 @@ def _place(table: Table, rule: Rule | None = None) -> list[object]:
     return place if rule is None else [*place, "rule", rule.name]
 
 
-def _reaches(waits: Mapping[N, set[N]], start: N) -> bool:
-    """Whether following the arrows leads back to the start."""
+def _reached(arrows: Mapping[N, set[N]], start: N) -> set[N]:
+    """Everything that following the arrows leads to; the start too, if they lead back to it."""
     seen: set[N] = set()
-    ahead = list(waits.get(start, ()))
+    ahead = list(arrows.get(start, ()))
     while ahead:
         name = ahead.pop()
-        if name == start:
-            return True
         if name not in seen:
             seen.add(name)
-            ahead.extend(waits.get(name, ()))
-    return False
+            ahead.extend(arrows.get(name, ()))
+    return seen

@@ -52,7 +52,7 @@ def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path,
     """Append the file's included files, then the file itself: what comes later may set windows of what came before."""
     mistakes = Mistakes(shown)
     itself = _real(path)
-    data = _parse(path, mistakes)
+    data = _parse(path, mistakes, "" if not above else f"{above[-1].name} includes it: correct the path")
     for key in data:
         if key not in SECTIONS:
             mistakes.unknown([key], key, "unknown section", SECTIONS)
@@ -81,35 +81,43 @@ def _real(path: Path) -> Path:
         return path
 
 
-def _parse(path: Path, mistakes: Mistakes) -> dict[str, Any]:
+def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
+    content = b""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            mistakes.error([], "unreadable", f"larger than {_MOST_BYTES} bytes", "a contract is a short text")
-            return {}
-        return tomllib.loads(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        mistakes.error([], "unreadable", "no such file", "write one, or let `wane init URL` propose one")
+        fix = included or "write one, or let `wane init URL` propose one"
+        mistakes.error([], "unreadable", "no such file", fix)
     except OSError as problem:
-        mistakes.error([], "unreadable", f"cannot be read: {problem.strerror or problem}")
+        mistakes.error([], "unreadable", f"cannot be read: {problem.strerror or problem}", included)
+    except ValueError:
+        mistakes.error([], "unreadable", "cannot be read: not the name of a file", included)
+    if len(content) > _MOST_BYTES:
+        mistakes.error([], "unreadable", f"larger than {_MOST_BYTES} bytes", "a contract is a short text")
+        return {}
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as problem:
         mistakes.error([], "unreadable", f"not UTF-8 text, at byte {problem.start}", "a contract is TOML in UTF-8")
     except RecursionError:
         mistakes.error([], "not-toml", "not valid TOML: nested too deeply")
     except tomllib.TOMLDecodeError as problem:
         mistakes.error([], "not-toml", f"not valid TOML: {problem}")
-    except ValueError as problem:  # A path with a NUL, a number of thousands of digits.
-        mistakes.error([], "unreadable", f"cannot be read: {problem}")
+    except ValueError:
+        mistakes.error([], "not-toml", "not valid TOML: a number of thousands of digits")
     return {}
 
 
 def _included(data: dict[str, Any], mistakes: Mistakes) -> list[str]:
     items = data.get("include", [])
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+    if not isinstance(items, list):
         mistakes.error(["include"], "wrong-type", f"found {describe(items)}, expected a list of paths")
         return []
-    return items
+    for position, item in enumerate(items):
+        if not isinstance(item, str):
+            mistakes.error(["include", position], "wrong-type", f"found {describe(item)}, expected a path in quotes")
+    return [item for item in items if isinstance(item, str)]
 
 
 def _target(item: str, base: Path, mistakes: Mistakes, place: list[object]) -> Path | None:

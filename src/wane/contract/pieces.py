@@ -39,7 +39,7 @@ _EXPECTED = {
     "model_attributes_type": "a table",
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_VALIDATOR = re.compile(r"function-(before|after|wrap|plain)\[")
+_VALIDATOR = re.compile(r"function-(before|after|wrap|plain)\[|\[key\]$")
 _PASSWORD = re.compile(r"(://[^:/?#\s]*):.*@", re.DOTALL)
 _SECRET_QUERY = re.compile(r"(?i)\b(password|sslpassword)=[^&\s'\"]*")
 _MOST_CHARACTERS = 400
@@ -62,7 +62,7 @@ class Mistakes:
     def _add(self, severity: Severity, path: Sequence[object], code: str, message: str, fix: str) -> None:
         table = str(path[1]) if len(path) > 1 and path[0] in ("table", "excused", "archive", "floor") else ""
         texts = (message, fix, self.file, key_path(path), table)
-        self.findings.append(Finding(severity, code, *(_short(mask(text)) for text in texts)))
+        self.findings.append(Finding(severity, code, *(_plain(mask(text)) for text in texts)))
 
     def refuse(self, path: Sequence[object], code: str, problem: ValueError) -> None:
         """Note why a value was refused."""
@@ -165,5 +165,7 @@ def mask(text: str) -> str:
     return _SECRET_QUERY.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+def _plain(text: str) -> str:
+    """Short, and without characters that a terminal would obey."""
+    short = text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)

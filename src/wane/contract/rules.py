@@ -154,12 +154,13 @@ def _check_states(
             mistakes.error(
                 [*place, "excused", _as_key(state)],
                 "state-twice",
-                f"{_shown(state)} is live and excused",
+                f"{shown(state)} is live and excused",
                 "keep one of the two",
             )
 
 
-def _shown(state: State) -> str:
+def shown(state: State) -> str:
+    """A state as a message tells it."""
     return _as_key(state) if isinstance(state, bool) else repr(state)
 
 
@@ -253,8 +254,8 @@ class _RuleReader:
         piece = self.piece
         given = [key for key in ("keep", "expires", "most") if getattr(piece, key) is not None]
         if len(given) != 1:
-            found = "none" if not given else " and ".join(given)
-            self._error("", "no-bound", f"says {found} of keep, expires and most", "say exactly one of them")
+            found = " and ".join(given) or "neither keep, expires nor most"
+            self._error("", "no-bound", f"says {found}", "say exactly one of keep, expires and most")
             return None
         if piece.most is None:
             self._needs_most()
@@ -307,27 +308,30 @@ class _RuleReader:
                 "add `when = […]`",
             )
             return
-        self._check_type("when", when[0])
+        if not self._check_type("when", when[0]):
+            return
         live = [state for state in when if state in (table.live or ())]
         evicts = self.piece.derived and self.piece.most is not None
         if live and evicts and self.piece.with_:
             self._error(
                 "with",
                 "live-state",
-                f"{_shown(live[0])} is a live state, and nothing leaves with a live row",
+                f"{shown(live[0])} is a live state, and nothing leaves with a live row",
                 "remove it",
             )
         for state in () if evicts else live:
-            self._error("when", "live-state", f"{_shown(state)} is a live state", "remove it here or from `live`")
+            self._error("when", "live-state", f"{shown(state)} is a live state", "remove it here or from `live`")
         for state in when:
             if _as_key(state) in table.excused:
-                self._error("when", "state-twice", f"{_shown(state)} is excused", "keep one of the two")
+                self._error("when", "state-twice", f"{shown(state)} is excused", "keep one of the two")
 
-    def _check_type(self, key: str, state: State) -> None:
-        if type(state) is not self.kind:
-            self._error(
-                key, "wrong-type", f"found {describe(state)}, expected {KINDS[self.kind]}, as the other states are"
-            )
+    def _check_type(self, key: str, state: State) -> bool:
+        """Python takes 1 and true for equal; no state column does."""
+        if type(state) is self.kind:
+            return True
+        found, expected = describe(state), KINDS[self.kind]
+        self._error(key, "wrong-type", f"found {found}, expected {expected}, as the other states are")
+        return False
 
     def _check_action(self, bound: Bound | None) -> None:
         then = self.piece.then
@@ -338,11 +342,11 @@ class _RuleReader:
                 self._check_type("then", then.state)
             if then.state in (self.table.live or ()):
                 self._error(
-                    "then", "live-state", f"{_shown(then.state)} is a live state", "mark rows with a terminal state"
+                    "then", "live-state", f"{shown(then.state)} is a live state", "mark rows with a terminal state"
                 )
             if then.state in (self.piece.when or ()):
                 self._error(
-                    "then", "mark-cycle", f"rows in {_shown(then.state)} would be marked again", "remove it from `when`"
+                    "then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", "remove it from `when`"
                 )
             if self.piece.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
