@@ -6,7 +6,6 @@ validated one at a time, so that a mistake in one hides no mistake in another. T
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -28,7 +27,7 @@ from wane.contract.model import (
     Unit,
 )
 from wane.contract.names import TableName, parse_reference
-from wane.contract.refused import Refused
+from wane.contract.refused import Refused, told
 from wane.findings import did_you_mean
 
 UNDECIDED = "DECIDE"
@@ -61,7 +60,7 @@ def _keep(value: object) -> timedelta | Forever | WindowName:
     if isinstance(value, dict):
         if set(value) == {"window"} and isinstance(value["window"], str):
             return WindowName(value["window"])
-        raise Refused("this is not a window", 'write a duration, "forever", or { window = "name" }')
+        raise Refused("a table is not a window", 'write a duration, "forever", or { window = "name" }')
     return parse_duration(value)
 
 
@@ -73,7 +72,7 @@ def read_window(value: object) -> timedelta | Forever:
 def _sentence(value: object) -> str:
     _undecided(value)
     if not isinstance(value, str):
-        raise Refused("this is not text", "write a sentence in quotes")
+        raise Refused(f"{told(value)} is not a sentence", "write a sentence in quotes")
     if not value.strip():
         raise Refused("empty", "write a sentence")
     return value.strip()
@@ -90,7 +89,7 @@ def read_url(value: object) -> str:
 def _column(value: object) -> str:
     _undecided(value)
     if not isinstance(value, str) or not value or "\x00" in value:
-        raise Refused("this is not a column's name", "write the name in quotes")
+        raise Refused(f"{told(value)} is not a column's name", "write the name in quotes")
     return value
 
 
@@ -108,7 +107,7 @@ def _time(value: object) -> Time:
     if isinstance(value, str):
         return Time(_column(value))
     if not isinstance(value, dict):
-        raise Refused("this names no time column", 'write its name, or { column = "…", unit = "…" }')
+        raise Refused(f"{told(value)} is not a time column", 'write its name, or { column = "…", unit = "…" }')
     for key in value:
         if key not in ("column", "unit", "zone"):
             hint = did_you_mean(key, ("column", "unit", "zone"))
@@ -119,7 +118,7 @@ def _time(value: object) -> Time:
     _undecided(unit)
     if unit not in list(Unit):
         hint = did_you_mean(unit, Unit)
-        raise Refused(f"unknown unit {_toml(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
+        raise Refused(f"unknown unit {told(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
     return Time(_column(value["column"]), Unit(unit), _zone(value.get("zone"), Unit(unit)))
 
 
@@ -136,17 +135,17 @@ def _zone(value: object, unit: Unit) -> str | None:
             return value
     except (KeyError, ValueError, OSError):
         pass
-    raise Refused(f"unknown zone {_toml(value)}", 'use a name such as "UTC" or "Europe/Vienna"')
+    raise Refused(f"unknown zone {told(value)}", 'use a name such as "UTC" or "Europe/Vienna"')
 
 
 def _state(value: object) -> State:
     _undecided(value)
     if not isinstance(value, str | int | bool):
-        raise Refused(f"{_toml(value)} is not a state", "use texts, whole numbers or booleans")
+        raise Refused(f"{told(value)} is not a state", "use texts, whole numbers or booleans")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise Refused(f"{_toml(value)} is not a state", "no column holds a number of more than 64 bits")
+        raise Refused(f"{told(value)} is not a state", "no column holds a number of more than 64 bits")
     if isinstance(value, str) and "\x00" in value:
-        raise Refused(f"{_toml(value)} is not a state", "no column holds a text with a NUL character")
+        raise Refused(f"{told(value)} is not a state", "no column holds a text with a NUL character")
     return value
 
 
@@ -154,7 +153,8 @@ def _states(value: object) -> tuple[State, ...]:
     _undecided(value)
     if not isinstance(value, list):
         raise Refused(
-            "this is not a list of states", f"write [{_toml(value)}]" if isinstance(value, str | int) else 'write ["…"]'
+            f"{told(value)} is not a list of states",
+            f"write [{told(value)}]" if isinstance(value, str | int) else 'write ["…"]',
         )
     states = tuple(_state(state) for state in value)
     if len({type(state) for state in states}) > 1:
@@ -171,17 +171,6 @@ def _some_states(value: object) -> tuple[State, ...]:
     return states
 
 
-def _toml(value: object) -> str:
-    """A value as the file might write it, without what is inside it."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return "a list"
-    return "a table" if isinstance(value, dict) else str(value)
-
-
 def _reference(value: object) -> Reference:
     if isinstance(value, str):
         table, column = parse_reference(value)
@@ -191,12 +180,14 @@ def _reference(value: object) -> Reference:
         if to and len(to) != len(columns):
             raise Refused(f"{len(columns)} columns refer to {len(to)}", "name as many in `to` as in `columns`")
         return Reference(_table_name(value["table"]), columns, to)
-    raise Refused("this is not a reference", 'write "table.column" or { table = "…", columns = ["…"], to = ["…"] }')
+    raise Refused(
+        f"{told(value)} is not a reference", 'write "table.column" or { table = "…", columns = ["…"], to = ["…"] }'
+    )
 
 
 def _table_name(value: object) -> TableName:
     if not isinstance(value, str):
-        raise Refused("this is not a table's name", "write the name in quotes")
+        raise Refused(f"{told(value)} is not a table's name", "write the name in quotes")
     return TableName.parse(value)
 
 
@@ -208,7 +199,7 @@ def _then(value: object) -> Prune | Archive | Mark:
         return Archive()
     if isinstance(value, dict) and set(value) == {"mark"}:
         return Mark(_state(value["mark"]))
-    raise Refused(f"{_toml(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
+    raise Refused(f"{told(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
 
 
 _DURATION_SCHEMA: dict[str, Any] = {

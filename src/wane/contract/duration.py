@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from wane.contract.refused import Refused
+from wane.contract.refused import Refused, told
 
 _UNITS = {
     "w": timedelta(weeks=1),
@@ -48,7 +48,7 @@ def parse_duration(text: object) -> timedelta:
     if isinstance(text, bool) or not isinstance(text, str):
         if isinstance(text, int | float) and not isinstance(text, bool):
             raise Refused(f"{text!r} has no unit", f"write a number and a unit in quotes, {_EXAMPLES}")
-        raise Refused("this is not a duration", f"write a number and a unit in quotes, {_EXAMPLES}")
+        raise Refused(f"{told(text)} is not a duration", f"write a number and a unit in quotes, {_EXAMPLES}")
     total = timedelta()
     position = 0
     seen: set[str] = set()
