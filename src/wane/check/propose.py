@@ -7,7 +7,7 @@ no window is ever suggested, so the file cannot pass `wane check` before a perso
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -55,34 +55,36 @@ class _Proposal:
         self.looks = Looks(store)
         self.known = {table.qualified: table for table in self.schema.tables}
         self.names = {table.qualified: _name(table, self.schema, self.known) for table in self.schema.tables}
-        self.partitions: dict[tuple[str, str], int] = defaultdict(int)
-        for table in self.schema.tables:
-            if table.kind is Kind.PARTITION and table.parent is not None:
-                self.partitions[table.parent] += 1
+        self.parts = Counter(table.parent for table in self.schema.tables if table.parent is not None)
         self.children = self._children()
 
     def text(self) -> str:
-        tables, excused, skipped = [], [], []
+        tables: list[str] = []
+        excused = ["[excused]", toml.comment("Tables that need no rules, with the reason.")]
+        skipped: list[str] = []
         for table in sorted(self.schema.tables, key=lambda one: one.qualified):
-            if table.kind is Kind.PARTITION and table.parent in self.known:
-                continue
-            if not table.name or table.kind not in READABLE:
-                skipped.append(toml.comment(f"{self._shown(table)} is a {table.kind.value}: nothing to prune."))
+            if table.kind not in READABLE or table.parent in self.known or not table.name:
+                skipped += self._skipped(table)
             elif refusal := self.store.types.rules_allowed(table):
-                excused.append(toml.comment(f"{refusal}."))
-                excused.append(f"{self._key(table)} = {{ elsewhere = {_OPEN} }}")
+                excused += [toml.comment(f"{refusal}."), f"{self._key(table)} = {{ elsewhere = {_OPEN} }}"]
             else:
                 tables.append("\n".join(self._table(table, excused)))
-        heading = ["[excused]", toml.comment("Tables that need no rules, with the reason.")]
-        parts = [
-            _HEADER.rstrip(),
-            "\n".join(self._store()),
-            f"[scheduler]\n{SCHEDULER} = {{ every = {_OPEN} }}",
-            *tables,
-        ]
-        parts.append("\n".join([*heading, *excused]))
-        parts.append("\n".join(skipped))
-        return "\n\n".join(part for part in parts if part) + "\n"
+        scheduler = f"[scheduler]\n{SCHEDULER} = {{ every = {_OPEN} }}"
+        parts = [_HEADER.rstrip(), "\n".join(self._store()), scheduler, *tables, "\n".join([*excused, *skipped])]
+        return "\n\n".join(parts) + "\n"
+
+    def _skipped(self, table: TableInfo) -> Iterator[str]:
+        if table.parent in self.known:
+            if table.kind is not Kind.PARTITION:  # partitions are counted at their parent
+                parent = self._key(self.known[table.parent])
+                yield toml.comment(f"{self._key(table)} inherits from {parent}, whose rules reach its rows.")
+        elif not table.name:
+            yield toml.comment("A table without a name cannot be named in a contract.")
+        elif table.kind is Kind.VIRTUAL:
+            yield toml.comment(f"{self._key(table)} is a virtual table and can have no rules; to excuse it:")
+            yield toml.comment(f"{self._key(table)} = {{ elsewhere = {_OPEN} }}")
+        else:
+            yield toml.comment(f"{self._key(table)} is a {table.kind.value}: it needs no rules.")
 
     def _store(self) -> Iterator[str]:
         yield "[store]"
@@ -105,7 +107,9 @@ class _Proposal:
         state = next((one for one in states if one.likely), None)
         moments = [one for one in self.looks.moments(table) if state is None or one.column != state.column]
         expiry = None if state is not None else self._expiry(moments)
-        time = min(moments, key=lambda one: one.rank, default=None) if expiry is None else None
+        # Rows do not age by the moment at which something of theirs expires.
+        ages = [one for one in moments if not one.expiry] if expiry is None else []
+        time = min(ages, key=lambda one: one.rank, default=None)
 
         yield f"[table.{self._key(table)}]"
         yield toml.comment(f"{rows[:1].upper()}{rows[1:]}.")
@@ -177,11 +181,11 @@ class _Proposal:
         return " It may be when the row expires."
 
     def _remarks(self, table: TableInfo) -> Iterator[str]:
+        parts = self.parts[table.qualified]
         if table.kind is Kind.PARTITIONED:
-            count = self.partitions[table.qualified]
-            yield toml.comment(f"Partitioned; its partitions ({count}) belong to it and are not named here.")
-        elif table.parent is not None:
-            yield toml.comment(f"Inherits from {join_name(list(table.parent))}, whose rules reach these rows too.")
+            yield toml.comment(f"Partitioned; its partitions ({parts}) belong to it and are not named here.")
+        elif parts:
+            yield toml.comment(f"Other tables ({parts}) inherit from it; its rules reach their rows too.")
         if table.row_security:
             yield toml.comment("Row security may hide rows.")
         for trigger in table.delete_triggers[:_MOST_REMARKS]:
@@ -203,9 +207,6 @@ class _Proposal:
     # Names
 
     def _key(self, table: TableInfo) -> str:
-        return toml.key(str(self.names[table.qualified]))
-
-    def _shown(self, table: TableInfo) -> str:
         return toml.key(str(self.names[table.qualified]))
 
     # References
@@ -239,7 +240,7 @@ class _Proposal:
         for child in self.children.get(table.qualified, ()):
             reference = self._reference(child, table)
             columns = ", ".join(toml.key(name) for name in child.key.columns)
-            place = f"{self._shown(child.table)} refers here by {columns}"
+            place = f"{self._key(child.table)} refers here by {columns}"
             follows = child.table is not table and (child.key.on_delete is OnDelete.CASCADE or _composed(child))
             entry = reference if follows else f"{{ referenced_by = {reference} }}"
             if entry in follow or entry in guard:
