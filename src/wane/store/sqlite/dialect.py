@@ -57,9 +57,10 @@ class SqliteDialect(Dialect):
         suffix = "" if _naive(time) else f" AND ({expression} GLOB '*Z' OR {expression} GLOB '*+00:00')"
         return (
             f"({expression} GLOB '{_DATE}{between}{_CLOCK}*'{suffix}"
-            # A text may hold a zero byte, where GLOB and length() stop reading; 30 February and 25 o'clock come back changed.
+            # A text may hold a zero byte, where GLOB and length() stop reading. 30 February comes back as another day, if
+            # there is something to add; 25 o'clock as NULL.
             f" AND instr({expression}, char(0)) = 0"
-            f" AND strftime('%Y-%m-%d{between}%H:%M:%S', substr({expression}, 1, 19)) IS substr({expression}, 1, 19)"
+            f" AND strftime('%Y-%m-%d{between}%H:%M:%S', substr({expression}, 1, 19), '+0 days') IS substr({expression}, 1, 19)"
             f" AND ({fraction} = '' OR ({fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10"
             f" AND substr({fraction}, 2) NOT GLOB '*[^0-9]*')))"
         )
