@@ -7,7 +7,8 @@
     ├── UrlError             a database URL that cannot be used
     ├── StoreError           the database refused, or could not be reached
     │   ├── Unreachable      no connection
-    │   ├── TimedOut         a bounded read took longer than it may
+    │   ├── TimedOut         a bounded statement took longer than it may
+    │   ├── Locked           others hold locks that are needed, for longer than Wane waits
     │   └── NotMigrated      Wane's own tables are missing or of another version
     ├── BindError            the contract does not fit the database (all mismatches, in .findings)
     └── PlanError            a plan file that cannot be read or does not belong here
@@ -73,7 +74,11 @@ class Unreachable(StoreError):
 
 
 class TimedOut(StoreError):
-    """A bounded read took longer than it may."""
+    """A bounded statement took longer than it may."""
+
+
+class Locked(StoreError):
+    """Others hold locks that are needed, for longer than Wane waits."""
 
 
 class NotMigrated(StoreError):

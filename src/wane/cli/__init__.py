@@ -24,7 +24,7 @@ for command in (check.init, check.check, plan.plan, check.schema, migrate.migrat
     app.command()(command)
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001  typer calls it so
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"wane {__version__}")
         raise typer.Exit

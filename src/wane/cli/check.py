@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +62,7 @@ def _as_json(contract: Contract | None, database: str, findings: list[Finding], 
         "findings": [finding.as_dict() for finding in findings],
     }
     if show and contract is not None:
-        result["tables"] = [row.as_dict() for row in rows(contract)]
+        result["tables"] = [asdict(row) for row in rows(contract)]
     return result
 
 

@@ -57,7 +57,7 @@ def _step(
 ) -> Step:
     due = store.due(selection, now, seconds)
     rows = store.count_rows(selection.table, seconds)
-    statement = store.rows.prune(selection, now, BATCH_ROWS)
+    statements = store.preview(selection, now, BATCH_ROWS)
     leaving = sum(count.rows for count in (due.count, *dict(due.followers).values()) if count is not None)
     return Step(
         table=str(selection.name),
@@ -72,9 +72,9 @@ def _step(
         share=_share(due.count, rows),
         seconds=None if due.count is None else leaving / ROWS_PER_SECOND,
         swept=not contract.table(selection.name).append_only,
-        statement=statement.text,
-        parameters=statement.parameters,
-        query_plan=store.explain(statement) if explain else "",
+        statement=";\n".join(statement.text for statement in statements),
+        parameters={name: value for statement in statements for name, value in statement.parameters.items()},
+        query_plan="\n\n".join(store.explain(statement) for statement in statements) if explain else "",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,11 +17,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from wane.contract.model import State
-from wane.errors import TimedOut
+from wane.errors import NotMigrated, TimedOut
+from wane.store.migrations import migrations
 from wane.store.moments import read_moment
-from wane.store.rows import Rows, Statement
+from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection, Types
+from wane.store.transaction import Transaction
 
 
 class Exactness(StrEnum):
@@ -110,6 +113,14 @@ class Store(ABC):
         """The statement that would create an index, for people to copy."""
 
     @abstractmethod
+    def transaction(self, connection: object | None = None) -> AbstractContextManager[Transaction]:
+        """All or nothing, on a connection of the store's own or inside the transaction of the caller's connection."""
+
+    @abstractmethod
+    def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
+        """The statements that would take the oldest due rows, to be shown and explained."""
+
+    @abstractmethod
     def applied_migrations(self) -> list[str]:
         """The names of the migrations of Wane's own tables that this database has."""
 
@@ -118,6 +129,25 @@ class Store(ABC):
         """Bring Wane's own tables up to date, once, however many processes try at a time; return what was applied."""
 
     # What all stores do alike
+
+    def is_migrated(self) -> bool:
+        """Whether the database has all of Wane's own tables."""
+        return {one.name for one in migrations(self.kind)} <= set(self.applied_migrations())
+
+    def require_migrated(self) -> None:
+        """Raise if Wane's own tables are missing: nothing leaves without its audit row."""
+        if not self.rows.with_holds:
+            self.rows.with_holds = self.is_migrated()
+        if not self.rows.with_holds:
+            raise NotMigrated(f"{self.shown} does not have Wane's own tables yet", "run `wane migrate`")
+
+    def _preview_locked(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
+        keys = [("…",) * len(selection.key)]
+        return [
+            self.rows.candidates(selection, now, limit),
+            *(self.rows.delete_followers(selection, path, keys) for path in follower_paths(selection)),
+            self.rows.take_keys(selection, now, keys),
+        ]
 
     def count_rows(self, table: TableInfo, seconds: float) -> Count | None:
         """The rows of a table: exact if that is quick, else what the database believes."""

@@ -14,8 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from wane.contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State, Time
+from wane.contract.names import join_name
 from wane.store.moments import LATEST
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, BoundReference, Selection
@@ -51,6 +53,9 @@ class Parameters:
 
 class Dialect(ABC):
     """What differs between the stores when they speak of users' rows."""
+
+    row_identity: str
+    """The name of the hidden column that identifies a row of a table without a key."""
 
     @staticmethod
     def quote(name: str) -> str:
@@ -92,8 +97,52 @@ class Dialect(ABC):
         """A column's value, compared by its bytes where the column itself would compare more loosely."""
 
     @abstractmethod
-    def same(self, left: str, right: str) -> str:
-        """The condition that two values are equal, or both NULL."""
+    def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
+        """The condition that a column holds a value, or is NULL if the value is None; an index on the column serves it."""
+
+    @abstractmethod
+    def assign(self, p: Parameters, column: Column, value: object) -> str:
+        """A bound value of a column's type, to be written to it."""
+
+    # Keys on their way through the client
+
+    @abstractmethod
+    def out(self, expression: str) -> str:
+        """A value as it is read, so that `back` means the same value again."""
+
+    @abstractmethod
+    def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
+        """A value that was read by `out`, bound again."""
+
+    @abstractmethod
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
+        """Keys that were read by `out`, as a query that gives them again."""
+
+    # Wane's own tables
+
+    @abstractmethod
+    def own(self, name: str) -> str:
+        """One of Wane's own tables."""
+
+    @abstractmethod
+    def key_text(self, columns: Sequence[Column], alias: str) -> str:
+        """A row's key as one text, as holds write it: equal for the same row only."""
+
+    @abstractmethod
+    def in_force(self, hold: str) -> str:
+        """The condition that a hold is in force, by the database's clock."""
+
+    @abstractmethod
+    def json(self, placeholder: str) -> str:
+        """A bound JSON text."""
+
+    @abstractmethod
+    def stamp(self, moment: datetime) -> object:
+        """A moment as Wane's own tables write it."""
+
+    @abstractmethod
+    def moment(self, stamp: Any) -> datetime:
+        """A moment as Wane's own tables wrote it."""
 
 
 def cutoff(rule: Rule, now: datetime) -> datetime | None:
@@ -114,6 +163,8 @@ class Rows:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
+        self.with_holds = False
+        """Whether the database has Wane's own tables, so that holds can be asked for."""
 
     def parameters(self) -> Parameters:
         return Parameters(self.dialect)
@@ -140,6 +191,7 @@ class Rows:
             conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, wanted))
         if selection.orphan is not None:
             conditions.append(f"{self.column(selection.orphan)} IS NULL")
+        conditions += self._scope(p, selection, "t")
         conditions += self._identified(selection, "t")
         conditions += self.dialect.plausible(p, "t", selection.time_column, selection.time)
         conditions += self._bound(p, selection, now)
@@ -149,7 +201,41 @@ class Rows:
             f"(SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')} LIMIT 1) IS NULL"
             for guard in selection.saved_by
         ]
+        if self.with_holds:
+            conditions += self._not_held(p, selection)
         return conditions
+
+    def _not_held(self, p: Parameters, selection: Selection) -> list[str]:
+        """Nobody holds the row, its table, or a row that would leave with it.
+
+        The first half is answered once for the whole statement, so holds cost nothing where there are none.
+        """
+        conditions = []
+        for path in ((), *follower_paths(selection)):
+            table = path[-1].reference.table if path else selection.table
+            key = _primary_key(table) if path else selection.key
+            hold = f"{self.dialect.own('hold')} AS h"
+            active = f"h.table_name = {p.bind('held', qualified(table))} AND {self.dialect.in_force('h')}"
+            last = f"f{len(path) - 1}" if path else "t"
+            mine = f"(h.key IS NULL OR h.key = {self.dialect.key_text(key, last)})" if key else "h.key IS NULL"
+            chain = [f"{self.dialect.table(one.reference.table)} AS f{number}" for number, one in enumerate(path)]
+            links = [
+                self.refers(one.reference, f"f{number}", f"f{number - 1}" if number else "t")
+                for number, one in enumerate(path)
+            ]
+            links += [text for number, one in enumerate(path) for text in self.fixed(p, one, f"f{number}")]
+            where = " AND ".join([active, mine, *links])
+            conditions.append(
+                f"(NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})"
+                f" OR NOT EXISTS (SELECT 1 FROM {', '.join([hold, *chain])} WHERE {where}))"
+            )
+        return conditions
+
+    def _scope(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
+        return [
+            self.dialect.equal(p, "scope", self.column(column, alias), column, value)
+            for column, value in zip(selection.per, selection.scope or (), strict=False)
+        ]
 
     def _identified(self, selection: Selection, alias: str) -> list[str]:
         """A key that is NULL identifies no row: SQLite's primary keys may be, and unique keys of both stores."""
@@ -172,7 +258,7 @@ class Rows:
 
     def _beyond_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         """At or below the first row that the cap has no room for. By position, never by count: two pruners agree on it."""
-        if selection.per:
+        if selection.per and selection.scope is None:
             return self._beyond_scoped_cap(p, selection, bound)
         table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
         place, room = self._place(selection, "n"), self._room(p, selection)
@@ -203,6 +289,7 @@ class Rows:
         """Which rows take a place in a cap: those with a key and a moment. A moment that never comes would hold one forever."""
         time, column = selection.time, selection.time_column
         conditions = [
+            *self._scope(p, selection, "n"),
             *self._identified(selection, "n"),
             *self.dialect.plausible(p, "n", column, time),
             *self.dialect.before(p, "n", column, time, LATEST, inclusive=False),
@@ -247,7 +334,8 @@ class Rows:
     def keys_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
         """The keys of the oldest due rows, oldest first."""
         p = self.parameters()
-        return p.statement(f"{self._oldest(p, selection, now, limit)}")
+        keys = ", ".join(f"k{number}" for number in range(len(selection.key)))
+        return p.statement(f"SELECT {keys} FROM ({self.oldest(p, selection, now, limit)}) AS keys")
 
     def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
         """The time of the oldest or newest due row: one probe per state, because a probe over several states would sort them all."""
@@ -286,40 +374,191 @@ class Rows:
     def _one_state_each(self, selection: Selection) -> list[list[State] | None]:
         return [[state] for state in selection.rule.states] or [None]
 
-    def _oldest(self, p: Parameters, selection: Selection, now: datetime, limit: int) -> str:
-        """The oldest due rows, each state walked along its own index range and then merged."""
+    def places(self, selection: Selection) -> list[str]:
+        """What `oldest` calls a row's position."""
+        names = [f"k{i}" for i, column in enumerate(selection.key) if column.name != selection.time_column.name]
+        return ["moment", *names]
+
+    def place_columns(self, selection: Selection) -> list[Column]:
+        """The columns behind `places`."""
+        return [selection.time_column, *(c for c in selection.key if c.name != selection.time_column.name)]
+
+    def behind(self, p: Parameters, selection: Selection, floor: Sequence[object] | None) -> list[str]:
+        """Only rows behind a position: where the batch before ended."""
+        if floor is None:
+            return []
+        bound = [
+            self.dialect.back(p, f"floor_{number}", column, value)
+            for number, (column, value) in enumerate(zip(self.place_columns(selection), floor, strict=True))
+        ]
+        return [f"{self.row(self.position(selection, 't'))} > {self.row(bound)}"]
+
+    def oldest(
+        self, p: Parameters, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+    ) -> str:
+        """The oldest due rows (k0, k1, …, moment), oldest first: each state walked along its own index range, then merged."""
         n = p.bind("n", limit)
         ascending = ", ".join(self.position(selection, "t"))
         keys = [f"{self.column(column)} AS k{number}" for number, column in enumerate(selection.key)]
         time = self.dialect.order("t", selection.time_column, selection.time)
         parts = []
         for number, states in enumerate(self._one_state_each(selection)):
-            where = " AND ".join(self.due(p, selection, now, states))
+            where = " AND ".join([*self.due(p, selection, now, states), *self.behind(p, selection, floor)])
             source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
             parts.append(f"SELECT * FROM (SELECT {', '.join(keys)}, {time} AS moment FROM {source}) AS s{number}")
-        merged = ", ".join(
-            [
-                "moment",
-                *(f"k{i}" for i, column in enumerate(selection.key) if column.name != selection.time_column.name),
-            ]
-        )
-        outputs = ", ".join(f"k{number}" for number in range(len(selection.key)))
-        return f"SELECT {outputs} FROM ({' UNION ALL '.join(parts)}) AS oldest ORDER BY {merged} LIMIT {n}"
+        merged = ", ".join(self.places(selection))
+        return f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS oldest ORDER BY {merged} LIMIT {n}"
 
-    # Deleting
+    # Taking
 
-    def prune(self, selection: Selection, now: datetime, limit: int) -> Statement:
-        """One batch: the oldest due rows go, with everything that makes them due checked again on the row that goes."""
+    def verb(self, p: Parameters, selection: Selection) -> str:
+        """Delete the row, or mark it."""
+        table, action = self.dialect.table(selection.table), selection.rule.action
+        if not isinstance(action, Mark):
+            return f"DELETE FROM {table} AS t"
+        assert selection.state is not None
+        mark = self.dialect.assign(p, selection.state, action.state)
+        return f"UPDATE {table} AS t SET {self.dialect.quote(selection.state.name)} = {mark}"
+
+    def candidates(
+        self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+    ) -> Statement:
+        """The keys of the oldest due rows and then their positions, to be handed back."""
         p = self.parameters()
-        keys = self.row([self.column(column) for column in selection.key])
-        where = " AND ".join(self.due(p, selection, now))
-        table = self.dialect.table(selection.table)
-        oldest = self._oldest(p, selection, now, limit)
-        action = selection.rule.action
-        if isinstance(action, Mark):
-            assert selection.state is not None
-            mark = p.bind("mark", action.state)
-            verb = f"UPDATE {table} AS t SET {self.dialect.quote(selection.state.name)} = {mark}"
-        else:
-            verb = f"DELETE FROM {table} AS t"
-        return p.statement(f"{verb}\nWHERE {keys} IN ({oldest})\nAND {where}")
+        keys = [f"k{number}" for number in range(len(selection.key))]
+        outputs = ", ".join(self.dialect.out(name) for name in [*keys, *self.places(selection)])
+        return p.statement(f"SELECT {outputs} FROM ({self.oldest(p, selection, now, limit, floor)}) AS candidates")
+
+    def among(self, p: Parameters, selection: Selection, keys: Sequence[tuple[Any, ...]], alias: str = "t") -> str:
+        """The condition that a row is one of those with these keys."""
+        key = self.row([self.column(column, alias) for column in selection.key])
+        return f"{key} IN ({self.dialect.keys(p, selection.key, keys)})"
+
+    def still_due(self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], most: int) -> Statement:
+        """Which of these rows are due, oldest first, each with the number of rows that would leave with it, counted up to `most` each."""
+        p = self.parameters()
+        where = " AND ".join([self.among(p, selection, keys), *self.due(p, selection, now)])
+        counts = [self._count_with(p, selection, path, most) for path in follower_paths(selection)]
+        outputs = [*(self.dialect.out(self.column(column)) for column in selection.key), " + ".join(["0", *counts])]
+        return p.statement(
+            f"SELECT {', '.join(outputs)} FROM {self.dialect.table(selection.table)} AS t WHERE {where}"
+            f" ORDER BY {', '.join(self.position(selection, 't'))}"
+        )
+
+    def _count_with(self, p: Parameters, selection: Selection, path: Sequence[BoundFollower], most: int) -> str:
+        source, where = self._chain(p, path, "t")
+        return f"(SELECT count(*) FROM (SELECT 1 FROM {source} WHERE {where} LIMIT {p.bind('most', most)}) AS c)"
+
+    def _chain(self, p: Parameters, path: Sequence[BoundFollower], parent: str) -> tuple[str, str]:
+        """The tables of a path of followers, and the conditions that link them to each other and to the parent."""
+        tables = [f"{self.dialect.table(one.reference.table)} AS f{number}" for number, one in enumerate(path)]
+        links = [
+            self.refers(one.reference, f"f{number}", f"f{number - 1}" if number else parent)
+            for number, one in enumerate(path)
+        ]
+        fixed = [text for number, one in enumerate(path) for text in self.fixed(p, one, f"f{number}")]
+        return ", ".join(tables), " AND ".join([*links, *fixed])
+
+    def delete_followers(
+        self, selection: Selection, path: Sequence[BoundFollower], keys: Sequence[tuple[Any, ...]]
+    ) -> Statement:
+        """Delete every row of a follower that belongs to rows with these keys."""
+        p = self.parameters()
+        inner = f"SELECT {{}} FROM {self.dialect.table(selection.table)} AS t WHERE {self.among(p, selection, keys)}"
+        for number, follower in enumerate(path):
+            inner = inner.format(self.columns(follower.reference.to, f"f{number - 1}" if number else "t"))
+            mine = self.row([self.column(column, f"f{number}") for column in follower.reference.columns])
+            where = " AND ".join([f"{mine} IN ({inner})", *self.fixed(p, follower, f"f{number}")])
+            inner = f"SELECT {{}} FROM {self.dialect.table(follower.reference.table)} AS f{number} WHERE {where}"
+        return p.statement(inner.replace("SELECT {} FROM", "DELETE FROM", 1))
+
+    def delete_some_followers(
+        self, selection: Selection, path: Sequence[BoundFollower], key: tuple[Any, ...], now: datetime, limit: int
+    ) -> Statement:
+        """Delete some rows of a follower that belong to one row, which is due and has too many to leave with it at once."""
+        p = self.parameters()
+        last = len(path) - 1
+        table = path[-1].reference.table
+        columns = _primary_key(table)
+        identity = [self.dialect.quote(column.name) for column in columns] or [self.dialect.row_identity]
+        source, links = self._chain(p, path, "t")
+        where = " AND ".join([links, self.among(p, selection, [key]), *self.due(p, selection, now)])
+        some = (
+            f"SELECT {', '.join(f'f{last}.{name}' for name in identity)}"
+            f" FROM {self.dialect.table(selection.table)} AS t, {source} WHERE {where} LIMIT {p.bind('some', limit)}"
+        )
+        mine = self.row([f"d.{name}" for name in identity])
+        return p.statement(f"DELETE FROM {self.dialect.table(table)} AS d WHERE {mine} IN ({some})")
+
+    def take_keys(self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """Take the rows with these keys, if they are still due."""
+        p = self.parameters()
+        verb = self.verb(p, selection)
+        where = " AND ".join([self.among(p, selection, keys), *self.due(p, selection, now)])
+        return p.statement(f"{verb} WHERE {where}")
+
+    def take_oldest(self, selection: Selection, now: datetime, limit: int) -> Statement:
+        """Take the oldest due rows in one statement, which finds them and sees nobody else's changes while it does."""
+        p = self.parameters()
+        verb = self.verb(p, selection)
+        key = self.row([self.column(column) for column in selection.key])
+        outputs = ", ".join(f"k{number}" for number in range(len(selection.key)))
+        oldest = self.oldest(p, selection, now, limit)
+        return p.statement(f"{verb} WHERE {key} IN (SELECT {outputs} FROM ({oldest}) AS batch)")
+
+    def take_range(
+        self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+    ) -> Statement:
+        """Take the oldest due rows in one statement: find where the batch ends, then take everything due up to there.
+
+        The whole predicate stands again where rows are taken, so a row that another transaction changed in the meantime is looked at
+        anew. Returns the count and the position where the batch ended (NULLs if nothing is due).
+        """
+        p = self.parameters()
+        places = self.places(selection)
+        oldest = self.oldest(p, selection, now, limit, floor)
+        descending = ", ".join(f"{name} DESC" for name in places)
+        verb = self.verb(p, selection)
+        end = f"{self.row(self.position(selection, 't'))} <= (SELECT {', '.join(places)} FROM last)"
+        where = " AND ".join([*self.due(p, selection, now), *self.behind(p, selection, floor), end])
+        outputs = ", ".join(self.dialect.out(f"last.{name}") for name in places)
+        return p.statement(
+            f"WITH last AS MATERIALIZED (SELECT {', '.join(places)} FROM ({oldest}) AS batch ORDER BY {descending} LIMIT 1),\n"
+            f"gone AS ({verb} WHERE {where} RETURNING 1)\n"
+            f"SELECT (SELECT count(*) FROM gone), {outputs} FROM (SELECT 1) AS one LEFT JOIN last ON true"
+        )
+
+    def scopes_beyond_cap(self, selection: Selection, limit: int) -> Statement:
+        """The scopes that hold more rows than the cap allows."""
+        assert isinstance(selection.rule.bound, Cap)
+        p = self.parameters()
+        scope = [self.dialect.bytewise(self.column(column, "n"), column) for column in selection.per]
+        outputs = ", ".join(self.dialect.out(text) for text in scope)
+        return p.statement(
+            f"SELECT {outputs} FROM {self.dialect.table(selection.table)} AS n WHERE {self._room(p, selection)}"
+            f" GROUP BY {', '.join(scope)} HAVING count(*) > {p.bind('most', selection.rule.bound.most)}"
+            f" ORDER BY {', '.join(scope)} LIMIT {p.bind('limit', limit)}"
+        )
+
+
+def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
+    """Every follower, as the way to it from the row; the deepest first, so that no reference is ever left without its row."""
+    paths: list[tuple[BoundFollower, ...]] = []
+
+    def visit(above: tuple[BoundFollower, ...], follower: BoundFollower) -> None:
+        for inner in follower.followers:
+            visit((*above, follower), inner)
+        paths.append((*above, follower))
+
+    for follower in selection.followers:
+        visit((), follower)
+    return paths
+
+
+def qualified(table: TableInfo) -> str:
+    """A table's full name, as holds write it."""
+    return join_name([table.schema, table.name])
+
+
+def _primary_key(table: TableInfo) -> list[Column]:
+    return [column for name in table.primary_key if (column := table.column(name)) is not None]

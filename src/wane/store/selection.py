@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from wane.contract.model import (
     Cap,
@@ -25,6 +26,7 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
+from wane.contract.pieces import key_path
 from wane.findings import Finding, Severity, did_you_mean
 from wane.store.schema import Column, Kind, Schema, TableInfo
 
@@ -35,9 +37,12 @@ READABLE = (Kind.TABLE, Kind.PARTITIONED)
 class BoundReference:
     """Columns of another table, and the columns of this one that they point at."""
 
+    name: TableName
     table: TableInfo
     columns: tuple[Column, ...]
     to: tuple[Column, ...]
+    enforced: bool = False
+    """Whether a foreign key says the same, so that the database keeps anybody from referring to a row that is locked to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class Selection:
     time_column: Column
     state: Column | None
     per: tuple[Column, ...] = ()
+    scope: tuple[Any, ...] | None = None
+    """One scope of a cap per scope; None means all of them."""
     orphan: Column | None = None
     saved_while_null: tuple[Column, ...] = ()
     saved_while_not_null: tuple[Column, ...] = ()
@@ -84,6 +91,9 @@ class Types:
         raise NotImplementedError
 
     def state(self, column: Column, state: State) -> str:
+        raise NotImplementedError
+
+    def reference(self, column: Column, to: Column) -> str:
         raise NotImplementedError
 
     def rules_allowed(self, table: TableInfo) -> str:
@@ -170,7 +180,7 @@ class _Binder:
             return None
 
     def _error(self, place: str, code: str, message: str, fix: str = "") -> None:
-        path = f"table.{self.declared.name}" + (f".{place}" if place else "")
+        path = key_path(["table", self.declared.name]) + (f".{place}" if place else "")
         self.findings.append(Finding(Severity.ERROR, code, message, fix, self.file, path, str(self.declared.name)))
 
     def _table(self, name: TableName, place: str) -> TableInfo:
@@ -244,7 +254,11 @@ class _Binder:
                 "name all columns of the reference: { table, columns, to }",
             )
             raise _Missing
-        return BoundReference(table, columns, to)
+        for mine, theirs in zip(columns, to, strict=True):
+            problem = self.types.reference(mine, theirs)
+            if problem:
+                self._error(place, "wrong-reference", f"{reference}: {problem}")
+        return BoundReference(reference.table, table, columns, to, _enforced(table, columns, parent, to))
 
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
         place = f"rule.{self.rule.name}.with"
@@ -257,3 +271,12 @@ class _Binder:
                 self._error(place, "wrong-state-type", problem)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
         return BoundFollower(reference, where, inner)
+
+
+def _enforced(child: TableInfo, columns: tuple[Column, ...], parent: TableInfo, to: tuple[Column, ...]) -> bool:
+    wanted = {(mine.name, theirs.name) for mine, theirs in zip(columns, to, strict=True)}
+    return any(
+        (key.to_schema, key.to_table) == parent.qualified
+        and set(zip(key.columns, key.to_columns, strict=False)) == wanted
+        for key in child.foreign_keys
+    )

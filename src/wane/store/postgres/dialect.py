@@ -6,7 +6,8 @@ Texts that hold moments are compared byte by byte (`COLLATE "C"`), because a loc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from wane.contract.model import State, Time, Unit
 from wane.store.moments import (
@@ -20,12 +21,15 @@ from wane.store.moments import (
     text_bound,
     wall_bound,
 )
+from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.rows import Dialect, Parameters
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import Types
 
 _WHOLE = ("smallint", "integer", "bigint")
+_BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _FRACTIONAL = ("double precision", "numeric")
+_COMPARABLE = ({*_WHOLE, *_FRACTIONAL, "real"}, {"text", "character varying", "character"})
 _DAY = (
     r"([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
     r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
@@ -35,6 +39,8 @@ _DATE_AND_CLOCK = _DAY + r"%s([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,
 
 class PostgresDialect(Dialect):
     """Named placeholders are written `%(name)s`, psycopg's way; a percent sign in an identifier is doubled for it."""
+
+    row_identity = "ctid"
 
     @staticmethod
     def quote(name: str) -> str:
@@ -99,8 +105,50 @@ class PostgresDialect(Dialect):
     def bytewise(self, expression: str, column: Column) -> str:
         return expression if column.collation is None else f'{expression} COLLATE "C"'
 
-    def same(self, left: str, right: str) -> str:
-        return f"{left} IS NOT DISTINCT FROM {right}"
+    def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
+        # IS NOT DISTINCT FROM would say both at once, but no index serves it.
+        return f"{expression} IS NULL" if value is None else f"{expression} = {self.back(p, name, column, value)}"
+
+    def assign(self, p: Parameters, column: Column, value: object) -> str:
+        return f"{p.bind('mark', value)}::{_comparable(column)}"
+
+    def out(self, expression: str) -> str:
+        return f"{expression}::text"
+
+    def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
+        return f"{p.bind(name, None if value is None else str(value))}::text::{_comparable(column)}"
+
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
+        arrays = [p.bind(f"k{number}", [key[number] for key in keys]) for number in range(len(columns))]
+        names = ", ".join(f"k{number}" for number in range(len(columns)))
+        typed = ", ".join(f"w.k{number}::{_comparable(column)}" for number, column in enumerate(columns))
+        return f"SELECT {typed} FROM unnest({', '.join(f'{array}::text[]' for array in arrays)}) AS w({names})"
+
+    def own(self, name: str) -> str:
+        return f"{OWN_SCHEMA}.{name}"
+
+    def key_text(self, columns: Sequence[Column], alias: str) -> str:
+        return f"jsonb_build_array({', '.join(self._as_text(column, alias) for column in columns)})::text"
+
+    def _as_text(self, column: Column, alias: str) -> str:
+        expression = f"{alias}.{self.quote(column.name)}"
+        # The text of a moment depends on the session's zone and style; its number does not.
+        if _bare(column).startswith(("timestamp", "date")):
+            return f"extract(epoch FROM {expression})::text"
+        return f"{expression}::text"
+
+    def in_force(self, hold: str) -> str:
+        return f"{hold}.released_at IS NULL AND ({hold}.ends_at IS NULL OR {hold}.ends_at > clock_timestamp())"
+
+    def json(self, placeholder: str) -> str:
+        return f"{placeholder}::jsonb"
+
+    def stamp(self, moment: datetime) -> object:
+        return moment
+
+    def moment(self, stamp: Any) -> datetime:
+        assert isinstance(stamp, datetime)
+        return stamp.astimezone(UTC)
 
 
 class PostgresTypes(Types):
@@ -135,7 +183,17 @@ class PostgresTypes(Types):
         }.get(kind)
         if fits is None:
             return f"{column.name} is {column.type}: a state is a text, a whole number, a boolean or an enum"
-        return "" if type(state) is fits else f"{column.name} is {column.type}, and {state!r} is not of that type"
+        if type(state) is not fits:
+            return f"{column.name} is {column.type}, and {state!r} is not of that type"
+        if kind in _WHOLE and not -(most := 2 ** _BITS[kind]) <= int(state) < most:
+            return f"{column.name} is {column.type}, and {state} is too large for it"
+        return ""
+
+    def reference(self, column: Column, to: Column) -> str:
+        kinds = {_bare(column), _bare(to)}
+        if len(kinds) == 1 or any(kinds <= family for family in _COMPARABLE):
+            return ""
+        return f"{column.name} is {column.type} and {to.name} is {to.type}, which cannot be compared"
 
     def rules_allowed(self, table: TableInfo) -> str:
         return ""

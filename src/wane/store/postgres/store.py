@@ -9,13 +9,16 @@ from typing import Any
 
 import psycopg
 
-from wane.errors import StoreError, TimedOut, Unreachable
+from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.base import Store
 from wane.store.migrations import migrations
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
+from wane.store.postgres.transaction import PostgresTransaction, takes_by_key, writing
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
+from wane.store.selection import Selection
+from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
 
 OLDEST_VERSION = 140000
@@ -49,6 +52,7 @@ class PostgresStore(Store):
             version = self.version()
             self.close()
             raise StoreError(f"{version} is too old", "Wane needs PostgreSQL 14 or newer")
+        self.rows.with_holds = self.is_migrated()
 
     def close(self) -> None:
         self._connection.close()
@@ -107,6 +111,19 @@ class PostgresStore(Store):
         text = f"{how} {quote(index_name(table, columns))} ON {self.rows.dialect.table(table)} ({', '.join(parts)})"
         return (f"{text} WHERE {where};" if where else f"{text};").replace("%%", "%")
 
+    @contextmanager
+    def transaction(self, connection: object | None = None) -> Iterator[Transaction]:
+        used = self._connection if connection is None else driver_connection(connection, psycopg.Connection)
+        if connection is not None and used.info.dbname != self._connection.info.dbname:
+            raise StoreError("the connection is to another database", "pass a connection to the keeper's own database")
+        with _explained("the database refused"), writing(used, caller=connection is not None):
+            yield PostgresTransaction(used, self.rows)
+
+    def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
+        if takes_by_key(selection):
+            return self._preview_locked(selection, now, limit)
+        return [self.rows.take_range(selection, now, limit)]
+
     def applied_migrations(self) -> list[str]:
         [(known,)] = self._rows(f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL")
         return [name for (name,) in self._rows(_APPLIED)] if known else []
@@ -120,6 +137,7 @@ class PostgresStore(Store):
             for migration in pending:
                 self._connection.execute(migration.sql.encode())
                 self._connection.execute(f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES (%s)", [migration.name])
+        self.rows.with_holds = True
         return [migration.name for migration in pending]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
@@ -161,6 +179,8 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except psycopg.errors.QueryCanceled as problem:
         raise TimedOut("a read took longer than it may") from problem
+    except psycopg.errors.LockNotAvailable as problem:
+        raise Locked(f"{what}: others hold locks that it needs") from problem
     except psycopg.errors.InsufficientPrivilege as problem:
         raise StoreError(f"{what}: {_first_line(problem)}", "grant the role what it needs, or use another") from problem
     except psycopg.OperationalError as problem:

@@ -7,13 +7,15 @@ INTEGER column would otherwise select every integer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from wane.contract.model import State, Time, Unit
 from wane.store.moments import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
 from wane.store.rows import Dialect, Parameters
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import Types
+from wane.store.sqlite.reflect import OWN_PREFIX
 
 _TEXT_TYPES = ("CHAR", "CLOB", "TEXT")
 _DATE = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]"
@@ -22,6 +24,8 @@ _CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-6][0-9]"
 
 class SqliteDialect(Dialect):
     """Named placeholders are written `:name`."""
+
+    row_identity = "rowid"
 
     def placeholder(self, name: str) -> str:
         return f":{name}"
@@ -92,8 +96,49 @@ class SqliteDialect(Dialect):
     def bytewise(self, expression: str, column: Column) -> str:
         return expression if column.collation is None else f"{expression} COLLATE BINARY"
 
-    def same(self, left: str, right: str) -> str:
-        return f"{left} IS {right}"
+    def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
+        if value is None:
+            return f"{expression} IS NULL"
+        bound = p.bind(name, value)
+        if column.collation is None:
+            return f"{expression} = {bound}"
+        return f"{expression} = {bound} AND {self.bytewise(expression, column)} = {bound}"
+
+    def assign(self, p: Parameters, column: Column, value: object) -> str:
+        return p.bind("mark", value)
+
+    def out(self, expression: str) -> str:
+        return expression
+
+    def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
+        return p.bind(name, value)
+
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
+        rows = (
+            ", ".join(p.bind(f"k{column}_{number}", value) for column, value in enumerate(key))
+            for number, key in enumerate(keys)
+        )
+        return f"VALUES {', '.join(f'({row})' for row in rows)}"
+
+    def own(self, name: str) -> str:
+        return f"main.{OWN_PREFIX}{name}"
+
+    def key_text(self, columns: Sequence[Column], alias: str) -> str:
+        # quote() tells the number 1 from the text '1' and writes blobs too.
+        return f"json_array({', '.join(f'quote({alias}.{self.quote(column.name)})' for column in columns)})"
+
+    def in_force(self, hold: str) -> str:
+        clock = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+        return f"{hold}.released_at IS NULL AND ({hold}.ends_at IS NULL OR {hold}.ends_at > {clock})"
+
+    def json(self, placeholder: str) -> str:
+        return placeholder
+
+    def stamp(self, moment: datetime) -> object:
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+    def moment(self, stamp: Any) -> datetime:
+        return datetime.fromisoformat(stamp)
 
 
 class SqliteTypes(Types):
@@ -119,6 +164,11 @@ class SqliteTypes(Types):
             return f"{column.name} is declared {column.type}, and {state!r} is not a text"
         if "INT" in column.type and isinstance(state, str):
             return f"{column.name} is declared {column.type}, and {state!r} is not a number"
+        if isinstance(state, int) and not -(2**63) <= state < 2**63:
+            return f"{state} is larger than any number of SQLite"
+        return ""
+
+    def reference(self, column: Column, to: Column) -> str:
         return ""
 
     def rules_allowed(self, table: TableInfo) -> str:

@@ -16,8 +16,11 @@ from wane.store.base import Store
 from wane.store.migrations import migrations
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
+from wane.store.selection import Selection
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.reflect import reflect
+from wane.store.sqlite.transaction import SqliteTransaction, takes_by_key, writing
+from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
 
 OLDEST_VERSION = (3, 35, 0)
@@ -45,6 +48,7 @@ class SqliteStore(Store):
         self._connection = _connect(self.path, read_only=read_only)
         for name, file in attach:
             self._attach(name, self.path.parent / file, read_only=read_only)
+        self.rows.with_holds = self.is_migrated()
 
     def _attach(self, name: str, file: Path, *, read_only: bool) -> None:
         # Without mode=rw SQLite would create a missing file, and an empty database looks like one without problems.
@@ -105,12 +109,31 @@ class SqliteStore(Store):
         text = f"CREATE INDEX {name} ON {quote_name(table.name)} ({', '.join(parts)})"
         return f"{text} WHERE {where};" if where else f"{text};"
 
+    @contextmanager
+    def transaction(self, connection: object | None = None) -> Iterator[Transaction]:
+        used = self._connection if connection is None else driver_connection(connection, sqlite3.Connection)
+        if connection is not None:
+            self._require_same(used)
+        with _explained("the database refused"), writing(used, leave_open=connection is not None):
+            yield SqliteTransaction(used, self.rows)
+
+    def _require_same(self, connection: sqlite3.Connection) -> None:
+        """The caller's connection must be to this very file."""
+        files = {name: file for _, name, file in connection.execute("PRAGMA database_list")}
+        if not files.get("main") or not self.path.samefile(files["main"]):
+            raise StoreError(f"the connection is not to {self.path}", "pass a connection to the keeper's own database")
+
+    def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
+        if takes_by_key(selection):
+            return self._preview_locked(selection, now, limit)
+        return [self.rows.take_oldest(selection, now, limit)]
+
     def applied_migrations(self) -> list[str]:
         known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wane_migration'").fetchone()
         return [name for (name,) in self._connection.execute(_APPLIED)] if known else []
 
     def migrate(self) -> list[str]:
-        with _explained("Wane's own tables cannot be created"), self._immediate():
+        with _explained("Wane's own tables cannot be created"), writing(self._connection):
             self._connection.execute(_MIGRATION_TABLE)
             applied = {name for (name,) in self._connection.execute(_APPLIED)}
             pending = [one for one in migrations(self.kind) if one.name not in applied]
@@ -121,18 +144,8 @@ class SqliteStore(Store):
                     "INSERT INTO wane_migration (name, applied_at) VALUES (?, ?)",
                     (migration.name, self.now().isoformat(timespec="seconds")),
                 )
+        self.rows.with_holds = True
         return [migration.name for migration in pending]
-
-    @contextmanager
-    def _immediate(self) -> Iterator[None]:
-        """A transaction that takes the write lock first: reading and then writing would fail at once beside another writer."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
 
 def statements(script: str) -> list[str]:

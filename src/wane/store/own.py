@@ -1,0 +1,273 @@
+"""Wane's own tables: the audit trail, holds and flags. The same statements on both stores, but for how moments and JSON are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from wane.store.rows import Dialect, Parameters
+
+Execute = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
+"""Runs a statement inside the caller's transaction and returns its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """What one prune, mark or sweep did. `counts` is by table; `rows` is their sum."""
+
+    kind: str
+    table: str
+    actor: str
+    inputs: dict[str, Any]
+    counts: dict[str, int]
+    executed_at: datetime
+    rule: str | None = None
+    run: str | None = None
+    cutoff: datetime | None = None
+    seconds: float = 0.0
+    batches: int = 1
+    id: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Somebody's order that a row stays, or, without a key, a whole table."""
+
+    table: str
+    key: str | None
+    reason: str
+    author: str
+    created_at: datetime
+    ends_at: datetime | None = None
+    released_at: datetime | None = None
+    released_by: str | None = None
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A switch."""
+
+    name: str
+    enabled: bool
+    changed_at: datetime
+    changed_by: str
+
+
+@dataclass(slots=True)
+class OwnTables:
+    """Reads and writes Wane's own tables inside one transaction."""
+
+    dialect: Dialect
+    execute: Execute
+    _audit_columns: Sequence[str] = field(
+        default=(
+            "executed_at",
+            "kind",
+            "table_name",
+            "rule",
+            "run_id",
+            "actor",
+            "cutoff",
+            "inputs",
+            "counts",
+            "row_count",
+            "batches",
+            "seconds",
+        ),
+        init=False,
+        repr=False,
+    )
+
+    def _parameters(self) -> Parameters:
+        return Parameters(self.dialect)
+
+    def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
+        return self.execute(text, p.values)
+
+    # The audit trail
+
+    def record(self, entry: AuditEntry) -> int:
+        """Write a new row of the trail and return its number."""
+        p = self._parameters()
+        values = ", ".join(self._audit_values(p, entry))
+        text = (
+            f"INSERT INTO {self.dialect.own('audit')} ({', '.join(self._audit_columns)}) VALUES ({values}) RETURNING id"
+        )
+        [(number,)] = self._run(p, text)
+        return int(number)
+
+    def add_to_record(self, entry: AuditEntry) -> None:
+        """Add one batch to the row of its run and rule; the first batch creates it."""
+        assert entry.run is not None
+        p = self._parameters()
+        audit = self.dialect.own("audit")
+        known = self._run(
+            p,
+            f"SELECT id, counts FROM {audit} WHERE run_id = {p.bind('run', entry.run)}"
+            f" AND table_name = {p.bind('table', entry.table)} AND rule = {p.bind('rule', entry.rule)}",
+        )
+        if not known:
+            self.record(entry)
+            return
+        [(number, before)] = known
+        counts = dict(_json(before))
+        for table, rows in entry.counts.items():
+            counts[table] = counts.get(table, 0) + rows
+        p = self._parameters()
+        self._run(
+            p,
+            f"UPDATE {audit} SET counts = {self.dialect.json(p.bind('counts', json.dumps(counts)))},"
+            f" row_count = row_count + {p.bind('rows', entry.rows)}, batches = batches + {p.bind('batches', entry.batches)},"
+            f" seconds = seconds + {p.bind('seconds', entry.seconds)} WHERE id = {p.bind('id', number)}",
+        )
+
+    def _audit_values(self, p: Parameters, entry: AuditEntry) -> list[str]:
+        return [
+            p.bind("executed_at", self.dialect.stamp(entry.executed_at)),
+            p.bind("kind", entry.kind),
+            p.bind("table", entry.table),
+            p.bind("rule", entry.rule),
+            p.bind("run", entry.run),
+            p.bind("actor", entry.actor),
+            p.bind("audit_cutoff", None if entry.cutoff is None else self.dialect.stamp(entry.cutoff)),
+            self.dialect.json(p.bind("inputs", json.dumps(entry.inputs, ensure_ascii=False, default=str))),
+            self.dialect.json(p.bind("counts", json.dumps(entry.counts, ensure_ascii=False))),
+            p.bind("rows", entry.rows),
+            p.bind("batches", entry.batches),
+            p.bind("seconds", entry.seconds),
+        ]
+
+    def trail(
+        self,
+        *,
+        kind: str | None = None,
+        table: str | None = None,
+        rule: str | None = None,
+        since: datetime | None = None,
+        limit: int,
+    ) -> list[AuditEntry]:
+        """The trail, newest first."""
+        p = self._parameters()
+        conditions = ["1 = 1"]
+        if kind is not None:
+            conditions.append(f"kind = {p.bind('kind', kind)}")
+        if table is not None:
+            conditions.append(f"table_name = {p.bind('table', table)}")
+        if rule is not None:
+            conditions.append(f"rule = {p.bind('rule', rule)}")
+        if since is not None:
+            conditions.append(f"executed_at >= {p.bind('since', self.dialect.stamp(since))}")
+        columns = ", ".join(("id", *self._audit_columns))
+        found = self._run(
+            p,
+            f"SELECT {columns} FROM {self.dialect.own('audit')} WHERE {' AND '.join(conditions)}"
+            f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        return [self._entry(row) for row in found]
+
+    def _entry(self, row: tuple[Any, ...]) -> AuditEntry:
+        number, executed_at, kind, table, rule, run, actor, cutoff, inputs, counts, _, batches, seconds = row
+        return AuditEntry(
+            kind=kind,
+            table=table,
+            actor=actor,
+            inputs=_json(inputs),
+            counts=_json(counts),
+            executed_at=self.dialect.moment(executed_at),
+            rule=rule,
+            run=run,
+            cutoff=None if cutoff is None else self.dialect.moment(cutoff),
+            seconds=seconds,
+            batches=batches,
+            id=number,
+        )
+
+    # Holds
+
+    def add_hold(self, hold: Hold) -> int:
+        p = self._parameters()
+        values = [
+            p.bind("table", hold.table),
+            p.bind("key", hold.key),
+            p.bind("reason", hold.reason),
+            p.bind("author", hold.author),
+            p.bind("created_at", self.dialect.stamp(hold.created_at)),
+            p.bind("ends_at", None if hold.ends_at is None else self.dialect.stamp(hold.ends_at)),
+        ]
+        [(number,)] = self._run(
+            p,
+            f"INSERT INTO {self.dialect.own('hold')} (table_name, key, reason, author, created_at, ends_at)"
+            f" VALUES ({', '.join(values)}) RETURNING id",
+        )
+        return int(number)
+
+    def holds(self, *, table: str | None = None, everything: bool = False, limit: int) -> list[Hold]:
+        """Holds in force, newest first; with `everything`, those that ended or were released too."""
+        p = self._parameters()
+        conditions = ["1 = 1"] if everything else [self.dialect.in_force("h")]
+        if table is not None:
+            conditions.append(f"table_name = {p.bind('table', table)}")
+        found = self._run(
+            p,
+            "SELECT id, table_name, key, reason, author, created_at, ends_at, released_at, released_by"
+            f" FROM {self.dialect.own('hold')} AS h WHERE {' AND '.join(conditions)}"
+            f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        moment = self.dialect.moment
+        return [
+            Hold(
+                table=name,
+                key=key,
+                reason=reason,
+                author=author,
+                created_at=moment(created),
+                ends_at=None if ends is None else moment(ends),
+                released_at=None if released is None else moment(released),
+                released_by=by,
+                id=number,
+            )
+            for number, name, key, reason, author, created, ends, released, by in found
+        ]
+
+    def release_hold(self, number: int, *, by: str, at: datetime) -> bool:
+        """Whether there was such a hold, not yet released."""
+        p = self._parameters()
+        found = self._run(
+            p,
+            f"UPDATE {self.dialect.own('hold')} SET released_at = {p.bind('at', self.dialect.stamp(at))},"
+            f" released_by = {p.bind('by', by)} WHERE id = {p.bind('id', number)} AND released_at IS NULL RETURNING id",
+        )
+        return bool(found)
+
+    # Flags
+
+    def set_flag(self, flag: Flag) -> None:
+        p = self._parameters()
+        values = [
+            p.bind("name", flag.name),
+            p.bind("enabled", flag.enabled),
+            p.bind("changed_at", self.dialect.stamp(flag.changed_at)),
+            p.bind("changed_by", flag.changed_by),
+        ]
+        self._run(
+            p,
+            f"INSERT INTO {self.dialect.own('flag')} (name, enabled, changed_at, changed_by) VALUES ({', '.join(values)})"
+            " ON CONFLICT (name) DO UPDATE SET enabled = excluded.enabled, changed_at = excluded.changed_at,"
+            " changed_by = excluded.changed_by",
+        )
+
+    def flags(self) -> dict[str, Flag]:
+        found = self.execute(f"SELECT name, enabled, changed_at, changed_by FROM {self.dialect.own('flag')}", {})
+        return {name: Flag(name, bool(on), self.dialect.moment(at), by) for name, on, at, by in found}
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,82 @@
+"""A transaction on SQLite. It holds the write lock from its first statement, so nothing changes between look and delete."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from wane.store.rows import Rows, Statement
+from wane.store.schema import TableInfo
+from wane.store.selection import Selection
+from wane.store.transaction import Batch, Key, Taken, Transaction
+
+_MOST_VALUES = 30_000
+"""SQLite binds at most 32,766 values."""
+
+
+class SqliteTransaction(Transaction):
+    """One transaction on a sqlite3 connection."""
+
+    def __init__(self, connection: sqlite3.Connection, rows: Rows) -> None:
+        self.rows = rows
+        self._cursor = connection.cursor()
+        # A caller's connection may read rows in its own way.
+        self._cursor.row_factory = None
+
+    def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return self._cursor.execute(text, parameters).fetchall()
+
+    def change(self, statement: Statement) -> int:
+        return self._cursor.execute(statement.text, statement.parameters).rowcount
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def enter(self, tables: Sequence[TableInfo]) -> None:
+        """There is one writer at a time, and that is this transaction."""
+
+    def close_gate(self, table: TableInfo) -> None:
+        """There is one writer at a time, and that is this transaction."""
+
+    def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
+        return keys
+
+    def take(self, batch: Batch) -> Taken:
+        selection = batch.selection
+        most = min(batch.limit, batch.most)
+        if takes_by_key(selection):
+            limit = min(most, _MOST_VALUES // len(selection.key))
+            return self._take_locked(Batch(selection, batch.now, limit, batch.most))
+        count = self.change(self.rows.take_oldest(selection, batch.now, most))
+        return Taken({str(selection.name): count}, None, done=count < most)
+
+
+def takes_by_key(selection: Selection) -> bool:
+    """Whether a rule's rows are looked up before they are taken: to find their followers, or to see that a trigger kept none."""
+    return bool(selection.followers or selection.table.delete_triggers)
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iterator[None]:
+    """All or nothing: a transaction of its own, or a savepoint inside the caller's.
+
+    `leave_open`: a caller whose connection opens transactions by itself gets one, still open, to commit.
+    """
+    cursor = connection.cursor()
+    # Taking the write lock at once: reading first and writing later fails beside another writer, whatever the timeout.
+    if leave_open and not connection.in_transaction and connection.isolation_level is not None:
+        cursor.execute("BEGIN IMMEDIATE")
+    inside = connection.in_transaction
+    cursor.execute("SAVEPOINT wane" if inside else "BEGIN IMMEDIATE")
+    try:
+        yield
+        cursor.execute("RELEASE wane" if inside else "COMMIT")
+    except BaseException:
+        # A full disk or a lost file may have ended the transaction already.
+        if connection.in_transaction:
+            for undo in ("ROLLBACK TO wane", "RELEASE wane") if inside else ("ROLLBACK",):
+                cursor.execute(undo)
+        raise

@@ -1,0 +1,175 @@
+"""One transaction that takes rows: on a connection of the store's own, or inside the caller's transaction.
+
+Everything that a batch does (look, lock, delete, count, audit) happens through one of these, so it commits or vanishes as a whole.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from wane.errors import StoreError
+from wane.store.own import OwnTables
+from wane.store.rows import Rows, Statement, follower_paths
+from wane.store.schema import TableInfo
+from wane.store.selection import Selection
+
+C = TypeVar("C")
+
+Key = tuple[Any, ...]
+Position = tuple[Any, ...]
+"""Where a row stands among the others of its rule: (time, key)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What to take, at the most."""
+
+    selection: Selection
+    now: datetime
+    """The moment that decides what is due."""
+    limit: int
+    """Rows of the rule's own table, at the most."""
+    most: int
+    """Rows in all, followers included, at the most."""
+    floor: Position | None = None
+    """Only rows behind this position: where the batch before ended."""
+    skip_locked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a batch took."""
+
+    counts: dict[str, int]
+    floor: Position | None
+    """Where it ended."""
+    done: bool
+    """Nothing was due any more."""
+
+
+class Transaction(ABC):
+    """What can be done inside one transaction."""
+
+    rows: Rows
+
+    @property
+    def own(self) -> OwnTables:
+        """Wane's own tables."""
+        return OwnTables(self.rows.dialect, self.execute)
+
+    @abstractmethod
+    def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+
+    @abstractmethod
+    def change(self, statement: Statement) -> int:
+        """Run one statement and return how many rows it changed."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The database's clock."""
+
+    @abstractmethod
+    def enter(self, tables: Sequence[TableInfo]) -> None:
+        """Go through the gate of some tables: holds that are placed from now on wait until this transaction has ended."""
+
+    @abstractmethod
+    def close_gate(self, table: TableInfo) -> None:
+        """Wait until no transaction is inside the table's gate, and keep others out until this one has ended."""
+
+    @abstractmethod
+    def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
+        """Lock rows so that nobody changes them, or begins to refer to them, until this transaction has ended."""
+
+    @abstractmethod
+    def take(self, batch: Batch) -> Taken:
+        """Take the oldest due rows, with their followers: delete them, or mark them if the rule marks."""
+
+    def _take_locked(self, batch: Batch) -> Taken:
+        """Look, lock, look again, then take.
+
+        For rules with guards or followers: what saves a row, or leaves with it, may be on its way in a transaction that is not
+        committed yet. Locking waits for it, and the second look sees it.
+        """
+        selection = batch.selection
+        found = self._read(self.rows.candidates(selection, batch.now, batch.limit, batch.floor))
+        if not found:
+            return Taken({}, batch.floor, done=True)
+        width = len(selection.key)
+        floor: Position | None = found[-1][width:]
+        keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
+        due = self._read(self.rows.still_due(selection, batch.now, keys, batch.most)) if keys else []
+        fitting = _fitting([row[-1] for row in due], batch.most)
+        if due and not fitting:
+            return Taken(self._take_some_followers(batch, due[0][:-1]), batch.floor, done=False)
+        chosen = [row[:-1] for row in due[:fitting]]
+        if fitting < len(due):
+            floor = batch.floor  # The rest is still before the candidates' end.
+        return Taken(self._take_chosen(batch, chosen) if chosen else {}, floor, done=False)
+
+    def _take_chosen(self, batch: Batch, keys: list[Key]) -> dict[str, int]:
+        selection = batch.selection
+        counts: Counter[str] = Counter({str(selection.name): 0})
+        for path in follower_paths(selection):
+            counts[str(path[-1].reference.name)] += self.change(self.rows.delete_followers(selection, path, keys))
+        taken = self.change(self.rows.take_keys(selection, batch.now, keys))
+        if taken != len(keys):
+            raise StoreError(
+                f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}",
+                "a trigger or a rule on the table keeps rows from leaving; nothing was changed",
+            )
+        counts[str(selection.name)] += taken
+        return dict(counts)
+
+    def _take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
+        """A row with more followers than fit loses them first, batch by batch, and leaves when the rest fits."""
+        room = batch.most
+        counts: Counter[str] = Counter({str(batch.selection.name): 0})
+        for path in follower_paths(batch.selection):
+            if room > 0:
+                statement = self.rows.delete_some_followers(batch.selection, path, key, batch.now, room)
+                gone = self.change(statement)
+                counts[str(path[-1].reference.name)] += gone
+                room -= gone
+        return dict(counts)
+
+    def _read(self, statement: Statement) -> list[tuple[Any, ...]]:
+        return self.execute(statement.text, statement.parameters)
+
+
+def _fitting(followers: Sequence[int], most: int) -> int:
+    """How many rows, with their followers, fit into a batch."""
+    room = most
+    for number, count in enumerate(followers):
+        room -= 1 + count
+        if room < 0:
+            return number
+    return len(followers)
+
+
+def gated(selection: Selection) -> list[TableInfo]:
+    """Every table that loses rows under a rule, in an order that is the same for everybody."""
+    tables = [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]
+    return sorted({table.qualified: table for table in tables}.values(), key=lambda table: table.qualified)
+
+
+def driver_connection(connection: Any, kind: type[C]) -> C:
+    """The driver's own connection behind what a caller passes: itself, or that of a SQLAlchemy connection or session."""
+    found = connection
+    if hasattr(found, "get_bind") and hasattr(found, "connection"):
+        found = found.connection()  # A session begins its transaction here.
+    if hasattr(found, "exec_driver_sql"):
+        found.exec_driver_sql("SELECT 1")  # A connection begins its transaction with its first statement.
+        found = found.connection.driver_connection
+    if not isinstance(found, kind):
+        wanted = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        raise StoreError(
+            f"a connection of type {type(connection).__module__}.{type(connection).__name__} cannot be used here",
+            f"pass a {wanted}, or a SQLAlchemy connection or session over one",
+        )
+    return found
