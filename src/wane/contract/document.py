@@ -212,6 +212,14 @@ _COLUMNS_SCHEMA = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
 }
 _STATE_SCHEMA = {"type": ["string", "integer", "boolean"]}
+
+
+def _states_schema(least: int) -> dict[str, Any]:
+    kinds = ("string", "integer", "boolean")
+    lists = [{"type": "array", "items": {"type": kind}, "uniqueItems": True, "minItems": least} for kind in kinds]
+    return {"anyOf": lists}
+
+
 _REFERENCE_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "string", "description": "table.column or schema.table.column"},
@@ -258,17 +266,11 @@ Keep = Annotated[
         }
     ),
 ]
-Sentence = Annotated[str, BeforeValidator(_sentence), WithJsonSchema({"type": "string", "minLength": 1})]
+Sentence = Annotated[str, BeforeValidator(_sentence), WithJsonSchema({"type": "string", "pattern": r"\S"})]
 ColumnName = Annotated[str, BeforeValidator(_column), WithJsonSchema({"type": "string", "minLength": 1})]
 Columns = Annotated[tuple[str, ...], BeforeValidator(_columns), WithJsonSchema(_COLUMNS_SCHEMA)]
-States = Annotated[
-    Any, BeforeValidator(_states), WithJsonSchema({"type": "array", "items": _STATE_SCHEMA, "uniqueItems": True})
-]
-SomeStates = Annotated[
-    Any,
-    BeforeValidator(_some_states),
-    WithJsonSchema({"type": "array", "items": _STATE_SCHEMA, "uniqueItems": True, "minItems": 1}),
-]
+States = Annotated[Any, BeforeValidator(_states), WithJsonSchema(_states_schema(0))]
+SomeStates = Annotated[Any, BeforeValidator(_some_states), WithJsonSchema(_states_schema(1))]
 TimeSpec = Annotated[Any, BeforeValidator(_time), WithJsonSchema(_TIME_SCHEMA)]
 ReferenceSpec = Annotated[Any, BeforeValidator(_reference), WithJsonSchema(_REFERENCE_SCHEMA)]
 Then = Annotated[

@@ -40,7 +40,7 @@ _EXPECTED = {
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _VALIDATOR = re.compile(r"function-(before|after|wrap|plain)\[|\[key\]$")
-_PASSWORD = re.compile(r"(://[^:/?#\s]*):.*@", re.DOTALL)
+_PASSWORD = re.compile(r"(:/+[^:/?#\s]*):.*@", re.DOTALL)  # One slash: a URL taken for a path loses the other.
 _SECRET_QUERY = re.compile(r"(?i)\b(password|sslpassword)=[^&\s'\"]*")
 _MOST_CHARACTERS = 400
 """The longest that one part of a finding is told at: a file may hold megabytes where a name is expected."""
@@ -157,7 +157,7 @@ def _key(part: str) -> str:
         return part
     if '"' in part and "'" not in part and part.isprintable():
         return f"'{part}'"
-    return json.dumps(part, ensure_ascii=False)
+    return json.dumps(part, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def mask(text: str) -> str:
