@@ -2,6 +2,8 @@
 
     WaneError
     ├── ContractError        the contract file has mistakes (all of them, in .findings)
+    ├── WrongArgument        a value that cannot be meant (also a ValueError)
+    ├── WrongArgumentType    a value of the wrong type (also a TypeError)
     ├── UnknownTable         a name that the contract does not have
     ├── UnknownRule
     ├── UrlError             a database URL that cannot be used
@@ -51,6 +53,14 @@ class ContractError(_WithFindings):
 
 class BindError(_WithFindings):
     """The contract does not fit the database."""
+
+
+class WrongArgument(WaneError, ValueError):
+    """A value that cannot be meant."""
+
+
+class WrongArgumentType(WaneError, TypeError):
+    """A value of the wrong type."""
 
 
 class UnknownTable(WaneError):

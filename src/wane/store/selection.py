@@ -105,12 +105,19 @@ def bind_contract(contract: Contract, schema: Schema, types: Types) -> tuple[lis
     selections: list[Selection] = []
     findings: list[Finding] = []
     for table, rule in contract.rules():
-        binder = _Binder(contract, table, rule, schema, types)
-        selection = binder.bind()
-        findings.extend(finding for finding in binder.findings if finding not in findings)
+        selection, found = bind_rule(contract, table, rule, schema, types)
+        findings.extend(finding for finding in found if finding not in findings)
         if selection is not None:
             selections.append(selection)
     return selections, findings
+
+
+def bind_rule(
+    contract: Contract, table: Table, rule: Rule, schema: Schema, types: Types
+) -> tuple[Selection | None, list[Finding]]:
+    """One rule, if it fits the database, and everything that keeps it from fitting."""
+    binder = _Binder(contract, table, rule, schema, types)
+    return binder.bind(), binder.findings
 
 
 class _Missing(Exception):

@@ -1,0 +1,98 @@
+"""Every event that Wane can tell. Plain values: whoever listens makes metrics, log lines or progress bars of them.
+
+Events carry signals, never the contents of rows; the database is the truth. An event about rows is told after their commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTaken:
+    """A batch of a sweep was committed."""
+
+    scheduler: str | None
+    table: str
+    rule: str
+    label: str
+    """The `table` label of metrics."""
+    action: str
+    counts: dict[str, int]
+    seconds: float
+    next_batch: int
+    """How many rows the next batch may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowedDown:
+    """A sweep goes slower than it could, and why."""
+
+    table: str
+    rule: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSwept:
+    """A sweep of one rule ended."""
+
+    scheduler: str | None
+    table: str
+    rule: str
+    label: str
+    action: str
+    counts: dict[str, int]
+    batches: int
+    seconds: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExhausted:
+    """A sweep of one rule ended before everything due was gone."""
+
+    scheduler: str | None
+    table: str
+    rule: str
+    label: str
+    spent: str
+    """"rows", "seconds" or "batches"."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFailed:
+    """A sweep of one rule failed; other rules go on."""
+
+    scheduler: str | None
+    table: str
+    rule: str
+    label: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPruned:
+    """An explicit prune was committed. Inside a caller's transaction: was done, and commits with it."""
+
+    table: str
+    rule: str | None
+    kind: str
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RowConsumed:
+    """The application consumed a one-time row, or deleted one whose work is done."""
+
+    table: str
+    kind: str
+
+
+Event = BatchTaken | SlowedDown | RuleSwept | BudgetExhausted | RuleFailed | RowsPruned | RowConsumed
+Listener = Callable[[Event], None]
+
+
+def nobody(event: Event) -> None:
+    """Listens to nothing."""

@@ -1,0 +1,141 @@
+"""Rules bound to the database, ready to take rows, and refused if taking them would break a promise.
+
+What `check --cover` calls an error about a rule (an uncounted cascade, a missing index on a large table) stops that rule here,
+whether anybody ran the check or not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from wane.check.indexes import check_indexes
+from wane.check.references import check_references
+from wane.check.report import Report
+from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, State, Table
+from wane.contract.names import TableName
+from wane.errors import BindError, UnknownRule, UnknownTable, WrongArgument
+from wane.findings import did_you_mean, errors_of
+from wane.store import Store
+from wane.store.schema import Schema
+from wane.store.selection import Selection, bind_rule
+
+FRESH_SECONDS = 60.0
+"""How long a look at the schema is trusted: long-running processes see migrations of the application within that time."""
+
+_COUNT_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    schema: Schema
+    at: float
+    selections: dict[tuple[TableName, Rule], Selection]
+
+
+class Bindings:
+    """Binds rules to one store, and remembers them for a while."""
+
+    def __init__(self, store: Store, contract: Contract, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store = store
+        self.contract = contract
+        self._clock = clock
+        self._seen: _Seen | None = None
+
+    def table(self, name: str) -> Table:
+        for table in self.contract.tables:
+            if str(table.name) == name:
+                return table
+        names = [str(table.name) for table in self.contract.tables]
+        raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, names))
+
+    def rule(self, table: Table, name: str) -> Rule:
+        for rule in table.rules:
+            if rule.name == name:
+                return rule
+        names = [rule.name for rule in table.rules]
+        raise UnknownRule(
+            f"{table.name} has no rule {name!r}", did_you_mean(name, names) or f"rules: {', '.join(names)}"
+        )
+
+    def selection(self, table: Table, rule: Rule) -> Selection:
+        """The rule, bound; raise BindError if it does not fit the database or must not take rows."""
+        if self._seen is None or self._clock() - self._seen.at > FRESH_SECONDS:
+            self._seen = _Seen(self.store.reflect(), self._clock(), {})
+        known = self._seen.selections.get((table.name, rule))
+        if known is None:
+            known = self._bind(table, rule, self._seen.schema)
+            self._seen.selections[table.name, rule] = known
+        return known
+
+    def _bind(self, table: Table, rule: Rule, schema: Schema) -> Selection:
+        selection, findings = bind_rule(self.contract, table, rule, schema, self.store.types)
+        if selection is not None:
+            report = Report(self.contract)
+            check_references(self.contract, schema, selection, report)
+            check_indexes(self.store, selection, self._rows(selection), report)
+            findings = errors_of(report.findings)
+        if selection is None or findings:
+            raise BindError(f"{table.name}.{rule.name} cannot take rows from {self.store.shown}", findings)
+        return selection
+
+    def _rows(self, selection: Selection) -> int | None:
+        count = self.store.count_rows(selection.table, _COUNT_SECONDS)
+        return None if count is None else count.rows
+
+    def explicit(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> Rule:
+        """A rule for an explicit call: the guards and followers are those that the contract gives these states, the cutoff is the caller's.
+
+        Only what some rule of the contract lets go may go: explicit means a cutoff of one's own, not rules of one's own.
+        """
+        rules = [_covering(table, state, orphans=orphans) for state in states] or [
+            _covering(table, None, orphans=orphans)
+        ]
+        first = rules[0]
+        assert isinstance(first.bound, Age | Orphans)
+        for rule in rules[1:]:
+            assert isinstance(rule.bound, Age | Orphans)
+            if rule.bound.time != first.bound.time:
+                raise WrongArgument(
+                    f"{first.name!r} and {rule.name!r} age by different columns", "call prune once for each of them"
+                )
+        return replace(
+            first,
+            name="+".join(dict.fromkeys(rule.name for rule in rules)),
+            # With no window of its own, the cutoff is the moment that the caller gives.
+            bound=replace(first.bound, keep=timedelta(0)),
+            states=states,
+            guards=tuple(dict.fromkeys(guard for rule in rules for guard in rule.guards)),
+            followers=tuple(dict.fromkeys(follower for rule in rules for follower in rule.followers)),
+            action=Prune(),
+        )
+
+
+def _covering(table: Table, state: State | None, *, orphans: bool) -> Rule:
+    """The rule that lets rows of a state go by age."""
+    kind = Orphans if orphans else Age
+    if state is not None and state in table.live:
+        raise WrongArgument(f"{state!r} is a live state of {table.name}: such rows are never pruned")
+    fitting = [
+        rule
+        for rule in table.rules
+        if isinstance(rule.bound, kind)
+        and not isinstance(rule.action, Mark)
+        and (state is None or any(type(one) is type(state) and one == state for one in rule.states))
+    ]
+    if not fitting:
+        what = "orphans" if orphans else "rows" if state is None else f"rows in the state {state!r}"
+        known = sorted({str(one) for rule in table.rules for one in rule.states})
+        raise WrongArgument(
+            f"no rule of {table.name} prunes {what} by age",
+            did_you_mean(state, known)
+            or (f"states with rules: {', '.join(known)}" if known else "add a rule with `keep`"),
+        )
+    rule = fitting[0]
+    if isinstance(rule.action, Archive):
+        raise WrongArgument(
+            f"{table.name}.{rule.name} moves rows to the archive; it does not prune them", "run the archive"
+        )
+    return rule
