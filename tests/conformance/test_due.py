@@ -31,6 +31,7 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
+from wane.errors import StoreError
 from wane.store.selection import bind_contract
 
 WEEK = timedelta(days=7)
@@ -154,6 +155,12 @@ def test_a_native_timestamp_of_another_zone_is_compared_as_that_place_shows_it(
 ) -> None:
     items(postgres_database, "timestamp", ["2024-06-01 13:59:59.999999", "2024-06-01 14:00:00"])
     assert ids(postgres_database, one_rule("item", Age(Time("happened", zone="Europe/Vienna"), WEEK)), NOW) == [1]
+
+
+def test_the_epoch_of_another_zone_is_a_placeholder_too(postgres_database: PostgresDatabase) -> None:
+    items(postgres_database, "timestamp", ["1970-01-01 00:00:00", "1970-01-01 09:00:00", "1970-01-01 09:00:01"])
+    assert ids(postgres_database, one_rule("item", Age(Time("happened", zone="Asia/Tokyo"), WEEK)), NOW) == [3]
+    assert ids(postgres_database, one_rule("item", Age(Time("happened", zone="America/New_York"), WEEK)), NOW) == [2, 3]
 
 
 def test_the_zone_of_the_session_does_not_matter(postgres_database: PostgresDatabase) -> None:
@@ -550,6 +557,21 @@ def test_a_reference_is_compared_like_a_foreign_key_does(sqlite_database: Sqlite
     sqlite_database.execute("INSERT INTO post VALUES ('NEWS')")
     guard = ReferencedBy(Reference(TableName("post"), ("topic",)))
     assert ids(sqlite_database, one_rule("topic", Age(MS, WEEK), unless=[guard]), NOW) == ["jobs"]
+
+
+def test_a_reference_may_cross_collations_unless_the_server_cannot_choose(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(f"""
+        CREATE TABLE topic (name text PRIMARY KEY, happened bigint);
+        CREATE TABLE topic_c (name text COLLATE "C" PRIMARY KEY, happened bigint);
+        CREATE TABLE post (topic text COLLATE "POSIX");
+        INSERT INTO topic VALUES ('news', {at(1)}), ('jobs', {at(2)});
+        INSERT INTO topic_c SELECT * FROM topic;
+        INSERT INTO post VALUES ('news');
+    """)
+    guard = ReferencedBy(Reference(TableName("post"), ("topic",)))
+    assert ids(postgres_database, one_rule("topic", Age(MS, WEEK), unless=[guard]), NOW) == ["jobs"]
+    with pytest.raises(StoreError, match="could not determine which collation to use"):
+        keys(postgres_database, one_rule("topic_c", Age(MS, WEEK), unless=[guard]), NOW)
 
 
 def test_a_row_may_be_referenced_from_its_own_table(database: Database) -> None:
