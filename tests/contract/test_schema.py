@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from contract.cases import GOOD, STATES, cases
+from contract.cases import GOOD, STATES, TABLE, cases
 from wane.contract.load import SECTIONS
 from wane.contract.schema import json_schema
 from wane.reference import contract_path, names
@@ -178,6 +178,11 @@ def test_mistakes_of_shape_do_not_pass(group: str, validator: Draft202012Validat
 )
 def test_wrong_rules_do_not_pass(text: str, validator: Draft202012Validator) -> None:
     assert errors(validator, f'{RULE}when = ["x"]\n{text}\n')
+
+
+def test_a_table_needs_a_rule(validator: Draft202012Validator) -> None:
+    assert errors(validator, TABLE)
+    assert errors(validator, TABLE + "[table.t.rule]\n")
 
 
 def test_every_section_is_in_the_schema_and_every_reference_is_defined() -> None:
