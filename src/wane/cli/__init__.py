@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from wane import __version__
 from wane.cli import check, demo, migrate, plan
@@ -44,11 +45,11 @@ def main() -> None:
     try:
         app()
     except (ContractError, BindError) as problem:
-        print_findings(problem.findings)
-        say(f"[red]{problem.message}[/]")
+        print_findings(problem.findings, stderr=True)
+        say(f"[red]{escape(problem.message)}[/]")
         sys.exit(1)
     except WaneError as problem:
-        say(f"[red]error:[/] {problem.message}")
+        say(f"[red]error:[/] {escape(problem.message)}")
         if problem.hint:
-            say(f"[green]hint:[/] {problem.hint}")
+            say(f"[green]hint:[/] {escape(problem.hint)}")
         sys.exit(1)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
+from rich.markup import escape
 
 from wane.check.cover import cover
 from wane.check.propose import propose
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, print_findings, print_json, say, summary, table
+from wane.cli.output import console, many, print_findings, print_json, say, summary, table
+from wane.contract.document import UNDECIDED
 from wane.contract.fingerprint import fingerprint
 from wane.contract.load import read_contract
 from wane.contract.model import Contract
@@ -72,40 +76,72 @@ def _show(contract: Contract, *, as_markdown: bool) -> None:
         return
     shown = table("table", "bounded by", "pruned by", "safety invariant", "observe")
     for row in rows(contract):
-        shown.add_row(row.table, row.bound, row.trigger, row.why, row.observe)
+        shown.add_row(*map(escape, astuple(row)))
     console().print(shown)
 
 
 def _verdict(contract: Contract | None, path: Path, database: str, findings: list[Finding]) -> None:
     told = summary(findings)
-    against = f" against {database}" if database else ""
+    subject = escape(f"{path} against {database}" if database else str(path))
     if contract is None or errors_of(findings):
-        say(f"[red]{path}{against}: {told}[/]")
+        say(f"[red]{subject}: {told}[/]")
     else:
-        covered = f"{len(contract.tables)} tables with rules, {len(contract.excused)} excused"
-        say(f"[green]{path}{against}: fine[/] ({covered}; {told})")
+        covered = f"{many(len(contract.tables), 'table')} with rules, {len(contract.excused)} excused"
+        say(f"[green]{subject}: fine[/] ({covered}; {told})")
 
 
-def schema() -> None:
+def schema(
+    _as_json: Annotated[bool, typer.Option("--json", help="Changes nothing: a schema is JSON already.")] = False,
+) -> None:
     """Print the JSON Schema of contract files, for editors."""
     print_json(json_schema())
 
 
 def init(
-    url: Annotated[str, typer.Argument(help="The database to read.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The database to read, or the name of the variable that holds its URL.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the proposal; - for stdout.")] = CONTRACT,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Read a live database and propose a contract for it.
 
     It proposes no windows: what only you can decide says DECIDE, and `wane check` fails until you have.
     """
-    if str(out) != "-" and out.exists() and not force:
+    to_stdout = str(out) == "-"
+    if not to_stdout and out.exists() and not force:
         raise typer.BadParameter(f"{out} exists already; --force overwrites it", param_hint="--out")
     with open_store(resolve_url(url), read_only=True) as store:
-        text = propose(store, url_text=url)
-    if str(out) == "-":
+        text = propose(store, url_text=url if to_stdout else _seen_from(out.parent, url))
+        database = store.shown
+    if not to_stdout:
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as problem:
+            raise typer.BadParameter(f"{out} cannot be written: {problem.strerror}", param_hint="--out") from None
+    if as_json:
+        file = None if to_stdout else str(out)
+        print_json({"database": database, "file": file, "undecided": _undecided(text), "contract": text})
+    elif to_stdout:
         typer.echo(text, nl=False)
-        return
-    out.write_text(text, encoding="utf-8")
-    say(f"wrote [bold]{out}[/]: decide every DECIDE in it, then run [bold]wane check --cover -c {out}[/]")
+    else:
+        command = "wane check --cover" if out == CONTRACT else f"wane check --cover -c {out}"
+        say(f"wrote [bold]{escape(str(out))}[/] with {many(_undecided(text), 'thing')} to DECIDE")
+        say(f"then run [bold]{escape(command)}[/]")
+
+
+def _undecided(text: str) -> int:
+    """How often a person has to decide; remarks do not count."""
+    return sum(line.count(f'"{UNDECIDED}"') for line in text.splitlines() if not line.startswith("#"))
+
+
+def _seen_from(folder: Path, url: str) -> str:
+    """The URL as a contract in that folder must write it: relative SQLite paths start at the contract."""
+    scheme, name = url[:10], url[10:]
+    path = resolve_url(url).path if scheme.lower() == "sqlite:///" else None
+    if path is None or path.is_absolute():
+        return url
+    # By the real folders: `..` out of a linked folder leads elsewhere.
+    up = os.path.relpath(Path.cwd().resolve(), folder.resolve())
+    return url if up == "." else f"{scheme}{quote(up)}/{name}"

@@ -2,60 +2,128 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn
 
-from wane.cli.output import console, print_findings, summary, table
+from wane.cli.options import JsonOption
+from wane.cli.output import console, many, print_findings, print_json, summary, table
 from wane.cli.plan import print_plan
 from wane.demo import walk
-from wane.demo.seed import ROWS
+from wane.demo.seed import ROWS, Trap
+from wane.findings import Finding
+
+_LARGEST = 8
+"""Tables that are named one by one."""
 
 
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Where to build it; made afresh each time.")] = Path(".demo"),
     rows: Annotated[int, typer.Option(min=1_000, max=10_000_000, help="About how many rows.")] = ROWS,
+    as_json: JsonOption = False,
 ) -> None:
     """Build a sample database with every table family, and walk through the main job."""
-    out = console()
-    _heading("1. A busy application's database", "every table family of the reference contracts, with traps in it")
     try:
-        built = _build(folder, rows)
+        if as_json:
+            _run_silently(folder, rows)
+        else:
+            _run(folder, rows)
     except FileExistsError as problem:
         raise typer.BadParameter(str(problem), param_hint="--dir") from None
-    shown = table("table", "rows", right=("rows",))
-    for name, count in sorted(built.counts.items(), key=lambda one: -one[1])[:8]:
-        shown.add_row(name, f"{count:,}")
-    shown.add_row(f"and {len(built.counts) - 8} more", f"{sum(sorted(built.counts.values())[:-8]):,}")
-    out.print(shown)
-    _command(
-        f"wane check --cover -c {built.contract}", "does the contract fit the database, and is every table bounded?"
-    )
+    except OSError as problem:
+        raise typer.BadParameter(f"{folder} cannot be used: {problem.strerror}", param_hint="--dir") from None
+
+
+def _run(folder: Path, rows: int) -> None:
+    out = console()
+    _heading("A busy application's database", "Every table family of the reference contracts, with traps in it.")
+    built = _build(folder, rows)
+    _tables(built.counts)
+
+    _heading("Does the contract fit, and is every table bounded?", f"$ wane check --cover -c {built.contract}")
     findings = walk.check(built)
-    print_findings(findings)
-    out.print(f"[green]{len(built.counts)} tables, every one bounded[/] ({summary(findings)})")
-    _command(f"wane plan -c {built.contract}", "what would leave now? (reads only)")
+    _findings(findings)
+    out.print(f"[green]{many(len(built.counts), 'table')}, every one bounded[/] ({summary(findings)})")
+
+    _heading("What would leave now? Reads only.", f"$ wane plan -c {built.contract}")
     made = walk.plan(built)
     print_plan(made)
-    _heading(
-        "What stays, and why",
-        "rows that look as if they should leave; a cron job with a DELETE would take most of them",
+
+    _heading("What stays, and why", "Rows that look as if they should leave. A nightly DELETE would take most of them.")
+    stayed = walk.stayed(built)
+    _traps(stayed)
+
+    kept = sum(count for _, count in stayed)
+    planted = sum(trap.rows for trap, _ in stayed)
+    out.print(
+        f"\n{sum(built.counts.values()):,} rows: [bold]{made.due:,}[/] due under {many(len(made.steps), 'rule')},"
+        f" and [bold]{kept}[/] of {planted} planted traps stay.\n\nLook around:"
     )
-    shown = table("table", "rows", "why they stay", right=("rows",))
-    for trap, count in walk.stayed(built):
-        shown.add_row(escape(trap.table), f"{count}", trap.why)
-    out.print(shown)
+    for command in ("plan -v job_queue", "check --show"):
+        out.print(f"  wane {command} -c {escape(str(built.contract))}", soft_wrap=True)
+
+
+def _run_silently(folder: Path, rows: int) -> None:
+    built = _build(folder, rows)
+    findings, made, stayed = walk.check(built), walk.plan(built), walk.stayed(built)
+    print_json(
+        {
+            "contract": str(built.contract),
+            "tables": built.counts,
+            "findings": [finding.as_dict() for finding in findings],
+            "due": {f"{step.table}.{step.rule}": step.due and step.due.rows for step in made.steps},
+            "stayed": [
+                {"table": trap.table, "trap": trap.name, "why": trap.why, "planted": trap.rows, "rows": count}
+                for trap, count in stayed
+            ],
+        }
+    )
 
 
 def _heading(title: str, subtitle: str) -> None:
-    console().print(f"\n[bold reverse] {title} [/] [dim]{escape(subtitle)}[/]\n")
+    out = console()
+    out.print(f"\n[bold reverse] {escape(title)} [/]")
+    style = "bold" if subtitle.startswith("$") else "dim"
+    out.print(f"[{style}]{escape(subtitle)}[/]\n", soft_wrap=True)
 
 
-def _command(command: str, why: str) -> None:
-    console().print(f"\n[bold]$ {escape(command)}[/]  [dim]# {escape(why)}[/]\n", soft_wrap=True)
+def _tables(counts: dict[str, int]) -> None:
+    shown = table("table", "rows", right=("rows",))
+    largest = sorted(counts.items(), key=lambda one: -one[1])
+    for name, count in largest[:_LARGEST]:
+        shown.add_row(escape(name), f"{count:,}")
+    others = largest[_LARGEST:]
+    shown.add_row(f"[dim]and {len(others)} more[/]", f"[dim]{sum(count for _, count in others):,}[/]")
+    console().print(shown)
+
+
+def _findings(findings: list[Finding]) -> None:
+    """Every rule of the demonstration has planted rows that never leave: one sentence tells it for all of them."""
+    never = [finding.path.removeprefix("table.").replace(".rule.", ".") for finding in findings if _is_never(finding)]
+    print_findings(finding for finding in findings if not _is_never(finding))
+    if never:
+        out = console()
+        out.print(f"[cyan]note[/] [dim]never-due[/] [bold]{many(len(never), 'rule')}[/]")
+        out.print("  Some of their rows have no time, or a placeholder for one. Those never leave.")
+        out.print(Padding(f"[dim]{escape(', '.join(never))}[/]\n", (0, 2)))
+
+
+def _is_never(finding: Finding) -> bool:
+    return finding.code == "never-due"
+
+
+def _traps(stayed: list[tuple[Trap, int]]) -> None:
+    shown = table("table", "rows", "why they stay", right=("rows",))
+    for name, traps in groupby(stayed, key=lambda one: one[0].table):
+        for number, (trap, count) in enumerate(traps):
+            rows = f"{count}" if count == trap.rows else f"[red]{count} of {trap.rows}[/]"
+            shown.add_row("" if number else escape(name), rows, escape(trap.why))
+    console().print(shown)
 
 
 def _build(folder: Path, rows: int) -> walk.Built:

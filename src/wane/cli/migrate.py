@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import print_json, say
@@ -41,4 +42,5 @@ def migrate(
         if as_json:
             print_json({"applied": done})
         else:
-            say(f"{store.shown}: applied {', '.join(done)}" if done else f"{store.shown}: up to date")
+            told = f"applied {', '.join(done)}" if done else "up to date"
+            say(f"{escape(store.shown)}: {told}")

@@ -17,19 +17,19 @@ from wane.findings import Finding, Severity
 from wane.store.base import Count, Exactness
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-_WIDE = 160
-"""Columns where the output is not a terminal: a table that is read by a file need not be folded."""
+_UNFOLDED = 10_000
+"""Columns where the output is not a terminal: a line that a script or a file reads is never folded."""
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console that reads the environment anew, so that tests and pipes get what they ask for."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _UNFOLDED
     return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
 
 
 def say(text: str) -> None:
-    """A line for people."""
+    """A line for people, in rich's markup: escape what came from elsewhere."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
@@ -37,9 +37,9 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def print_findings(findings: Iterable[Finding]) -> None:
+def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:
     """Findings for people, worst first, each with its fix."""
-    out = console()
+    out = console(stderr=stderr)
     order = list(Severity)
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):
         colour = _COLOURS[finding.severity]
@@ -53,12 +53,14 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def summary(findings: list[Finding]) -> str:
     """`2 errors, 1 warning`."""
-    parts = []
-    for severity in Severity:
-        count = sum(finding.severity is severity for finding in findings)
-        if count:
-            parts.append(f"{count} {severity.value}{'s' if count > 1 else ''}")
-    return ", ".join(parts) or "nothing to report"
+    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
+    told = [many(count, severity.value) for severity, count in counts.items() if count]
+    return ", ".join(told) or "nothing to report"
+
+
+def many(count: int, noun: str) -> str:
+    """`1 rule`, `1,234 rules`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
@@ -69,6 +71,14 @@ def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) ->
     return made
 
 
+def print_widest(*choices: Table) -> None:
+    """Print the first table that fits without folding a word; the last one folds if it must."""
+    out = console()
+    unbounded = out.options.update(width=_UNFOLDED)
+    fitting = (choice for choice in choices if out.measure(choice, options=unbounded).maximum <= out.width)
+    out.print(next(fitting, choices[-1]))
+
+
 def count_text(count: Count | None) -> str:
     """A count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
     if count is None:
@@ -77,8 +87,12 @@ def count_text(count: Count | None) -> str:
     return f"{sign}{count.rows:,}"
 
 
-def moment_text(moment: datetime | None) -> str:
-    return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+def moment_text(moment: datetime | None, timespec: str = "seconds") -> str:
+    """A moment in UTC, to the `seconds`, `minutes` or `days`."""
+    if moment is None:
+        return ""
+    utc = moment.astimezone(UTC).replace(tzinfo=None)
+    return utc.date().isoformat() if timespec == "days" else utc.isoformat(" ", timespec)
 
 
 def seconds_text(seconds: float | None) -> str:

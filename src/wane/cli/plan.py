@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +11,20 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
 
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, count_text, moment_text, print_findings, say, seconds_text, table
+from wane.cli.output import (
+    console,
+    count_text,
+    many,
+    moment_text,
+    print_findings,
+    print_widest,
+    say,
+    seconds_text,
+    table,
+)
 from wane.keeper import open_keeper
 from wane.plan.build import READ_SECONDS
 from wane.plan.model import Plan, Step
@@ -20,7 +32,9 @@ from wane.store.base import Exactness
 
 
 def plan(
-    only: Annotated[list[str] | None, typer.Argument(help="TABLE or TABLE.RULE; all if none is named.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE[.RULE]]...", help="Only these; all if none is named.")
+    ] = None,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
     verbose: Annotated[
@@ -50,7 +64,7 @@ def plan(
     else:
         print_plan(made, verbose=verbose)
         if out is not None:
-            say(f"wrote [bold]{out}[/]")
+            say(f"wrote [bold]{escape(str(out))}[/]")
     if made.problems:
         raise typer.Exit(1)
     if exit_code and made.due:
@@ -74,49 +88,67 @@ def _progress() -> Progress:
 
 
 def print_plan(made: Plan, *, verbose: bool = False) -> None:
-    """The plan as a table, then what could not be planned."""
-    shown = table(
-        "rule",
-        "then",
-        "due",
-        "of",
-        "share",
-        "oldest",
-        "newest",
-        "cutoff",
-        "with",
-        "takes",
-        right=("due", "of", "share", "takes"),
-    )
-    for step in made.steps:
-        shown.add_row(*_row(step))
+    """The plan as a table, as wide as the terminal allows, then what could not be planned."""
     out = console()
     out.print(f"[bold]{escape(made.url)}[/] at {moment_text(made.made_at)} UTC, contract {made.fingerprint}")
-    out.print(shown)
+    print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
+    if not all(step.swept for step in made.steps):
+        out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
     if verbose:
         for step in made.steps:
             _print_statement(step)
     print_findings(made.problems)
-    counts = [step.due for step in made.steps]
-    inexact = any(count is None or count.exactness is not Exactness.EXACT for count in counts)
-    say(f"{'about ' if inexact else ''}[bold]{made.due:,}[/] rows due under {len(made.steps)} rules")
+    say(_total(made))
 
 
-def _row(step: Step) -> list[str]:
+_ALL = ("rule", "then", "due", "of", "share", "oldest", "newest", "cutoff", "takes")
+_LAYOUTS = (
+    (_ALL, "seconds"),
+    (_ALL, "minutes"),
+    (("rule", "then", "due", "of", "share", "oldest", "cutoff", "takes"), "minutes"),
+    (("rule", "then", "due", "of", "share", "oldest", "cutoff"), "days"),
+    (("rule", "then", "due", "of", "share", "oldest"), "days"),
+    (("rule", "due", "of", "oldest"), "days"),
+    (("rule", "due"), "days"),
+)
+"""What a plan shows, from the widest terminal to the narrowest: what a reader misses least goes first."""
+
+
+def _table(made: Plan, columns: Sequence[str], timespec: str) -> Table:
+    shown = table(*columns, right=("due", "of", "share", "takes"))
+    for step in made.steps:
+        cells = _cells(step, timespec)
+        shown.add_row(*(cells[column] for column in columns))
+        for name, count in step.followers.items():
+            leaving = {"rule": f"[dim]  with {escape(name)}[/]", "due": f"[dim]{count_text(count)}[/]"}
+            shown.add_row(*(leaving.get(column, "") for column in columns))
+    return shown
+
+
+def _cells(step: Step, timespec: str) -> dict[str, str]:
     due = count_text(step.due)
-    name = f"{step.table}.{step.rule}"
-    return [
-        escape(name),
-        step.action if step.swept else f"{step.action} (explicit)",
-        f"[bold]{due}[/]" if due != "0" else "[dim]0[/]",
-        count_text(step.table_rows),
-        "" if step.share is None else f"{step.share:.1%}",
-        moment_text(step.oldest),
-        moment_text(step.newest),
-        moment_text(step.cutoff),
-        ", ".join(f"{escape(name)} {count_text(count)}" for name, count in step.followers.items()),
-        seconds_text(step.seconds),
-    ]
+    return {
+        "rule": escape(f"{step.table}.{step.rule}"),
+        "then": step.action if step.swept else f"{step.action}*",
+        "due": f"[bold]{due}[/]" if due != "0" else "[dim]0[/]",
+        "of": count_text(step.table_rows),
+        "share": "" if step.share is None else f"{step.share:.1%}",
+        "oldest": moment_text(step.oldest, timespec),
+        "newest": moment_text(step.newest, timespec),
+        "cutoff": moment_text(step.cutoff, timespec),
+        "takes": seconds_text(step.seconds),
+    }
+
+
+def _total(made: Plan) -> str:
+    """`about 1,234 rows due under 3 rules, and 56 that leave with them`."""
+    followers = [count for step in made.steps for count in step.followers.values()]
+    counts = [*(step.due for step in made.steps), *followers]
+    inexact = any(count is None or count.exactness is not Exactness.EXACT for count in counts)
+    noun = "row" if made.due == 1 else "rows"
+    with_them = sum(count.rows for count in followers if count is not None)
+    told = f"{'about ' if inexact else ''}[bold]{made.due:,}[/] {noun} due under {many(len(made.steps), 'rule')}"
+    return f"{told}, and {with_them:,} that leave with them" if with_them else told
 
 
 def _print_statement(step: Step) -> None:

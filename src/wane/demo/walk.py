@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,10 +31,9 @@ class Built:
 
 def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int], None] | None = None) -> Built:
     """Make the database and its contract in a folder of their own, afresh."""
-    if folder.exists():
-        _require_own(folder)
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for earlier in _own(folder):
+        earlier.unlink()
     path = folder / DATABASE
     now = datetime.now(UTC)
     counts = seed(f"sqlite:///{path.absolute()}", rows=rows, now=now, progress=progress)
@@ -44,11 +42,15 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
     return Built(contract, f"sqlite:///{path.absolute()}", counts, now.replace(microsecond=0))
 
 
-def _require_own(folder: Path) -> None:
-    """Never remove what the demonstration did not make."""
-    strangers = [one.name for one in folder.iterdir() if not one.name.startswith((Path(DATABASE).stem, CONTRACT))]
+def _own(folder: Path) -> list[Path]:
+    """What an earlier demonstration left in the folder. Never remove what it did not make."""
+    databases = (DATABASE, attached_path(Path(DATABASE)).name)
+    own = {CONTRACT, *(f"{name}{suffix}" for name in databases for suffix in ("", "-wal", "-shm", "-journal"))}
+    found = sorted(folder.iterdir())
+    strangers = [one.name for one in found if one.name not in own]
     if strangers:
-        raise FileExistsError(f"{folder} holds other files ({', '.join(sorted(strangers)[:3])}); name another folder")
+        raise FileExistsError(f"{folder} holds other files ({', '.join(strangers[:3])}); name another folder")
+    return found
 
 
 def contract_text(path: Path) -> str:
