@@ -6,17 +6,19 @@ Reads only, and each read is bounded. Offline mistakes are the contract's own bu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from wane.check.indexes import check_indexes
 from wane.check.references import check_references
-from wane.check.report import Report
-from wane.check.values import check_excuses, check_states, check_times
+from wane.check.report import Report, rule_place
+from wane.check.values import check_excuse, check_states, check_times
 from wane.contract.model import Contract, Excuse
 from wane.contract.names import TableName
+from wane.contract.pieces import key_path
 from wane.findings import Finding, Severity
 from wane.store import Store
-from wane.store.schema import Kind, Schema, TableInfo
-from wane.store.selection import bind_contract
+from wane.store.schema import Kind, Schema
+from wane.store.selection import READABLE, bind_contract
 
 HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 """What can grow. Views hold nothing, foreign tables are bounded where they live, partitions count with their parent."""
@@ -32,63 +34,61 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
     selections, findings = bind_contract(contract, schema, store.types)
     report.findings += findings
     now = store.now()
+
+    @cache
+    def rows(qualified: tuple[str, str]) -> int | None:
+        table = schema.find(*qualified)
+        count = None if table is None else store.count_rows(table, seconds)
+        return None if count is None else count.rows
+
     for selection in selections:
-        check_indexes(store, selection, _rows(store, selection.table, seconds), report)
         check_references(contract, schema, selection, report)
-        check_times(store, selection, now, seconds, report)
+        with report.alone(selection.name, rule_place(selection)):
+            check_indexes(store, selection, lambda table: rows(table.qualified), report)
+            check_times(store, selection, now, seconds, report)
     _check_tables(store, contract, schema, seconds, Severity.ERROR if strict else Severity.WARNING, report)
     return report.findings
-
-
-def _rows(store: Store, table: TableInfo, seconds: float) -> int | None:
-    count = store.count_rows(table, seconds)
-    return None if count is None else count.rows
 
 
 def _check_tables(
     store: Store, contract: Contract, schema: Schema, seconds: float, strictness: Severity, report: Report
 ) -> None:
     named: dict[tuple[str, str], TableName] = {}
-    excused: list[tuple[str, TableInfo, Excuse]] = []
     for name, place, excuse in _named(contract):
         info = schema.find(name.schema, name.name)
         if info is None:
-            if excuse is not None:
-                report.add(
-                    Severity.WARNING,
-                    "missing-table",
-                    name,
-                    place,
-                    f"the database has no table {name}",
-                    "remove it here",
-                )
+            if excuse is not None or not any(rule.active for rule in contract.table(name).rules):
+                # Binding has told it of all others.
+                message = f"the database has no table {name}"
+                report.add(Severity.WARNING, "missing-table", name, place, message, "remove it here")
             continue
         other = named.setdefault(info.qualified, name)
         if other != name:
             message = f"{name} and {other} are the same table, {info.schema}.{info.name}"
             report.add(Severity.ERROR, "said-twice", name, place, message, "keep one of the two")
         if excuse is not None:
-            excused.append((str(name), info, excuse))
-    check_excuses(store, excused, seconds, report)
+            with report.alone(name, place):
+                check_excuse(store, name, info, excuse, seconds, report)
     for table in contract.tables:
         info = schema.find(table.name.schema, table.name.name)
+        if info is not None and info.kind in READABLE:
+            with report.alone(table.name, key_path(["table", table.name])):
+                check_states(store, table, info, seconds, strictness, report)
+    for _, _, follower in contract.followers():
+        info = schema.find(follower.reference.table.schema, follower.reference.table.name)
         if info is not None:
-            check_states(store, table, info, seconds, strictness, report)
+            named.setdefault(info.qualified, follower.reference.table)
     for info in schema.tables:
         if info.kind in HOLDS_ROWS and info.parent is None and info.qualified not in named:
             shown = TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema)
             message = "nobody says how its rows leave: the contract does not name this table"
-            fix = f"add [table.{shown}] with a rule, or give the reason under [excused]"
+            fix = f"add [{key_path(['table', shown])}] with a rule, or give the reason under [excused]"
             report.add(strictness, "uncovered-table", shown, "", message, fix)
 
 
 def _named(contract: Contract) -> Iterator[tuple[TableName, str, Excuse | None]]:
-    """Every table that the contract names, and where."""
+    """Every table that the contract rules or excuses, and where."""
     for table in contract.tables:
-        yield table.name, f"table.{table.name}", None
+        yield table.name, key_path(["table", table.name]), None
     for name, excuse in contract.excused:
-        yield name, f"excused.{name}", excuse
-    declared = {table.name for table in contract.tables}
-    for table, rule, follower in contract.followers():
-        if follower.reference.table not in declared:
-            yield follower.reference.table, f"table.{table.name}.rule.{rule.name}.with", None
+        yield name, key_path(["excused", name]), excuse

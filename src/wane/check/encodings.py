@@ -21,8 +21,11 @@ NOT_A_MOMENT = "no moment"
 
 
 def encodings(values: Iterable[object], now: datetime) -> Counter[str]:
-    """How many of the values are written in which way: a unit, "iso without zone", …, or "no moment"; NULLs are left out."""
-    return Counter(encoding(value, now) for value in values if value is not None)
+    """How many of the values are written in which way: a unit, "iso without zone", …, or "no moment".
+
+    NULL and 0 are left out: neither says anything about the way that moments are written.
+    """
+    return Counter(encoding(value, now) for value in values if value is not None and value != 0)
 
 
 def encoding(value: object, now: datetime) -> str:

@@ -7,12 +7,12 @@ rows are the first ones of a range. A partial index serves if the rule implies i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from wane.check.report import Report
+from wane.check.report import Report, rule_place
 from wane.findings import Severity
 from wane.store import Store
-from wane.store.schema import Column, Index
+from wane.store.schema import Column, Index, TableInfo
 from wane.store.selection import BoundReference, Selection
 
 LARGE = 100_000
@@ -20,17 +20,21 @@ LARGE = 100_000
 
 _NULL_TEST = re.compile(r'"?(?P<column>[^"]+?)"? IS (?P<negated>NOT )?NULL', re.IGNORECASE)
 _COMPARISON = re.compile(r'\(?"?(?P<column>\w+)"?\)?(?:::[\w ]+)? (?:=|IN) (?P<values>.+)', re.IGNORECASE | re.DOTALL)
-_LITERAL = re.compile(r"'((?:[^']|'')*)'")
+_LITERAL = re.compile(r"'((?:[^']|'')*)'|\b(\d+)\b")
+_FINDS_EQUAL = ("btree", "hash")
 
 
-def check_indexes(store: Store, selection: Selection, rows: int | None, report: Report) -> None:
+RowCount = Callable[[TableInfo], int | None]
+"""How many rows a table has, about; None if nobody knows."""
+
+
+def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Report) -> None:
     """Report rules that would read whole tables, with the statement that mends it."""
-    severity = Severity.ERROR if rows is not None and rows >= LARGE else Severity.WARNING
-    place = f"table.{selection.name}.rule.{selection.rule.name}"
+    place = rule_place(selection)
     if not any(serves(index, selection, store.kind) for index in selection.table.indexes):
         columns = wanted_columns(selection)
         report.add(
-            severity,
+            _severity(rows(selection.table)),
             "no-index",
             selection.name,
             place,
@@ -41,13 +45,17 @@ def check_indexes(store: Store, selection: Selection, rows: int | None, report: 
         if not any(_leads(index, reference) for index in reference.table.indexes):
             names = ", ".join(column.name for column in reference.columns)
             report.add(
-                severity,
+                _severity(rows(reference.table)),
                 "no-reference-index",
                 selection.name,
                 place,
                 f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
                 store.index_ddl(reference.table, reference.columns, None),
             )
+
+
+def _severity(rows: int | None) -> Severity:
+    return Severity.ERROR if rows is not None and rows >= LARGE else Severity.WARNING
 
 
 def wanted_columns(selection: Selection) -> list[Column]:
@@ -91,7 +99,8 @@ def _implied(predicate: str, selection: Selection, store: str) -> set[str] | Non
             fixed.add(null_test["column"])
         elif comparison is not None and store == "postgres":
             # SQLite plans before it knows bound values, so it cannot match them with a predicate.
-            values = {value.replace("''", "'") for value in _LITERAL.findall(comparison["values"])}
+            found = _LITERAL.findall(comparison["values"])
+            values = {number or text.replace("''", "'") for text, number in found}
             states = {str(state) for state in selection.rule.states}
             if (
                 selection.state is None
@@ -134,5 +143,15 @@ def _references(selection: Selection) -> list[BoundReference]:
 
 
 def _leads(index: Index, reference: BoundReference) -> bool:
+    """Whether an index finds the rows that refer to one row. A reference is never NULL, so an index may leave those out."""
     names = {column.name for column in reference.columns}
-    return index.valid and index.predicate is None and set(index.columns[: len(names)]) == names
+    orders = {column.name: column.collation for column in reference.columns}
+    leading = index.columns[: len(names)]
+    same_order = all(
+        name is not None and orders.get(name) == order for name, order in zip(leading, index.collations, strict=False)
+    )
+    complete = index.predicate is None or all(
+        (test := _NULL_TEST.fullmatch(term)) is not None and test["negated"] and test["column"] in names
+        for term in _terms(index.predicate)
+    )
+    return index.valid and index.method in _FINDS_EQUAL and complete and same_order and set(leading) == names

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from wane.contract.model import Contract
+from wane.contract.pieces import key_path
+from wane.errors import StoreError, Unreachable
 from wane.findings import Finding, Severity
+from wane.store.selection import Selection
+
+
+def rule_place(selection: Selection) -> str:
+    """Where the contract states a rule."""
+    return key_path(["table", selection.name, "rule", selection.rule.name])
 
 
 class Report:
@@ -15,7 +26,16 @@ class Report:
 
     def add(self, severity: Severity, code: str, table: object, place: str, message: str, fix: str = "") -> None:
         """Note a finding once; several rules of a table may run into the same one."""
-        path = f"{place.removesuffix('.')}" if place else ""
-        finding = Finding(severity, code, message, fix, self.file if path else "", path, str(table))
+        finding = Finding(severity, code, message, fix, self.file if place else "", place, str(table))
         if finding not in self.findings:
             self.findings.append(finding)
+
+    @contextmanager
+    def alone(self, table: object, place: str) -> Iterator[None]:
+        """Let a table that the database refuses to read fail alone: it is told, and the others are looked at."""
+        try:
+            yield
+        except Unreachable:
+            raise
+        except StoreError as problem:
+            self.add(Severity.ERROR, "unreadable-table", table, place, problem.message, problem.hint)

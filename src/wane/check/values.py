@@ -5,12 +5,14 @@ Every look is bounded. What could not be looked at in the time allowed is said, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from wane.check.encodings import NOT_A_MOMENT, declared_encoding, encodings, how_to_declare, unsortable
-from wane.check.report import Report
+from wane.check.indexes import serves
+from wane.check.report import Report, rule_place
 from wane.contract.model import Excuse, Table, Unit
+from wane.contract.names import TableName
+from wane.contract.pieces import key_path
 from wane.findings import Severity
 from wane.store import Store
 from wane.store.schema import Column, TableInfo
@@ -26,9 +28,10 @@ def check_states(
 ) -> None:
     """Every state that a row has must be live, ruled or excused."""
     column = None if table.state is None else info.column(table.state)
-    if column is None:
-        return
-    place = f"table.{table.name}.live"
+    known = [*table.live, *(state for rule in table.rules for state in rule.states), *dict(table.excused)]
+    if column is None or any(store.types.state(column, state) for state in known):
+        return  # Binding has told it.
+    place = key_path(["table", table.name, "live"])
     found = store.distinct(info, column, _MOST_STATES + 1, seconds)
     if found is None or len(found) > _MOST_STATES:
         why = "too many rows to look at" if found is None else f"more than {_MOST_STATES} different values"
@@ -36,14 +39,14 @@ def check_states(
             Severity.NOTE, "states-unchecked", table.name, place, f"the states in {column.name} were not checked: {why}"
         )
         return
-    known = {_comparable(state) for state in table.live}
-    known |= {_comparable(state) for rule in table.rules for state in rule.states}
-    known |= {_comparable(state) for state, _ in table.excused}
+    listed = {_comparable(state) for state in known}
+    if column.type.startswith("character("):
+        found = [state.rstrip(" ") if isinstance(state, str) else state for state in found]
     for state in [*found, *(label for label in column.labels if label not in found)]:
         if state is None:
             message = f"rows without a state ({column.name} is NULL) are never selected and never leave"
             report.add(severity, "unlisted-state", table.name, place, message, "give them a state")
-        elif _comparable(state) not in known:
+        elif _comparable(state) not in listed:
             message = f"the state {state!r} is in no rule, not live and not excused, so its rows never leave"
             report.add(
                 severity,
@@ -62,11 +65,14 @@ def _comparable(state: object) -> object:
 
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
     """Times must be written as declared; those that are not never leave, and that is told."""
-    place = f"table.{selection.name}.rule.{selection.rule.name}"
+    place = rule_place(selection)
     if not (store.kind == "postgres" and selection.time.unit is Unit.NATIVE):
         _check_encoding(store, selection, selection.time_column, now, seconds, place, report)
     stuck = store.count_never_due(selection, _MOST_COUNTED + 1, seconds)
-    if stuck:
+    if stuck is None:
+        message = f"whether every row has a usable moment in {selection.time.column} was not checked: too many rows to look at"
+        report.add(Severity.NOTE, "times-unchecked", selection.name, place, message)
+    elif stuck:
         count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
         report.add(
             Severity.NOTE,
@@ -80,8 +86,9 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
 def _check_encoding(
     store: Store, selection: Selection, column: Column, now: datetime, seconds: float, place: str, report: Report
 ) -> None:
-    values = store.sample(selection.table, column, _SAMPLE, seconds)
-    found = encodings(values, now)
+    indexed = any(serves(index, selection, store.kind) for index in selection.table.indexes)
+    values = store.sample_times(selection, _SAMPLE, seconds, indexed=indexed)
+    found = encodings(dict.fromkeys(values), now)
     declared = declared_encoding(selection.time, store.kind)
     others = {name: count for name, count in found.items() if name not in (declared, NOT_A_MOMENT)}
     total = sum(found.values())
@@ -115,21 +122,18 @@ def _check_encoding(
         )
 
 
-def check_excuses(
-    store: Store, tables: Sequence[tuple[str, TableInfo, Excuse]], seconds: float, report: Report
+def check_excuse(
+    store: Store, name: TableName, info: TableInfo, excuse: Excuse, seconds: float, report: Report
 ) -> None:
     """An excuse that promises a number of rows must be true."""
-    for name, info, excuse in tables:
-        if excuse.rows is None:
-            continue
-        if store.has_more_rows_than(info, excuse.rows, seconds):
-            rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
-            message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
-            report.add(
-                Severity.ERROR,
-                "false-excuse",
-                name,
-                f"excused.{name}",
-                message,
-                "give the table rules, or mend what writes it",
-            )
+    if excuse.rows is None:
+        return
+    place = key_path(["excused", name])
+    rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
+    more = store.has_more_rows_than(info, excuse.rows, seconds)
+    if more is None:
+        message = f"whether it has {rows}, as its excuse promises, was not checked: reading them takes too long"
+        report.add(Severity.NOTE, "excuse-unchecked", name, place, message)
+    elif more:
+        message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
+        report.add(Severity.ERROR, "false-excuse", name, place, message, "give the table rules, or mend what writes it")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import datetime
+from functools import cache
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Archive, Contract, Mark, Rule
+from wane.contract.pieces import key_path
+from wane.errors import StoreError, Unreachable
+from wane.findings import Finding, Severity
 from wane.plan.model import Plan, Step
 from wane.store import Store
 from wane.store.base import Count
-from wane.store.rows import cutoff
+from wane.store.rows import Statement, cutoff
+from wane.store.schema import TableInfo
 from wane.store.selection import Selection, bind_contract
 
 READ_SECONDS = 2.0
@@ -36,11 +41,22 @@ def build_plan(
     now = now or store.now()
     selections, problems = bind_contract(contract, store.reflect(), store.types)
     wanted = [one for one in selections if not only or {str(one.name), one.label} & set(only)]
-    steps = []
+    steps: list[Step] = []
+    refused: list[Finding] = []
+
+    @cache
+    def rows(table: TableInfo) -> Count | None:
+        return store.count_rows(table, seconds)
+
     for number, selection in enumerate(wanted):
         if progress is not None:
             progress(number, len(wanted), selection.label)
-        steps.append(_step(store, contract, selection, now, seconds, explain=explain))
+        try:
+            steps.append(_step(store, contract, selection, now, seconds, rows, explain=explain))
+        except Unreachable:
+            raise
+        except StoreError as problem:  # One table that cannot be read keeps no other from being planned.
+            refused.append(_unreadable(contract, selection, problem))
     tables = {name.rpartition(".")[0] or name for name in only} | set(only)
     return Plan(
         made_at=now,
@@ -48,15 +64,22 @@ def build_plan(
         database=store.identity(),
         url=store.shown,
         steps=tuple(steps),
-        problems=tuple(finding for finding in problems if not only or finding.table in tables),
+        problems=(*(finding for finding in problems if not only or finding.table in tables), *refused),
     )
 
 
 def _step(
-    store: Store, contract: Contract, selection: Selection, now: datetime, seconds: float, *, explain: bool
+    store: Store,
+    contract: Contract,
+    selection: Selection,
+    now: datetime,
+    seconds: float,
+    rows_of: Callable[[TableInfo], Count | None],
+    *,
+    explain: bool,
 ) -> Step:
     due = store.due(selection, now, seconds)
-    rows = store.count_rows(selection.table, seconds)
+    rows = rows_of(selection.table)
     statements = store.preview(selection, now, BATCH_ROWS)
     leaving = sum(count.rows for count in (due.count, *dict(due.followers).values()) if count is not None)
     return Step(
@@ -74,7 +97,29 @@ def _step(
         swept=not contract.table(selection.name).append_only,
         statement=";\n".join(statement.text for statement in statements),
         parameters={name: value for statement in statements for name, value in statement.parameters.items()},
-        query_plan="\n\n".join(store.explain(statement) for statement in statements) if explain else "",
+        query_plan="\n\n".join(_explained(store, statement) for statement in statements) if explain else "",
+    )
+
+
+def _explained(store: Store, statement: Statement) -> str:
+    """A role that may read and not delete can plan, but not ask how the database would delete."""
+    try:
+        return store.explain(statement)
+    except Unreachable:
+        raise
+    except StoreError as problem:
+        return problem.message
+
+
+def _unreadable(contract: Contract, selection: Selection, problem: StoreError) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        "unreadable-table",
+        problem.message,
+        problem.hint,
+        "" if contract.path is None else str(contract.path),
+        key_path(["table", selection.name, "rule", selection.rule.name]),
+        str(selection.name),
     )
 
 
@@ -87,4 +132,4 @@ def action_name(rule: Rule) -> str:
 def _share(due: Count | None, rows: Count | None) -> float | None:
     if due is None or rows is None:
         return None
-    return min(1.0, due.rows / rows.rows) if rows.rows else 0.0
+    return min(1.0, due.rows / rows.rows) if rows.rows else float(due.rows > 0)

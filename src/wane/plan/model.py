@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from wane.errors import PlanError
 from wane.findings import Finding
@@ -76,6 +77,7 @@ class Plan:
             partial.write_text(self.as_json() + "\n", encoding="utf-8")
             partial.replace(path)
         except OSError as problem:
+            partial.unlink(missing_ok=True)
             raise PlanError(f"the plan cannot be written to {path}: {problem.strerror}") from problem
 
 
@@ -85,11 +87,12 @@ _ADAPTER = TypeAdapter(Plan)
 def read_plan(path: Path) -> Plan:
     """Read a plan file; raise PlanError if it is not one."""
     try:
-        plan = _ADAPTER.validate_json(path.read_bytes())
+        content = json.loads(path.read_bytes())
+        written_as = content.get("format") if isinstance(content, dict) else None
+        if isinstance(written_as, int) and written_as != FORMAT:
+            raise PlanError(f"{path} was written by another version of Wane", "plan again")
+        return _ADAPTER.validate_python(content)
     except OSError as problem:
         raise PlanError(f"{path} cannot be read: {problem.strerror}") from problem
-    except ValidationError as problem:
+    except (ValueError, RecursionError) as problem:  # ValidationError is a ValueError, and so is every JSON mistake.
         raise PlanError(f"{path} is not a plan", "write one with `wane plan --out FILE`") from problem
-    if plan.format != FORMAT:
-        raise PlanError(f"{path} was written by another version of Wane", "plan again")
-    return plan

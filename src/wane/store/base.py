@@ -8,8 +8,9 @@ TimedOut, and whoever asked falls back to an estimate that says it is one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,12 +18,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from wane.contract.model import State
-from wane.errors import NotMigrated, TimedOut
+from wane.errors import Locked, NotMigrated, TimedOut
 from wane.store.migrations import migrations
 from wane.store.moments import read_moment
 from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import Column, Schema, TableInfo
-from wane.store.selection import Selection, Types
+from wane.store.selection import BoundFollower, Selection, Types
 from wane.store.transaction import Transaction
 
 
@@ -52,8 +53,12 @@ class Due:
     followers: tuple[tuple[str, Count | None], ...] = ()
 
 
-_PROBE_ROWS = 10_000
-"""How many rows a bounded probe looks at when the full count takes too long."""
+_TOO_LONG = (TimedOut, Locked)
+"""What a bounded read may run into; whoever asked falls back to less."""
+_COUNTED_ROWS = 1_000_000
+"""Tables that the database believes to be larger are not counted."""
+_PROBE_ROWS = (10_000, 100)
+"""How many rows a bounded probe looks at when the full count takes too long, and when that takes too long as well."""
 
 
 class Store(ABC):
@@ -151,14 +156,14 @@ class Store(ABC):
 
     def count_rows(self, table: TableInfo, seconds: float) -> Count | None:
         """The rows of a table: exact if that is quick, else what the database believes."""
-        estimate = table.rows_estimate
-        if estimate is not None and estimate > 1_000_000:
-            return Count(estimate, Exactness.ESTIMATE)
-        try:
-            [(rows,)] = self.read(Statement(f"SELECT count(*) FROM {self.rows.dialect.table(table)}", {}), seconds)
-            return Count(rows)
-        except TimedOut:
-            return None if estimate is None else Count(estimate, Exactness.ESTIMATE)
+        believed = table.rows_estimate
+        if believed is not None and believed > _COUNTED_ROWS:
+            return Count(believed, Exactness.ESTIMATE)
+        statement = Statement(f"SELECT count(*) FROM {self.rows.dialect.table(table)}", {})
+        counted = self._count(statement, (), seconds)
+        if counted is None and believed is not None:
+            return Count(believed, Exactness.ESTIMATE)
+        return counted
 
     def has_more_rows_than(self, table: TableInfo, limit: int, seconds: float) -> bool | None:
         """Whether a table has more rows than that, without counting all of them."""
@@ -166,20 +171,16 @@ class Store(ABC):
         text = f"SELECT 1 FROM {self.rows.dialect.table(table)} LIMIT 1 OFFSET {p.bind('limit', limit)}"
         try:
             return bool(self.read(p.statement(text), seconds))
-        except TimedOut:
+        except _TOO_LONG:
             return None
 
     def due(self, selection: Selection, now: datetime, seconds: float) -> Due:
         """What a rule would take now."""
-        count = self._count(
-            self.rows.count_due(selection, now), self.rows.keys_due(selection, now, _PROBE_ROWS), seconds
-        )
+        probes = [self.rows.keys_due(selection, now, limit) for limit in _PROBE_ROWS]
+        count = self._count(self.rows.count_due(selection, now), probes, seconds)
         followers = tuple(
-            (
-                follower.reference.table.name,
-                self._count(self.rows.count_followers(selection, follower, now), None, seconds),
-            )
-            for follower in selection.followers
+            (name, self._count(self.rows.count_followers(selection, path, now), (), seconds))
+            for name, path in _named(sorted(follower_paths(selection), key=len))
         )
         return Due(
             count,
@@ -188,26 +189,25 @@ class Store(ABC):
             followers,
         )
 
-    def _count(self, exact: Statement, probe: Statement | None, seconds: float) -> Count | None:
+    def _count(self, exact: Statement, probes: Sequence[Statement], seconds: float) -> Count | None:
         try:
             [(rows,)] = self.read(exact, seconds)
             return Count(rows)
-        except TimedOut:
+        except _TOO_LONG:
             pass
-        estimate = self.estimate(exact)
-        if estimate is not None:
-            return Count(estimate, Exactness.ESTIMATE)
-        if probe is None:
-            return None
-        try:
-            return Count(len(self.read(probe, seconds)), Exactness.AT_LEAST)
-        except TimedOut:
-            return None
+        with suppress(*_TOO_LONG):
+            estimate = self.estimate(exact)
+            if estimate is not None:
+                return Count(estimate, Exactness.ESTIMATE)
+        for probe in probes:
+            with suppress(*_TOO_LONG):
+                return Count(len(self.read(probe, seconds)), Exactness.AT_LEAST)
+        return None
 
     def _edge(self, selection: Selection, now: datetime, seconds: float, *, newest: bool) -> datetime | None:
         try:
             found = self.read(self.rows.edge_due(selection, now, newest=newest), seconds)
-        except TimedOut:
+        except _TOO_LONG:
             return None
         moments = [moment for (value,) in found if (moment := read_moment(value, selection.time)) is not None]
         return (max if newest else min)(moments, default=None)
@@ -221,7 +221,7 @@ class Store(ABC):
         try:
             [(rows,)] = self.read(self.rows.count_never_due(selection, limit), seconds)
             return int(rows)
-        except TimedOut:
+        except _TOO_LONG:
             return None
 
     def distinct(self, table: TableInfo, column: Column, limit: int, seconds: float) -> list[State | None] | None:
@@ -229,8 +229,11 @@ class Store(ABC):
 
         With an index that starts with the column this hops from value to value, however large the table is.
         """
-        indexed = any(
-            i.columns[:1] == (column.name,) and i.predicate is None and i.method == "btree" for i in table.indexes
+        # A column may compare its texts without regard to case; states are told apart by their bytes, which no index orders.
+        loose = column.collation is not None and self.kind == "sqlite"
+        indexed = not loose and any(
+            i.columns[:1] == (column.name,) and i.predicate is None and i.method == "btree" and i.valid
+            for i in table.indexes
         )
         name, place = self.rows.dialect.quote(column.name), self.rows.dialect.table(table)
         p = self.rows.parameters()
@@ -241,12 +244,12 @@ class Store(ABC):
             f" SELECT v FROM hop WHERE v IS NOT NULL LIMIT {n}"
         )
         # min() knows neither booleans nor every enum on PostgreSQL; those have few values, but a table may have many rows.
-        plain = f"SELECT DISTINCT {name} FROM {place} WHERE {name} IS NOT NULL LIMIT {n}"
+        plain = f"SELECT DISTINCT {self.rows.dialect.bytewise(name, column)} FROM {place} WHERE {name} IS NOT NULL LIMIT {n}"
         nothing = f"SELECT 1 FROM {place} WHERE {name} IS NULL LIMIT 1"
         try:
             values = self.read(p.statement(hop if indexed and column.type != "boolean" else plain), seconds)
             missing = self.read(Statement(nothing, {}), seconds)
-        except TimedOut:
+        except _TOO_LONG:
             return None
         return [value for (value,) in values] + ([None] if missing else [])
 
@@ -265,6 +268,40 @@ class Store(ABC):
         for text in reads:
             try:
                 values += [value for (value,) in self.read(p.statement(text), seconds)]
-            except TimedOut:
+            except _TOO_LONG:
                 continue
         return values
+
+    def sample_times(self, selection: Selection, limit: int, seconds: float, *, indexed: bool) -> list[object]:
+        """Some values of a rule's time column: of any rows, and of those that the rule speaks of, from both ends if an index serves it."""
+        column = selection.time_column
+        values = self.sample(selection.table, column, limit, seconds)
+        name, place = self.rows.column(column), self.rows.dialect.table(selection.table)
+        order = f" ORDER BY {self.rows.dialect.order('t', column, selection.time)}"
+        for ends in (f"{order} ASC", f"{order} DESC") if indexed else ("",):
+            # One state at a time: over several no index is in the order of time.
+            for state in selection.rule.states or (None,):
+                p = self.rows.parameters()
+                conditions = [f"{name} IS NOT NULL"]
+                if state is not None and selection.state is not None:
+                    states = self.rows.column(selection.state)
+                    conditions.insert(0, self.rows.dialect.one_of(p, "state", states, selection.state, [state]))
+                if selection.orphan is not None:
+                    conditions.insert(0, f"{self.rows.column(selection.orphan)} IS NULL")
+                where = " AND ".join(conditions)
+                text = f"SELECT {name} FROM {place} AS t WHERE {where}{ends} LIMIT {p.bind('n', limit)}"
+                with suppress(*_TOO_LONG):
+                    values += [value for (value,) in self.read(p.statement(text), seconds)]
+        return values
+
+
+def _named(paths: Sequence[tuple[BoundFollower, ...]]) -> list[tuple[str, tuple[BoundFollower, ...]]]:
+    """Followers by their table's name; where a table follows by several references, by those."""
+    tables = Counter(path[-1].reference.table.name for path in paths)
+    named = []
+    for path in paths:
+        reference = path[-1].reference
+        columns = ",".join(column.name for column in reference.columns)
+        several = tables[reference.table.name] > 1
+        named.append((f"{reference.table.name}.{columns}" if several else reference.table.name, path))
+    return named

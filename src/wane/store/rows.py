@@ -353,17 +353,17 @@ class Rows:
             )
         return p.statement(f"SELECT moment FROM ({' UNION ALL '.join(probes)}) AS edges")
 
-    def count_followers(self, selection: Selection, follower: BoundFollower, now: datetime) -> Statement:
-        """How many rows of a direct follower refer to due rows."""
+    def count_followers(self, selection: Selection, path: Sequence[BoundFollower], now: datetime) -> Statement:
+        """How many rows at the end of a path of followers would leave with due rows."""
         p = self.parameters()
+        table, alias = self.dialect.table(selection.table), "t"
         where = " AND ".join(self.due(p, selection, now))
-        mine = self.row([self.column(column, "f") for column in follower.reference.columns])
-        theirs = self.columns(follower.reference.to)
-        conditions = [f"{mine} IN (SELECT {theirs} FROM {self.dialect.table(selection.table)} AS t WHERE {where})"]
-        conditions += self.fixed(p, follower, "f")
-        return p.statement(
-            f"SELECT count(*) FROM {self.dialect.table(follower.reference.table)} AS f WHERE {' AND '.join(conditions)}"
-        )
+        for number, follower in enumerate(path):
+            leaving = f"SELECT {self.columns(follower.reference.to, alias)} FROM {table} AS {alias} WHERE {where}"
+            table, alias = self.dialect.table(follower.reference.table), f"f{number}"
+            mine = self.row([self.column(column, alias) for column in follower.reference.columns])
+            where = " AND ".join([f"{mine} IN ({leaving})", *self.fixed(p, follower, alias)])
+        return p.statement(f"SELECT count(*) FROM {table} AS {alias} WHERE {where}")
 
     def fixed(self, p: Parameters, follower: BoundFollower, alias: str) -> list[str]:
         return [

@@ -7,14 +7,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from wane.errors import UrlError
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE_INSIDE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_PASSWORD = re.compile(r"(://[^:/?#]*):.*@")
-_SECRET_QUERY = re.compile(r"(?i)\b(password|sslpassword|passfile|sslkey)=([^&\s]*)")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PASSWORD = re.compile(r"(://[^:/?#]*):.*@", re.DOTALL)
+_SECRET_KEY = re.compile(r"(?i)pass|secret|key|token")
+_BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_PORTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:[0-9]*)?")
 _EXAMPLES = 'write "sqlite:///state.db" or "postgresql://user@host/database"'
 
 
@@ -45,19 +48,41 @@ def resolve_url(text: str, *, base: Path | None = None, environ: Mapping[str, st
     if scheme == "sqlite":
         return DatabaseUrl("sqlite", url, _sqlite_path(url, base or Path()))
     if scheme in ("postgresql", "postgres"):
-        try:
-            urlsplit(url)
-        except ValueError:
-            raise UrlError("the PostgreSQL URL cannot be read", _EXAMPLES) from None
+        _require_unambiguous(url)
         return DatabaseUrl("postgres", url)
-    raise UrlError(f"{mask(url)!r} is not a database URL that Wane knows", _EXAMPLES)
+    known = _SCHEME.match(url)
+    what = f"a URL that starts with {known[1]}:// is" if known else "the text given is"
+    raise UrlError(f"{what} no database URL that Wane knows", _EXAMPLES)
 
 
 def mask(url: str) -> str:
     """The URL as it may be shown: passwords are replaced by ***. Rather too much is hidden than too little."""
     if url.lower().startswith("sqlite:"):
         return url
-    return _SECRET_QUERY.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
+    address, question, query = _PASSWORD.sub(r"\1:***@", url).partition("?")
+    parts = [part.partition("=") for part in query.split("&")]
+    shown = [f"{key}=***" if _SECRET_KEY.search(unquote(key)) else key + sign + value for key, sign, value in parts]
+    return address + question + "&".join(shown)
+
+
+def _require_unambiguous(url: str) -> None:
+    """Refuse what the driver would misread: it would take a part of the password for a host or a port, and print it."""
+    address, _, query = url.partition("://")[2].partition("?")
+    server, slash, database = address.partition("/")
+    _, at, hosts = server.rpartition("@")
+    ambiguous = (
+        _BAD_PERCENT.search(url)
+        or server.count("@") > 1
+        or (slash and "@" in database)
+        or not all(_PORTS.fullmatch(host) for host in (hosts if at else server).split(","))
+        or (query and not all("=" in part for part in query.split("&")))
+    )
+    if ambiguous or not url.partition(":")[2].startswith("//"):
+        raise UrlError(
+            "the PostgreSQL URL cannot be read",
+            "write postgresql://user:password@host:port/database, and in the password %40 for @, %2F for /, %3A for :, "
+            "%3F for ? and %25 for %",
+        )
 
 
 def _secret(name: str, environ: Mapping[str, str]) -> str:
@@ -69,8 +94,10 @@ def _secret(name: str, environ: Mapping[str, str]) -> str:
 def _sqlite_path(url: str, base: Path) -> Path:
     rest = url.partition(":")[2]
     if not rest.startswith("///"):
-        raise UrlError(f"{url!r} names no file", 'three slashes and a path: "sqlite:///state.db"')
+        raise UrlError("the SQLite URL names no file", 'three slashes and a path: "sqlite:///state.db"')
     name = unquote(rest[3:].partition("?")[0])
+    if "\0" in name:
+        raise UrlError("the SQLite URL names no file", "no file has a name with a NUL character")
     if not name or name == ":memory:":
         raise UrlError("a SQLite database in memory has nothing to keep", 'name a file: "sqlite:///state.db"')
     return base / name

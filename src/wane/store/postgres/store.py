@@ -24,6 +24,7 @@ from wane.store.url import DatabaseUrl
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
 _LOCK_MILLISECONDS = 5_000
+_MIGRATION_MILLISECONDS = 60_000
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
@@ -31,9 +32,10 @@ _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
 """
 _APPLIED = f"SELECT name FROM {OWN_SCHEMA}.migration ORDER BY name"
+_HAS_TABLE = f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL"
+_HAS_SCHEMA = f"SELECT to_regnamespace('{OWN_SCHEMA}') IS NOT NULL"
 _MIGRATION_TABLE = f"""
-CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};
-CREATE TABLE IF NOT EXISTS {OWN_SCHEMA}.migration (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())
+CREATE TABLE {OWN_SCHEMA}.migration (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())
 """
 
 
@@ -125,13 +127,24 @@ class PostgresStore(Store):
         return [self.rows.take_range(selection, now, limit)]
 
     def applied_migrations(self) -> list[str]:
-        [(known,)] = self._rows(f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL")
+        [(known,)] = self._rows(_HAS_TABLE)
         return [name for (name,) in self._rows(_APPLIED)] if known else []
 
     def migrate(self) -> list[str]:
-        with _explained("Wane's own tables cannot be created"), self._connection.transaction():
+        hint = (
+            f"let the database's owner run `GRANT CREATE ON DATABASE … TO {self._connection.info.user}`, or "
+            f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {self._connection.info.user}`, or what `wane migrate --print` prints"
+        )
+        with _explained("Wane's own tables cannot be created", hint), self._connection.transaction():
+            # Whoever comes second waits for the first, for longer than any other lock is worth.
+            self._connection.execute(f"SET LOCAL lock_timeout = {_MIGRATION_MILLISECONDS}")
             self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
-            self._connection.execute(_MIGRATION_TABLE)
+            [(prepared,)] = self._connection.execute(_HAS_SCHEMA)
+            if not prepared:  # Even with IF NOT EXISTS it would need the right to create schemas.
+                self._connection.execute(f"CREATE SCHEMA {OWN_SCHEMA}")
+            [(known,)] = self._connection.execute(_HAS_TABLE)
+            if not known:
+                self._connection.execute(_MIGRATION_TABLE)
             applied = {name for (name,) in self._connection.execute(_APPLIED)}
             pending = [one for one in migrations(self.kind) if one.name not in applied]
             for migration in pending:
@@ -173,7 +186,7 @@ def _first_line(problem: Exception) -> str:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _explained(what: str, grant: str = "grant the role what it needs, or use another") -> Iterator[None]:
     """Turn the driver's errors into Wane's, in words for people."""
     try:
         yield
@@ -182,7 +195,10 @@ def _explained(what: str) -> Iterator[None]:
     except psycopg.errors.LockNotAvailable as problem:
         raise Locked(f"{what}: others hold locks that it needs") from problem
     except psycopg.errors.InsufficientPrivilege as problem:
-        raise StoreError(f"{what}: {_first_line(problem)}", "grant the role what it needs, or use another") from problem
+        raise StoreError(f"{what}: {_first_line(problem)}", grant) from problem
+    except psycopg.errors.ReadOnlySqlTransaction as problem:
+        hint = "the connection or the server is read-only; a standby's primary is not"
+        raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
     except psycopg.OperationalError as problem:
         raise Unreachable(f"{what}: {_first_line(problem)}") from problem
     except psycopg.Error as problem:

@@ -46,11 +46,16 @@ class SqliteStore(Store):
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._connection = _connect(self.path, read_only=read_only)
-        for name, file in attach:
-            self._attach(name, self.path.parent / file, read_only=read_only)
-        self.rows.with_holds = self.is_migrated()
+        try:
+            for name, file in attach:
+                self._attach(name, self.path.parent / file, read_only=read_only)
+            self.rows.with_holds = self.is_migrated()
+        except BaseException:
+            self.close()
+            raise
 
     def _attach(self, name: str, file: Path, *, read_only: bool) -> None:
+        _require_file(file)
         # Without mode=rw SQLite would create a missing file, and an empty database looks like one without problems.
         uri = f"file:{quote(str(file))}?mode={'ro' if read_only else 'rw'}"
         with _explained(f"{file} cannot be attached as {name}"):
@@ -129,8 +134,9 @@ class SqliteStore(Store):
         return [self.rows.take_oldest(selection, now, limit)]
 
     def applied_migrations(self) -> list[str]:
-        known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wane_migration'").fetchone()
-        return [name for (name,) in self._connection.execute(_APPLIED)] if known else []
+        with _explained("Wane's own tables cannot be read"):
+            known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wane_migration'").fetchone()
+            return [name for (name,) in self._connection.execute(_APPLIED)] if known else []
 
     def migrate(self) -> list[str]:
         with _explained("Wane's own tables cannot be created"), writing(self._connection):
@@ -157,20 +163,30 @@ def statements(script: str) -> list[str]:
         if sqlite3.complete_statement(collected):
             found.append(collected.strip())
             collected = ""
-    return found
+    return [*found, collected.strip()] if collected.strip() else found
 
 
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    if not path.exists():
-        raise Unreachable(f"there is no database at {path}", "check the path; Wane never creates a database")
+    _require_file(path)
     uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
     with _explained(f"{path} cannot be opened"):
         connection = sqlite3.connect(
             uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
         )
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("SELECT count(*) FROM sqlite_master")  # A file that is no database shows here.
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("SELECT count(*) FROM sqlite_master")  # A file that is no database shows here.
+        except BaseException:
+            connection.close()
+            raise
         return connection
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise Unreachable(f"{path} is a directory", "name the database's file")
+    if not path.exists():
+        raise Unreachable(f"there is no database at {path}", "check the path; Wane never creates a database")
 
 
 @contextmanager
@@ -179,7 +195,8 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as problem:
-        code = getattr(problem, "sqlite_errorname", "") or ""
+        # The name may be of a finer kind: SQLITE_READONLY_DIRECTORY, SQLITE_BUSY_SNAPSHOT.
+        code = "_".join((getattr(problem, "sqlite_errorname", "") or "").split("_")[:2])
         if code == "SQLITE_INTERRUPT" or "interrupted" in str(problem):
             raise TimedOut("a read took longer than it may") from problem
         hints = {
