@@ -19,7 +19,7 @@ from wane.contract.names import TableName
 from wane.errors import BindError, UnknownRule, UnknownTable, WrongArgument
 from wane.findings import did_you_mean, errors_of
 from wane.store import Store
-from wane.store.schema import Schema
+from wane.store.schema import Schema, TableInfo
 from wane.store.selection import Selection, bind_rule
 
 FRESH_SECONDS = 60.0
@@ -75,14 +75,14 @@ class Bindings:
         if selection is not None:
             report = Report(self.contract)
             check_references(self.contract, schema, selection, report)
-            check_indexes(self.store, selection, self._rows(selection), report)
+            check_indexes(self.store, selection, self._rows, report)
             findings = errors_of(report.findings)
         if selection is None or findings:
             raise BindError(f"{table.name}.{rule.name} cannot take rows from {self.store.shown}", findings)
         return selection
 
-    def _rows(self, selection: Selection) -> int | None:
-        count = self.store.count_rows(selection.table, _COUNT_SECONDS)
+    def _rows(self, table: TableInfo) -> int | None:
+        count = self.store.count_rows(table, _COUNT_SECONDS)
         return None if count is None else count.rows
 
     def explicit(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> Rule:

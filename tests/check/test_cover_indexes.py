@@ -1,0 +1,350 @@
+"""Indexes: a rule's oldest rows are found without reading the whole table, or the missing index is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+import wane.check.indexes
+from covering import EVENTS, HEALTHY, PLACE, TABLE, codes, finding, findings, loaded
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.findings import Finding
+from wane.store import open_store
+from wane.store.selection import bind_contract
+from wane.store.url import resolve_url
+
+NO_INDEX = "no index finds the rule's oldest rows, so every batch reads the whole table"
+STATES = EVENTS.replace('why = "A test."', 'why = "A test."\nstate = "status"\nlive = ["new"]')
+STATED = "CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, status text, at bigint, parent bigint, tenant text, done bigint);"
+
+
+def only(found: list[Finding], code: str) -> Finding:
+    assert codes(found) == [code]
+    return found[0]
+
+
+def ddl(store: str, columns: str, table: str = "events", name: str = "") -> str:
+    named = name or f"{table}_{columns.replace(', ', '_')}_idx"
+    quoted = ", ".join(f'"{column}"' for column in columns.split(", "))
+    if store == "sqlite":
+        return f'CREATE INDEX "{named}" ON "{table}" ({quoted});'
+    return f'CREATE INDEX CONCURRENTLY "{named}" ON "public"."{table}" ({quoted});'
+
+
+@pytest.mark.parametrize(
+    ("rule", "columns"),
+    [
+        ('when = ["done"]\nkeep = "7d"', "status, at, id"),
+        ('when = ["done", "failed"]\nkeep = "7d"', "status, at, id"),
+        ('when = ["done"]\nexpires = { column = "done", unit = "ms" }', "status, done, id"),
+        ('when = ["done"]\nmost = 5', "status, at, id"),
+        ('when = ["done"]\nmost = 5\nper = "tenant"', "tenant, status, at, id"),
+        ('when = ["done"]\nkeep = "7d"\norphans = "parent"', "status, parent, at, id"),
+        ('when = ["done"]\nkeep = "7d"\nunless = [{ null = "done" }]', "status, at, id"),
+    ],
+    ids=["state", "states", "expiry", "cap", "cap per scope", "orphans", "guard"],
+)
+def test_the_printed_index_is_the_one_that_serves(database: Database, rule: str, columns: str) -> None:
+    database.script(STATED)
+    text = STATES.replace('keep = "7d"', rule)
+    expected = finding("warning", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, columns))
+    assert findings(database, text) == [expected]
+    database.execute(expected.fix)
+    assert findings(database, text, strict=True) == []
+
+
+def test_a_rule_without_states_needs_time_and_key_alone(database: Database) -> None:
+    database.script(TABLE)
+    assert findings(database, EVENTS) == [
+        finding("warning", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, "at, id"))
+    ]
+    database.execute(ddl(database.store, "at, id"))
+    assert findings(database, EVENTS, strict=True) == []
+
+
+def test_names_that_need_quotes_are_quoted_in_the_printed_statement(database: Database) -> None:
+    database.script('CREATE TABLE "Odd ""Table""" ("a key" bigint NOT NULL PRIMARY KEY, "select %" bigint)')
+    name = "table.'" + '"Odd ""Table"""' + "'"
+    text = EVENTS.replace("table.events", name).replace('"at"', '"select %"')
+    one = only(findings(database, text), "no-index")
+    assert '"Odd ""Table""" ("select %", "a key");' in one.fix
+    database.execute(one.fix)
+    assert findings(database, text, strict=True) == []
+
+
+def test_a_missing_index_is_an_error_on_a_large_table(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wane.check.indexes, "LARGE", 100)
+    database.script(TABLE)
+    database.executemany("INSERT INTO events VALUES (?, ?)", ((i, 1_700_000_000_000 + i) for i in range(99)))
+    assert only(findings(database, EVENTS), "no-index").severity == "warning"
+    database.execute("INSERT INTO events VALUES (100, 1700000000100)")
+    assert only(findings(database, EVENTS), "no-index").severity == "error"
+
+
+# Indexes that look as if they served
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "(status)",
+        "(at, status)",
+        "(id, status, at)",
+        "(status, id, at)",
+        "(status, tenant, at)",
+        "(status, at) WHERE status = 'new'",
+        "(at) WHERE status = 'new'",
+        "(at) WHERE tenant = 'done'",
+        "(status, at) WHERE done IS NOT NULL",
+        "(status, at) WHERE at IS NULL",
+        "(status, (at + 1))",
+        "(lower(status), at)",
+        "(status, at) WHERE at > 5",
+        "(status, at) WHERE status = 'done' OR done IS NULL",
+    ],
+)
+def test_an_index_that_does_not_find_the_oldest_rows_does_not_count(database: Database, index: str) -> None:
+    database.script(f"{STATED} CREATE INDEX other ON events {index}")
+    assert only(findings(database, STATES + 'when = ["done"]'), "no-index").fix == ddl(database.store, "status, at, id")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "(status, at)",
+        "(status, at DESC)",
+        "(status DESC, at, tenant)",
+        "(status, at) WHERE at IS NOT NULL",
+        "(status, at) WHERE done IS NOT NULL",
+        "(status, at) WHERE done is not null AND at IS NOT NULL",
+    ],
+)
+def test_an_index_that_finds_the_oldest_rows_counts(database: Database, index: str) -> None:
+    database.script(f"{STATED} CREATE INDEX other ON events {index}")
+    text = STATES + 'when = ["done"]\nunless = [{ null = "done" }]'
+    assert findings(database, text, strict=True) == []
+    assert "other" in plan_of_the_oldest(database, text)
+
+
+@pytest.mark.parametrize(
+    ("index", "when"),
+    [
+        ("(at) WHERE status = 'done'", '["done"]'),
+        ("(at) WHERE status = 'do''ne'", """["do'ne"]"""),
+        ("(status, at) WHERE status IN ('done', 'failed', 'dead')", '["done", "failed"]'),
+        ("(at) WHERE status = 'done' AND at IS NOT NULL", '["done"]'),
+    ],
+)
+def test_postgres_uses_an_index_over_the_rules_states_alone(
+    postgres_database: PostgresDatabase, index: str, when: str
+) -> None:
+    postgres_database.script(f"{STATED} CREATE INDEX other ON events {index}")
+    assert findings(postgres_database, f"{STATES}when = {when}", strict=True) == []
+    assert "other" in plan_of_the_oldest(postgres_database, f"{STATES}when = {when}")
+
+
+def test_sqlite_does_not_use_an_index_over_the_rules_states_alone(sqlite_database: SqliteDatabase) -> None:
+    """It decides before it knows the bound values, so such an index is not counted on."""
+    sqlite_database.script(f"{STATED} CREATE INDEX other ON events (at) WHERE status = 'done'")
+    text = f'{STATES}when = ["done"]'
+    assert only(findings(sqlite_database, text), "no-index").fix == ddl("sqlite", "status, at, id")
+    assert "other" not in plan_of_the_oldest(sqlite_database, text)
+
+
+def test_postgres_uses_an_index_over_states_that_are_numbers(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(
+        f"{STATED.replace('status text', 'status smallint')} CREATE INDEX other ON events (at) WHERE status = 3"
+    )
+    text = STATES.replace('["new"]', "[1]")
+    assert findings(postgres_database, f"{text}when = [3]", strict=True) == []
+    assert "other" in plan_of_the_oldest(postgres_database, f"{text}when = [3]")
+    assert codes(findings(postgres_database, f"{text}when = [4]")) == ["no-index"]
+
+
+def test_an_index_over_orphans_serves_orphans(database: Database) -> None:
+    database.script(f"{STATED} CREATE INDEX other ON events (at, id) WHERE parent IS NULL")
+    text = EVENTS.replace('keep = "7d"', 'keep = "7d"\norphans = "parent"')
+    assert findings(database, text, strict=True) == []
+    assert "other" in plan_of_the_oldest(database, text)
+    assert codes(findings(database, EVENTS)) == ["no-index"]
+
+
+@pytest.mark.parametrize("method", ["hash (at)", "brin (at)"])
+def test_only_a_btree_is_in_the_order_of_time(postgres_database: PostgresDatabase, method: str) -> None:
+    postgres_database.script(f"{TABLE} CREATE INDEX other ON events USING {method}")
+    assert codes(findings(postgres_database, EVENTS)) == ["no-index"]
+
+
+def test_included_columns_are_not_searched(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(f"{STATED} CREATE INDEX other ON events (status) INCLUDE (at)")
+    assert codes(findings(postgres_database, STATES + 'when = ["done"]')) == ["no-index"]
+    postgres_database.script("CREATE INDEX another ON events (status, at) INCLUDE (tenant)")
+    assert findings(postgres_database, STATES + 'when = ["done"]', strict=True) == []
+
+
+def test_an_index_whose_building_failed_does_not_count(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(f"{TABLE} CREATE INDEX other ON events (at, id)")
+    postgres_database.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'other'::regclass")
+    assert codes(findings(postgres_database, EVENTS)) == ["no-index"]
+
+
+def test_a_partitioned_table_gets_an_index_that_it_can_have(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(
+        "CREATE TABLE events (id bigint, at bigint, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);"
+        "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (1000);"
+        "CREATE INDEX part ON events_1 (at)"
+    )
+    one = only(findings(postgres_database, EVENTS), "no-index")
+    assert one.fix == 'CREATE INDEX "events_at_id_idx" ON "public"."events" ("at", "id");'
+    postgres_database.execute(one.fix)
+    assert findings(postgres_database, EVENTS, strict=True) == []
+
+
+ISO = EVENTS.replace('unit = "ms"', 'unit = "iso"')
+
+
+def collation(database: PostgresDatabase) -> str:
+    """A collation whose order is not that of bytes, by name; "" if this PostgreSQL has none."""
+    names = database.query("SELECT collname FROM pg_collation WHERE collname = 'en-x-icu'")
+    return f'COLLATE "{names[0][0]}"' if names else ""
+
+
+def test_an_index_in_the_order_of_a_language_does_not_serve_texts(postgres_database: PostgresDatabase) -> None:
+    language = collation(postgres_database)
+    postgres_database.script(
+        f"CREATE TABLE events (id bigint PRIMARY KEY, at text {language}); CREATE INDEX other ON events (at, id)"
+    )
+    if not language:
+        # Without ICU every order is that of bytes, and so is the index's.
+        assert findings(postgres_database, ISO, strict=True) == []
+        return
+    one = only(findings(postgres_database, ISO), "no-index")
+    assert one.fix == ('CREATE INDEX CONCURRENTLY "events_at_id_idx" ON "public"."events" ("at" COLLATE "C", "id");')
+    postgres_database.execute(one.fix)
+    assert findings(postgres_database, ISO, strict=True) == []
+    assert "events_at_id_idx" in plan_of_the_oldest(postgres_database, ISO)
+
+
+def test_an_index_in_the_databases_own_order_serves_texts_only_if_that_is_of_bytes(
+    postgres_database: PostgresDatabase,
+) -> None:
+    postgres_database.script("CREATE TABLE events (id bigint PRIMARY KEY, at text); CREATE INDEX other ON events (at)")
+    with open_store(resolve_url(postgres_database.url)) as store:
+        [table] = store.reflect().tables
+    bytewise = table.columns[1].collation is None
+    assert codes(findings(postgres_database, ISO)) == ([] if bytewise else ["no-index"])
+    postgres_database.script('CREATE INDEX bytewise ON events (at COLLATE "C")')
+    assert findings(postgres_database, ISO, strict=True) == []
+    assert ("other" if bytewise else "bytewise") in plan_of_the_oldest(postgres_database, ISO) or bytewise
+
+
+def test_an_index_without_regard_to_case_does_not_serve_texts(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.script(
+        "CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT COLLATE NOCASE); CREATE INDEX other ON events (at)"
+    )
+    one = only(findings(sqlite_database, ISO), "no-index")
+    assert one.fix == 'CREATE INDEX "events_at_id_idx" ON "events" ("at" COLLATE BINARY, "id");'
+    sqlite_database.execute(one.fix)
+    assert findings(sqlite_database, ISO, strict=True) == []
+    assert "events_at_id_idx" in plan_of_the_oldest(sqlite_database, ISO)
+
+
+def test_the_primary_key_serves_where_it_leads_with_the_time(database: Database) -> None:
+    database.script("CREATE TABLE events (at bigint NOT NULL, id bigint NOT NULL, PRIMARY KEY (at, id))")
+    assert findings(database, EVENTS, strict=True) == []
+
+
+# References
+
+CHILD = "CREATE TABLE reads (id bigint NOT NULL PRIMARY KEY, event_id bigint, tenant text, kid_id bigint);"
+NO_REFERENCE_INDEX = "no index of reads starts with event_id, so every row that leaves reads all of it"
+
+
+@pytest.mark.parametrize(
+    "rule", ['with = ["reads.event_id"]', 'unless = [{ referenced_by = "reads.event_id" }]'], ids=["follower", "guard"]
+)
+def test_a_reference_needs_an_index_on_its_own_side(database: Database, rule: str) -> None:
+    database.script(HEALTHY + CHILD)
+    text = f"{EVENTS}{rule}\n" + ("" if rule.startswith("with") else '[excused]\nreads = { inline = "soon" }')
+    expected = finding(
+        "warning",
+        "no-reference-index",
+        "events",
+        PLACE,
+        NO_REFERENCE_INDEX,
+        ddl(database.store, "event_id", "reads"),
+    )
+    assert findings(database, text) == [expected]
+    database.execute(expected.fix)
+    assert findings(database, text, strict=True) == []
+
+
+def test_a_nested_follower_needs_an_index_too(database: Database) -> None:
+    database.script(
+        f"{HEALTHY}{CHILD} CREATE TABLE kids (id bigint NOT NULL PRIMARY KEY, event_id bigint);"
+        "CREATE INDEX kids_event ON kids (event_id)"
+    )
+    text = f'{EVENTS}with = [{{ table = "kids", columns = ["event_id"], with = ["reads.kid_id"] }}]'
+    one = only(findings(database, text), "no-reference-index")
+    assert one.message == "no index of reads starts with kid_id, so every row that leaves reads all of it"
+    database.execute(one.fix)
+    assert findings(database, text, strict=True) == []
+
+
+def test_how_bad_it_is_depends_on_the_table_that_is_read(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wane.check.indexes, "LARGE", 100)
+    database.script(HEALTHY + CHILD)
+    text = f'{EVENTS}with = ["reads.event_id"]'
+    database.executemany("INSERT INTO events VALUES (?, ?)", ((i, 1_700_000_000_000 + i) for i in range(100)))
+    assert only(findings(database, text), "no-reference-index").severity == "warning"
+    database.executemany("INSERT INTO reads (id, event_id) VALUES (?, ?)", ((i, i) for i in range(100)))
+    assert only(findings(database, text), "no-reference-index").severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("index", "serves"),
+    [
+        ("(event_id) WHERE event_id IS NOT NULL", True),
+        ("(event_id, tenant)", True),
+        ("(tenant, event_id)", False),
+        ("(event_id) WHERE tenant IS NOT NULL", False),
+        ("((event_id + 1))", False),
+    ],
+)
+def test_which_indexes_find_references(database: Database, index: str, serves: bool) -> None:
+    database.script(f"{HEALTHY}{CHILD} CREATE INDEX other ON reads {index}")
+    found = findings(database, f'{EVENTS}with = ["reads.event_id"]')
+    assert codes(found) == ([] if serves else ["no-reference-index"])
+
+
+@pytest.mark.parametrize(("method", "serves"), [("hash", True), ("brin", False)])
+def test_which_methods_find_references(postgres_database: PostgresDatabase, method: str, serves: bool) -> None:
+    postgres_database.script(f"{HEALTHY}{CHILD} CREATE INDEX other ON reads USING {method} (event_id)")
+    found = findings(postgres_database, f'{EVENTS}with = ["reads.event_id"]')
+    assert codes(found) == ([] if serves else ["no-reference-index"])
+
+
+def test_a_composite_reference_may_stand_in_any_order(database: Database) -> None:
+    database.script(
+        "CREATE TABLE events (tenant text NOT NULL, id bigint NOT NULL, at bigint, PRIMARY KEY (tenant, id));"
+        f"CREATE INDEX events_at ON events (at); {CHILD} CREATE INDEX other ON reads (event_id, tenant)"
+    )
+    text = f'{EVENTS}with = [{{ table = "reads", columns = ["tenant", "event_id"] }}]'
+    assert findings(database, text, strict=True) == []
+    database.script("DROP INDEX other; CREATE INDEX other ON reads (event_id, id)")
+    one = only(findings(database, text), "no-reference-index")
+    assert one.message.startswith("no index of reads starts with tenant, event_id, ")
+
+
+def plan_of_the_oldest(database: Database, text: str) -> str:
+    """How the database finds the rule's oldest rows, if it prefers an index to reading everything."""
+    contract = loaded(text)
+    database.execute("ANALYZE")
+    with open_store(resolve_url(database.url)) as store:
+        [selection], _ = bind_contract(contract, store.reflect(), store.types)
+        statement = store.rows.edge_due(selection, store.now(), newest=False)
+        if database.store == "postgres":
+            connection = database.connect()
+            connection.execute("SET enable_seqscan = off")
+            rows = connection.execute(f"EXPLAIN {statement.text}".encode(), statement.parameters).fetchall()
+            return "\n".join(line for (line,) in rows)
+        return store.explain(statement)

@@ -1,0 +1,246 @@
+"""Times: written as declared, all in one way, or told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from covering import EVENTS, PLACE, codes, finding, findings
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.check.encodings import encodings
+from wane.findings import Finding
+
+SECONDS = [1_700_000_000, 1_710_000_000]
+MILLISECONDS = [1_700_000_000_000, 1_710_000_000_123]
+MICROSECONDS = [1_700_000_000_000_000, 1_710_000_000_123_456]
+ISO = ["2023-11-14T22:13:20Z", "2024-03-09T16:00:00Z"]
+ISO_OFFSET = ["2023-11-14T22:13:20+00:00", "2024-03-09T16:00:00.5+00:00"]
+ISO_NAIVE = ["2023-11-14T22:13:20", "2024-03-09T16:00:00"]
+TEXT = ["2023-11-14 22:13:20Z", "2024-03-09 16:00:00Z"]
+TEXT_NAIVE = ["2023-11-14 22:13:20", "2024-03-09 16:00:00"]
+
+NUMBERS = {"s": SECONDS, "ms": MILLISECONDS, "us": MICROSECONDS}
+TEXTS = {"iso": ISO, "text": TEXT}
+
+
+def create(database: Database, kind: str, values: Sequence[object]) -> None:
+    collate = ' COLLATE "C"' if kind == "text" and database.store == "postgres" else ""
+    database.script(
+        f"CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, at {kind});"
+        f"CREATE INDEX events_at ON events (at{collate}, id)"
+    )
+    database.executemany("INSERT INTO events VALUES (?, ?)", list(enumerate(values)))
+
+
+def declared(unit: str | None, zone: str | None = None) -> str:
+    parts = ['column = "at"', *([f'unit = "{unit}"'] if unit else []), *([f'zone = "{zone}"'] if zone else [])]
+    return EVENTS.replace('{ column = "at", unit = "ms" }', "{ " + ", ".join(parts) + " }")
+
+
+def told(database: Database, text: str) -> list[Finding]:
+    """Everything but the count of rows that never leave because of it."""
+    return [one for one in findings(database, text) if one.code != "never-due"]
+
+
+def wrong(message: str, fix: str) -> list[object]:
+    return [finding("error", "wrong-encoding", "events", PLACE, message, fix)]
+
+
+@pytest.mark.parametrize("unit", NUMBERS)
+@pytest.mark.parametrize("written", NUMBERS)
+def test_numbers_of_one_unit_are_never_taken_for_another(database: Database, unit: str, written: str) -> None:
+    create(database, "bigint", NUMBERS[written])
+    found = told(database, declared(unit))
+    if unit == written:
+        assert found == []
+    else:
+        message = f"at is declared {unit}, but 2 of 2 sampled values are written as {written}"
+        assert found == wrong(message, f'unit = "{written}"')
+        assert told(database, declared(written)) == []
+
+
+WRITTEN = [
+    ("iso", None, ISO, "iso"),
+    ("iso", None, ISO_OFFSET, "iso"),
+    ("text", None, TEXT, "text"),
+    ("iso", "UTC", ISO_NAIVE, "iso without zone"),
+    ("text", "Europe/Vienna", TEXT_NAIVE, "text without zone"),
+]
+
+
+@pytest.mark.parametrize(("unit", "zone", "values", "name"), WRITTEN)
+@pytest.mark.parametrize(("other_unit", "other_zone", "other_values", "other_name"), WRITTEN)
+def test_texts_of_one_way_are_never_taken_for_another(
+    database: Database,
+    unit: str,
+    zone: str | None,
+    values: list[str],
+    name: str,
+    other_unit: str,
+    other_zone: str | None,
+    other_values: list[str],
+    other_name: str,
+) -> None:
+    create(database, "text", other_values)
+    found = told(database, declared(unit, zone))
+    if name == other_name:
+        assert found == []
+    else:
+        zoned = ', zone = "…" (the zone they mean)' if other_zone else ""
+        message = f"at is declared {name}, but 2 of 2 sampled values are written as {other_name}"
+        assert found == wrong(message, f'unit = "{other_unit}"{zoned}')
+        assert told(database, declared(other_unit, other_zone)) == []
+
+
+def test_sqlites_own_stamps_need_no_unit(sqlite_database: SqliteDatabase) -> None:
+    create(sqlite_database, "TEXT DEFAULT CURRENT_TIMESTAMP", [])
+    sqlite_database.execute("INSERT INTO events (id) VALUES (1)")
+    assert findings(sqlite_database, declared(None), strict=True) == []
+    sqlite_database.execute("UPDATE events SET at = ?", (ISO[0],))
+    assert told(sqlite_database, declared(None)) == wrong(
+        "at is declared text without zone, but 1 of 1 sampled values are written as iso", 'unit = "iso"'
+    )
+
+
+@pytest.mark.parametrize(("kind", "zone"), [("timestamptz", None), ("timestamp", "UTC")])
+def test_postgres_own_stamps_need_no_unit(postgres_database: PostgresDatabase, kind: str, zone: str | None) -> None:
+    create(postgres_database, kind, TEXT_NAIVE)
+    assert findings(postgres_database, declared(None, zone), strict=True) == []
+
+
+def test_sqlite_may_hold_texts_in_a_column_of_numbers(sqlite_database: SqliteDatabase) -> None:
+    create(sqlite_database, "INTEGER", ISO)
+    message = "at is declared ms, but 2 of 2 sampled values are written as iso"
+    assert told(sqlite_database, declared("ms")) == wrong(message, 'unit = "iso"')
+
+
+def test_a_column_without_moments_is_the_wrong_column(database: Database) -> None:
+    create(database, "bigint", [1, 2, 3])
+    assert told(database, declared("s")) == wrong(
+        "at is declared s, but none of 3 sampled values is a moment", "name the column that holds moments"
+    )
+
+
+@pytest.mark.parametrize("values", [[], [None, None], [0, 0, None]], ids=["no rows", "NULL", "zero"])
+def test_a_column_without_values_says_nothing(database: Database, values: list[object]) -> None:
+    create(database, "bigint", values)
+    assert told(database, declared("ms")) == []
+
+
+def test_two_ways_in_one_column_are_told(database: Database) -> None:
+    create(database, "bigint", [*MILLISECONDS, SECONDS[0]])
+    assert told(database, declared("ms")) == [
+        finding(
+            "error",
+            "mixed-encoding",
+            "events",
+            PLACE,
+            "at is written in several ways: 2 of 3 sampled values as declared (ms), 1 as s",
+            "write all of them in one way",
+        )
+    ]
+    database.execute("UPDATE events SET at = at * 1000 WHERE at < 100000000000")
+    assert findings(database, declared("ms"), strict=True) == []
+
+
+def test_two_ways_of_text_in_one_column_are_told(database: Database) -> None:
+    create(database, "text", [ISO[0], TEXT[0], ISO_NAIVE[0]])
+    [one] = told(database, declared("iso"))
+    assert one.code == "mixed-encoding"
+    assert one.message in (
+        "at is written in several ways: 1 of 3 sampled values as declared (iso), 1 as text, 1 as iso without zone",
+        "at is written in several ways: 1 of 3 sampled values as declared (iso), 1 as iso without zone, 1 as text",
+    )
+
+
+def test_two_ways_that_are_both_not_the_declared_one_are_both_told(database: Database) -> None:
+    create(database, "bigint", [*SECONDS, MICROSECONDS[0]])
+    assert told(database, declared("ms")) == wrong(
+        "at is declared ms, but 2 of 3 sampled values are written as s and us", 'unit = "s"'
+    )
+
+
+def test_a_change_of_the_way_shows_however_many_rows_came_before(database: Database) -> None:
+    """The newest rows are looked at too, where an index leads there."""
+    create(database, "bigint", [*(MILLISECONDS[0] + n for n in range(2_000)), MICROSECONDS[0]])
+    assert codes(told(database, declared("ms"))) == ["mixed-encoding"]
+
+
+def test_rows_that_the_rule_speaks_of_are_looked_at(database: Database) -> None:
+    database.script(
+        "CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, status text, at bigint);"
+        "CREATE INDEX events_at ON events (status, at, id)"
+    )
+    rows = [*((n, "new", None) for n in range(1_000)), (1_000, "done", SECONDS[0])]
+    database.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
+    text = declared("ms").replace('why = "A test."', 'why = "A test."\nstate = "status"\nlive = ["new"]')
+    assert codes(told(database, text + 'when = ["done"]')) == ["wrong-encoding"]
+
+
+def test_fractions_of_different_lengths_do_not_sort(database: Database) -> None:
+    create(database, "text", ["2023-11-14T22:13:20.500Z", "2023-11-14T22:13:20Z"])
+    assert findings(database, declared("iso")) == [
+        finding(
+            "warning",
+            "unsortable-times",
+            "events",
+            PLACE,
+            "at has fractions of different lengths before Z, which do not sort by time within a second",
+            "write all of them with as many digits",
+        )
+    ]
+    database.execute("UPDATE events SET at = '2023-11-14T22:13:20.000Z' WHERE id = 1")
+    assert findings(database, declared("iso"), strict=True) == []
+
+
+def test_fractions_of_different_lengths_do_sort_before_an_offset(database: Database) -> None:
+    create(database, "text", ["2023-11-14T22:13:20.500+00:00", "2023-11-14T22:13:20+00:00"])
+    assert findings(database, declared("iso"), strict=True) == []
+
+
+# Rows that never leave
+
+
+def never_due(count: str) -> object:
+    message = (
+        f"{count} of its rows have no usable moment in at (NULL, a placeholder or another encoding) and never leave"
+    )
+    return finding("note", "never-due", "events", PLACE, message)
+
+
+def test_rows_without_a_usable_moment_are_counted(database: Database) -> None:
+    create(database, "bigint", [*MILLISECONDS, None, 0, -5])
+    assert findings(database, declared("ms"), strict=True) == [never_due("3")]
+    database.execute("DELETE FROM events WHERE at IS NULL OR at <= 0")
+    assert findings(database, declared("ms"), strict=True) == []
+
+
+def test_many_rows_without_a_usable_moment_are_not_all_counted(database: Database) -> None:
+    create(database, "bigint", [*MILLISECONDS, *[None] * 10_001])
+    assert findings(database, declared("ms")) == [never_due("more than 10,000")]
+
+
+def test_a_guard_that_wants_the_moment_missing_does_not_count_as_stuck(database: Database) -> None:
+    create(database, "bigint", [*MILLISECONDS, None])
+    assert findings(database, declared("ms") + 'unless = [{ null = "at" }]', strict=True) == []
+
+
+def test_infinity_is_never_due_and_told_only_if_it_is_in_the_past(postgres_database: PostgresDatabase) -> None:
+    create(postgres_database, "timestamptz", ["2023-11-14 22:13:20Z", "infinity", "-infinity"])
+    assert findings(postgres_database, declared(None)) == [never_due("1")]
+
+
+def test_moments_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
+    create(database, "bigint", [])
+    database.executemany("INSERT INTO events VALUES (?, ?)", ((n, MILLISECONDS[0] + n) for n in range(150_000)))
+    message = "whether every row has a usable moment in at was not checked: too many rows to look at"
+    expected = finding("note", "times-unchecked", "events", PLACE, message)
+    assert expected in findings(database, declared("ms"), seconds=0)
+    assert findings(database, declared("ms"), strict=True, seconds=30) == []
+
+
+def test_zero_and_null_say_nothing_about_the_way() -> None:
+    from datetime import UTC, datetime
+
+    assert encodings([None, 0, 0.0, *SECONDS], datetime(2024, 1, 1, tzinfo=UTC)) == {"s": 2}

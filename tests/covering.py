@@ -1,0 +1,66 @@
+"""Comparing a contract, written as text, with a test's database."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from servers import Database
+from wane.check.cover import READ_SECONDS, cover
+from wane.contract.load import load_contract
+from wane.contract.model import Contract
+from wane.findings import Finding, Severity
+from wane.store import open_store
+from wane.store.url import resolve_url
+
+SCHEDULER = '[scheduler]\ns = { every = "5m" }\n'
+
+EVENTS = f"""{SCHEDULER}
+[table.events]
+scheduler = "s"
+why = "A test."
+time = {{ column = "at", unit = "ms" }}
+[table.events.rule.old]
+keep = "7d"
+"""
+"""A contract about one table, `events`, whose rows leave by age. More of the rule may follow."""
+
+TABLE = "CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, at bigint);"
+HEALTHY = f"{TABLE} CREATE INDEX events_at ON events (at, id);"
+"""The table that this contract is about, with all that it needs."""
+
+PLACE = "table.events.rule.old"
+
+
+def loaded(text: str) -> Contract:
+    """The contract that a text states. Its file is gone, so its path says nothing."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "wane.toml"
+        file.write_text(text, encoding="utf-8")
+        return load_contract(file)
+
+
+def findings(
+    database: Database, text: str, *, strict: bool = False, seconds: float = READ_SECONDS, url: str = ""
+) -> list[Finding]:
+    """What is found, without the name of the contract's file."""
+    return compared(database, loaded(text), strict=strict, seconds=seconds, url=url)
+
+
+def compared(
+    database: Database, contract: Contract, *, strict: bool = False, seconds: float = READ_SECONDS, url: str = ""
+) -> list[Finding]:
+    with open_store(resolve_url(url or database.url), contract.store, read_only=True) as store:
+        found = cover(store, contract, strict=strict, seconds=seconds)
+    for one in found:
+        # A finding says where the contract is to be mended, if it can be mended there.
+        assert one.file == (str(contract.path) if one.path else "")
+    return [Finding(one.severity, one.code, one.message, one.fix, "", one.path, one.table) for one in found]
+
+
+def finding(severity: str, code: str, table: str, path: str, message: str, fix: str = "") -> Finding:
+    return Finding(Severity(severity), code, message, fix, "", path, table)
+
+
+def codes(found: list[Finding]) -> list[str]:
+    return [one.code for one in found]
