@@ -1,0 +1,108 @@
+"""Everything that can be wrong with a database: one sentence, a hint, exit code 1, and never a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Wane
+from cli.running import CONTRACT, write_contract
+from servers import Database
+
+SECRET = "hunter2"
+COMMANDS = [("check", "--cover"), ("plan",), ("plan", "--json"), ("migrate",), ("migrate", "--print")]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_database_that_does_not_exist_is_never_created(wane: Wane, folder: Path, words: tuple[str, ...]) -> None:
+    write_contract(folder, "sqlite:///nowhere.db")
+    done = wane(*words)
+    assert (done.code, done.out) == (1, "")
+    assert "error: there is no database at " in done.err
+    assert "hint: " in done.err
+    assert not (folder / "nowhere.db").exists()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_file_that_is_no_database_is_refused(wane: Wane, folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "letter.db").write_text("Dear Sir or Madam, " * 100)
+    write_contract(folder, "sqlite:///letter.db")
+    done = wane(*words)
+    assert (done.code, done.out) == (1, "")
+    assert "not a SQLite database" in done.err
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_without_a_url_the_hint_names_the_section(wane: Wane, folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "wane.toml").write_text(CONTRACT.format(url="x").partition("\n\n")[2])
+    done = wane(*words)
+    assert (done.code, done.out) == (1, "")
+    assert "error: no database is named" in done.err
+    assert "under [store] in the contract" in done.err
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_an_unset_variable_is_named(wane: Wane, folder: Path, words: tuple[str, ...]) -> None:
+    write_contract(folder, "DATABASE_URL")
+    done = wane(*words)
+    assert done.code == 1
+    assert "error: the environment variable DATABASE_URL is not set" in done.err
+
+
+UNREACHABLE = [
+    f"postgresql://me:{SECRET}@127.0.0.1:1/state",
+    f"postgresql://me:{SECRET}@/state?host=/nowhere",
+    f"postgresql://me@/state?host=/nowhere&password={SECRET}",
+    f"postgresql://me:%2{SECRET}@127.0.0.1:1/state",
+    f"postgresql://me:{SECRET}@127.0.0.1:port/state",
+    f"postgresql://me:{SECRET}@[::1/state",
+    f"postgresql://me:pass@{SECRET}@127.0.0.1:1/state",
+    f"postgresql://me:pass/{SECRET}@127.0.0.1:1/state",
+    f"mysql://me:{SECRET}@127.0.0.1:1/state",
+]
+
+
+@pytest.mark.parametrize("url", UNREACHABLE)
+@pytest.mark.parametrize("words", [*COMMANDS, ("init", "DATABASE_URL", "-o", "-")], ids=" ".join)
+def test_a_server_that_does_not_answer_is_told_without_the_password(
+    wane: Wane, folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], url: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    write_contract(folder, "DATABASE_URL")
+    done = wane(*words)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+    assert "hint: " in done.err
+    assert SECRET not in done.err
+
+
+def test_a_password_never_appears_where_everything_works(
+    wane: Wane, postgres_database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The test server trusts everybody, so any password is right.
+    monkeypatch.setenv("PASSWORD", SECRET)
+    postgres_database.execute("CREATE TABLE settings (id integer PRIMARY KEY)")
+    url = postgres_database.url.replace("postgres@", "postgres:${PASSWORD}@", 1)
+    (folder / "wane.toml").write_text(
+        f'[store]\nurl = "{url}"\n[excused]\nsettings = {{ singleton = "one row, id = 1" }}\n'
+    )
+    for words in (
+        *[(*words, "--json") for words in COMMANDS],
+        *COMMANDS,
+        ("plan", "-v", "--out", "plan.json"),
+        ("check", "--show"),
+        ("init", url, "-o", "-"),
+    ):
+        done = wane(*words)
+        assert done.code == 0, done.err
+        assert SECRET not in done.out + done.err
+    assert SECRET not in (folder / "plan.json").read_text()
+
+
+def test_a_password_in_the_contract_is_reported_and_not_repeated(wane: Wane, folder: Path) -> None:
+    write_contract(folder, f"postgresql://me:{SECRET}@localhost/state")
+    done = wane("check")
+    assert done.code == 0
+    assert "warning password-in-file" in done.out
+    assert SECRET not in done.out + done.err

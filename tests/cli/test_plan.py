@@ -1,0 +1,133 @@
+"""`wane plan`: what is due, as a table, as data, and as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Wane
+from cli.running import AT, CONTRACT, write_contract
+from servers import Database
+from wane.plan.model import read_plan
+
+
+def test_a_plan_shows_each_rule_and_what_leaves_with_it(wane: Wane, filled: Database) -> None:
+    done = wane("plan", "--at", AT)
+    assert done.code == 0
+    _, head, rule, follower = done.out.splitlines()
+    assert head.split() == ["rule", "then", "due", "of", "share", "oldest", "newest", "cutoff", "takes"]
+    assert rule.split()[:5] == ["inbox.failed", "prune", "3", "6", "50.0%"]
+    assert "2026-01-02 00:00:00" in rule
+    assert "2026-01-03 00:00:00" in rule
+    assert follower.split() == ["with", "note", "2"]
+    assert done.err == "3 rows due under 1 rule, and 2 that leave with them\n"
+
+
+def test_planning_changes_nothing(wane: Wane, filled: Database) -> None:
+    before = filled.query("SELECT * FROM inbox ORDER BY id")
+    wane("plan", "--at", AT, "-v")
+    assert filled.query("SELECT * FROM inbox ORDER BY id") == before
+
+
+def test_exit_code_three_says_that_rows_are_due(wane: Wane, filled: Database) -> None:
+    assert wane("plan", "--at", AT).code == 0
+    assert wane("plan", "--at", AT, "--exit-code").code == 3
+    assert wane("plan", "--at", "2026-01-01T00:00:00Z", "--exit-code").code == 0
+
+
+def test_a_plan_is_data(wane: Wane, filled: Database) -> None:
+    done = wane("plan", "--at", AT, "--json", "--exit-code")
+    assert (done.code, done.err) == (3, "")
+    assert done.json["made_at"] == "2026-01-10T00:00:00Z"
+    [step] = done.json["steps"]
+    assert step["due"] == {"rows": 3, "exactness": "exact"}
+    assert step["followers"] == {"note": {"rows": 2, "exactness": "exact"}}
+    assert "DELETE" in step["statement"]
+
+
+def test_a_plan_can_be_kept_in_a_file(wane: Wane, filled: Database, folder: Path) -> None:
+    done = wane("plan", "--at", AT, "--out", "plan.json", "--json")
+    assert done.code == 0
+    assert read_plan(folder / "plan.json").due == 3
+    assert json.loads((folder / "plan.json").read_text()) == done.json
+    assert "wrote plan.json" in wane("plan", "--at", AT, "--out", "plan.json").err
+
+
+def test_a_plan_that_cannot_be_written_fails(wane: Wane, filled: Database) -> None:
+    done = wane("plan", "--out", "nowhere/plan.json")
+    assert done.code == 1
+    assert "nowhere/plan.json" in done.err
+
+
+def test_verbose_shows_the_statement_its_values_and_its_query_plan(wane: Wane, filled: Database) -> None:
+    done = wane("plan", "--at", AT, "-v")
+    assert "DELETE FROM" in done.out
+    assert '"failed"' in done.out
+    assert "inbox_age" in done.out if filled.store == "sqlite" else "cost=" in done.out
+
+
+def test_only_some_rules_are_planned_when_they_are_named(wane: Wane, filled: Database) -> None:
+    for name in ("inbox", "inbox.failed"):
+        assert len(wane("plan", name, "--json").json["steps"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "hint"),
+    [
+        ("inbx", "error: the contract has no table 'inbx'", "hint: did you mean 'inbox'?"),
+        ("inbox.fialed", "error: inbox has no rule 'fialed'", "hint: did you mean 'failed'?"),
+        ("inbox.x", "error: inbox has no rule 'x'", "hint: rules: failed"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_a_near_one(
+    wane: Wane, filled: Database, name: str, error: str, hint: str
+) -> None:
+    done = wane("plan", name)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines() == [error, hint]
+
+
+def test_rules_that_do_not_fit_the_database_fail_the_plan_and_are_told(
+    wane: Wane, filled: Database, folder: Path
+) -> None:
+    write_contract(folder, filled.url, CONTRACT.replace('"received_at_ms"', '"gone_at_ms"'))
+    done = wane("plan")
+    assert done.code == 1
+    assert "missing-column" in done.out
+    assert wane("plan", "--json").json["problems"][0]["code"] == "missing-column"
+
+
+def test_a_broken_contract_leaves_stdout_empty(wane: Wane, filled: Database, folder: Path) -> None:
+    write_contract(folder, filled.url, CONTRACT.replace('"7d"', '"never"'))
+    for words in (("plan",), ("plan", "--json")):
+        done = wane(*words)
+        assert (done.code, done.out) == (1, "")
+        assert "table.inbox.rule.failed.keep" in done.err
+        assert "the contract has 1 mistake" in done.err
+
+
+@pytest.mark.parametrize("words", [("--at", "yesterday"), ("--seconds", "0"), ("--nothing",), ("--at",)])
+def test_wrong_usage_exits_two(wane: Wane, filled: Database, words: tuple[str, ...]) -> None:
+    done = wane("plan", *words)
+    assert (done.code, done.out) == (2, "")
+    assert words[0] in done.err
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 160])
+def test_a_narrow_terminal_loses_columns_before_it_folds_words(
+    wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = wane("plan", "--at", AT).out.splitlines()
+    table = lines[next(number for number, line in enumerate(lines) if line.startswith("rule")) :]
+    assert len(table) == 3
+    assert max(map(len, table)) <= width
+    assert table[1].startswith("inbox.failed ")
+    assert ("cutoff" in table[0]) == (width >= 60)
+
+
+def test_the_url_on_the_command_line_replaces_the_contracts(wane: Wane, filled: Database, folder: Path) -> None:
+    write_contract(folder, "sqlite:///nowhere.db")
+    assert wane("plan", "--at", AT, "--json", "--url", filled.url).json["steps"][0]["due"]["rows"] == 3

@@ -1,0 +1,91 @@
+"""What only a real process shows: pipes, signals, terminals, encodings."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Wane
+from cli.running import AT
+from servers import Database
+
+WANE = [sys.executable, "-m", "wane"]
+SHELL = f"set -o pipefail; '{sys.executable}' -m wane"
+
+
+def test_the_module_and_the_script_are_one_command(process: Wane, filled: Database) -> None:
+    script = Path(sys.executable).with_name("wane")
+    done = subprocess.run(
+        [script, "plan", "--at", AT, "--json"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert process("plan", "--at", AT, "--json").out == done.stdout
+
+
+@pytest.mark.parametrize("words", ["plan", "plan -v", "plan --json -v", "check --show", "schema", "migrate --print"])
+def test_a_reader_that_leaves_early_causes_no_trace(filled: Database, words: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -m wane {words} | true"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_an_interrupt_ends_the_command_quietly(folder: Path) -> None:
+    """The demonstration is the longest command; it is interrupted as soon as it has begun to build."""
+    running = subprocess.Popen(
+        [*WANE, "demo", "--rows", "5000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    with running, running.stdout, running.stderr:
+        while not (folder / ".demo" / "state.db").exists():
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 130
+        assert "Traceback" not in running.stderr.read()
+
+
+def test_on_a_terminal_a_table_is_as_wide_as_the_terminal(filled: Database) -> None:
+    shown = on_terminal("plan", "--at", AT, columns=70)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in shown.splitlines()]
+    assert any(line.startswith("inbox.failed") for line in lines)
+    table = lines[next(number for number, line in enumerate(lines) if line.startswith("rule ")) :]
+    assert max(map(len, table)) <= 70
+    assert "\x1b[" in shown
+
+
+def test_into_a_pipe_nothing_is_coloured(process: Wane, filled: Database) -> None:
+    done = process("plan", "--at", AT, TERM="xterm-256color")
+    assert "\x1b" not in done.out + done.err
+
+
+def on_terminal(*words: str, columns: int) -> str:
+    """What the command writes when a person looks at it."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color"}
+    with subprocess.Popen([*WANE, *words], stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # Linux says so when the other side is gone.
+                break
+            if not piece:
+                break
+            shown += piece
+        assert running.wait(timeout=60) == 0
+    os.close(ours)
+    return shown.decode()
