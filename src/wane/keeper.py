@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from wane.check.cover import cover
 from wane.contract.load import load_contract
-from wane.contract.model import Contract
+from wane.contract.model import Budget, Contract, State
 from wane.contract.names import TableName
 from wane.errors import UnknownRule, UnknownTable, UrlError
+from wane.events import Listener, nobody
 from wane.findings import Finding, did_you_mean
 from wane.plan.build import READ_SECONDS, Progress, build_plan
-from wane.plan.model import Plan
+from wane.plan.model import Plan, Step
+from wane.prune.apply import apply_plan
+from wane.prune.arguments import require_limit
+from wane.prune.gates import set_gate
+from wane.prune.holds import add_hold, list_holds, release_hold
+from wane.prune.inline import consume, discard
+from wane.prune.pace import Pace
+from wane.prune.primitive import Pruned, Pruner
+from wane.prune.sweep import Sweep, Sweeper
 from wane.store import Store, open_store
+from wane.store.own import AuditEntry, Hold
 from wane.store.url import DatabaseUrl, resolve_url
 
 
 class Keeper:
     """Keeps the promises of one contract on one database. Close it, or use it as a context manager."""
 
-    def __init__(self, contract: Contract, store: Store) -> None:
+    def __init__(
+        self, contract: Contract, store: Store, *, actor: str | None = None, listener: Listener = nobody
+    ) -> None:
         self.contract = contract
         self.store = store
+        self._pruner = Pruner(store, contract, actor=actor, listener=listener)
 
     def __enter__(self) -> Self:
         return self
@@ -42,6 +56,138 @@ class Keeper:
         """Everything about the database that the contract gets wrong or leaves out."""
         return cover(self.store, self.contract, strict=strict)
 
+    # Taking rows
+
+    def prune(
+        self,
+        table: str,
+        *,
+        rule: str | None = None,
+        states: Collection[State] | None = None,
+        older_than: datetime | float | None = None,
+        limit: int,
+        scope: dict[str, Any] | None = None,
+        actor: str | None = None,
+        connection: object | None = None,
+    ) -> Pruned:
+        """Take at most `limit` rows, oldest first, in one audited transaction: see `wane.prune.primitive`."""
+        return self._pruner.prune(
+            table,
+            rule=rule,
+            states=states,
+            older_than=older_than,
+            limit=limit,
+            scope=scope,
+            actor=actor,
+            connection=connection,
+        )
+
+    def prune_orphans(
+        self,
+        table: str,
+        *,
+        older_than: datetime | float,
+        limit: int,
+        states: Collection[State] | None = None,
+        actor: str | None = None,
+        connection: object | None = None,
+    ) -> Pruned:
+        """Take at most `limit` rows whose reference to their parent is NULL, oldest first, in one audited transaction."""
+        return self._pruner.prune_orphans(
+            table, older_than=older_than, limit=limit, states=states, actor=actor, connection=connection
+        )
+
+    def preview(
+        self,
+        table: str,
+        *,
+        rule: str | None = None,
+        states: Collection[State] | None = None,
+        older_than: datetime | float | None = None,
+        orphans: bool = False,
+        seconds: float = READ_SECONDS,
+    ) -> Step:
+        """The dry run of `prune` and `prune_orphans`: what would leave now, the statement and its plan. Changes nothing."""
+        return self._pruner.preview(
+            table, rule=rule, states=states, older_than=older_than, orphans=orphans, seconds=seconds
+        )
+
+    def consume(
+        self, table: str, key: Mapping[str, object], *, connection: object | None = None
+    ) -> dict[str, Any] | None:
+        """Delete a one-time row and return it, once, only while it has not expired."""
+        return consume(self.store, self._pruner.bindings, self._pruner.listener, table, key, connection)
+
+    def discard(self, table: str, key: Mapping[str, object], *, connection: object | None = None) -> bool:
+        """Delete a row whose work succeeded."""
+        return discard(self.store, self._pruner.bindings, self._pruner.listener, table, key, connection)
+
+    def sweep(
+        self,
+        *only: str,
+        budget: Budget | None = None,
+        approve: Collection[str] = (),
+        pace: Pace | None = None,
+        stop: threading.Event | None = None,
+    ) -> Sweep:
+        """Sweep every rule, or those named, batch by batch, if the flags allow it."""
+        require_known(self.contract, [*only, *approve])
+        return self._sweeper(pace, stop, approve).sweep(only, budget=budget)
+
+    def apply(self, plan: Plan, *, pace: Pace | None = None, stop: threading.Event | None = None) -> Sweep:
+        """Take exactly what a plan says, or raise PlanError if reality departs from it."""
+        return apply_plan(self._sweeper(pace, stop, ()), plan)
+
+    def _sweeper(self, pace: Pace | None, stop: threading.Event | None, approve: Collection[str]) -> Sweeper:
+        return Sweeper(
+            self.store,
+            self.contract,
+            self._pruner.actor,
+            self._pruner.listener,
+            pace=pace or Pace(),
+            approved=approve,
+            stop=stop or threading.Event(),
+        )
+
+    # Steering
+
+    def enable(self, table: str | None = None) -> str:
+        """Open the master gate, or a table's; return the flag's name."""
+        return self._set_gate(table, enabled=True)
+
+    def disable(self, table: str | None = None) -> str:
+        """Close the master gate, or a table's: sweeps stop at their next batch."""
+        return self._set_gate(table, enabled=False)
+
+    def _set_gate(self, table: str | None, *, enabled: bool) -> str:
+        if table is not None:
+            self._pruner.bindings.table(table)
+        return set_gate(self.store, table, enabled=enabled, by=self._pruner.actor)
+
+    def hold(
+        self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
+    ) -> Hold:
+        """Order that a row, or without a key the whole table, stays, whatever the rules say."""
+        return add_hold(self.store, table, key=key, reason=reason, author=self._pruner.actor, ends_at=ends_at)
+
+    def holds(self, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
+        """Holds in force, newest first."""
+        return list_holds(self.store, table, everything=everything, limit=limit)
+
+    def release_hold(self, number: int) -> None:
+        """Let a hold go."""
+        release_hold(self.store, number, by=self._pruner.actor)
+
+    # Looking
+
+    def audit(
+        self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """The trail, newest first."""
+        self.store.require_migrated()
+        with self.store.transaction() as transaction:
+            return transaction.own.trail(kind=kind, table=table, since=since, limit=require_limit(limit))
+
     def plan(
         self,
         *only: str,
@@ -57,11 +203,22 @@ class Keeper:
         )
 
 
-def open_keeper(url: str | None = None, *, contract: Contract | Path | str, read_only: bool = False) -> Keeper:
-    """Open a database with its contract. Without a URL the contract's own is used."""
+def open_keeper(
+    url: str | None = None,
+    *,
+    contract: Contract | Path | str,
+    read_only: bool = False,
+    actor: str | None = None,
+    listener: Listener = nobody,
+) -> Keeper:
+    """Open a database with its contract. Without a URL the contract's own is used.
+
+    `actor` is who the trail says it was; `listener` is told every event.
+    """
     if not isinstance(contract, Contract):
         contract = load_contract(contract)
-    return Keeper(contract, open_store(database_url(url, contract), contract.store, read_only=read_only))
+    store = open_store(database_url(url, contract), contract.store, read_only=read_only)
+    return Keeper(contract, store, actor=actor, listener=listener)
 
 
 def database_url(url: str | None, contract: Contract) -> DatabaseUrl:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import check, demo, migrate, plan
+from wane.cli import check, demo, migrate, plan, prune, steer
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -21,8 +21,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (check.init, check.check, plan.plan, check.schema, migrate.migrate, demo.demo):
+for command in (
+    check.init,
+    check.check,
+    plan.plan,
+    prune.apply,
+    prune.sweep,
+    prune.prune,
+    steer.enable,
+    steer.disable,
+    migrate.migrate,
+    check.schema,
+    demo.demo,
+):
     app.command()(command)
+app.add_typer(steer.audit_app, name="audit")
+app.add_typer(steer.hold_app, name="hold")
 
 
 def _version(wanted: bool) -> None:

@@ -52,7 +52,9 @@ def build_plan(
         if progress is not None:
             progress(number, len(wanted), selection.label)
         try:
-            steps.append(_step(store, contract, selection, now, seconds, rows, explain=explain))
+            swept = not contract.table(selection.name).append_only
+            count = rows(selection.table)
+            steps.append(plan_step(store, selection, now, seconds, count, swept=swept, explain=explain))
         except Unreachable:
             raise
         except StoreError as problem:  # One table that cannot be read keeps no other from being planned.
@@ -68,18 +70,18 @@ def build_plan(
     )
 
 
-def _step(
+def plan_step(
     store: Store,
-    contract: Contract,
     selection: Selection,
     now: datetime,
     seconds: float,
-    rows_of: Callable[[TableInfo], Count | None],
+    rows: Count | None,
     *,
+    swept: bool,
     explain: bool,
 ) -> Step:
+    """What one rule would take of a table with so many rows."""
     due = store.due(selection, now, seconds)
-    rows = rows_of(selection.table)
     statements = store.preview(selection, now, BATCH_ROWS)
     leaving = sum(count.rows for count in (due.count, *dict(due.followers).values()) if count is not None)
     return Step(
@@ -94,7 +96,7 @@ def _step(
         table_rows=rows,
         share=_share(due.count, rows),
         seconds=None if due.count is None else leaving / ROWS_PER_SECOND,
-        swept=not contract.table(selection.name).append_only,
+        swept=swept,
         statement=";\n".join(statement.text for statement in statements),
         parameters={name: value for statement in statements for name, value in statement.parameters.items()},
         query_plan="\n\n".join(_explained(store, statement) for statement in statements) if explain else "",

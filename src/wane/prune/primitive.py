@@ -13,6 +13,8 @@ from typing import Any
 from wane.contract.model import Archive, Cap, Contract, Mark, Rule, Table
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, nobody
+from wane.plan.build import plan_step
+from wane.plan.model import Step
 from wane.prune.arguments import require_limit, require_moment, require_states
 from wane.prune.binding import Bindings
 from wane.store import Store
@@ -39,6 +41,29 @@ class Pruned:
     @property
     def rows(self) -> int:
         return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a caller asks to be taken."""
+
+    table: Table
+    rule: Rule
+    kind: str
+    moment: datetime | None = None
+    """The caller's own cutoff; None for a rule of the contract."""
+    limit: int = 1
+    """Rows of the table, at the most."""
+    most: int = 1
+    """Rows in all, followers included, at the most."""
+    scope: dict[str, Any] | None = None
+
+    def inputs(self) -> dict[str, Any]:
+        """What the operator asked for, for the trail."""
+        inputs: dict[str, Any] = {"rule": self.rule.name}
+        if self.moment is not None:
+            inputs = {"states": list(self.rule.states), "older_than": self.moment.isoformat()}
+        return {**inputs, "limit": self.limit, **({} if self.scope is None else {"scope": self.scope})}
 
 
 class Pruner:
@@ -71,24 +96,8 @@ class Pruner:
         followers that the contract gives those states. With a connection, inside its transaction.
         """
         limit = require_limit(limit)
-        declared = self.bindings.table(table)
-        if (rule is None) == (older_than is None):
-            raise WrongArgument("say either `rule`, or `older_than` (with `states` where the table has states)")
-        if rule is not None:
-            if states is not None:
-                raise WrongArgument("a rule has its own states", "leave `states` out")
-            chosen = self._by_rule(declared, rule)
-            inputs: dict[str, Any] = {"rule": rule, "limit": limit}
-            moment = None
-        else:
-            given = () if states is None and declared.state is None else require_states(states)
-            moment = self._explicit_moment(declared, older_than)
-            chosen = self.bindings.explicit(declared, given)
-            inputs = {"states": list(given), "older_than": moment.isoformat(), "limit": limit}
-        if scope is not None:
-            inputs["scope"] = scope
-        kind = "mark" if isinstance(chosen.action, Mark) else "prune"
-        return self.take(declared, chosen, kind, inputs, limit, limit, moment, scope, actor, connection)
+        order = self._order(table, rule, states, older_than)
+        return self.take(replace(order, scope=scope, limit=limit, most=limit), actor, connection)
 
     def prune_orphans(
         self,
@@ -102,12 +111,35 @@ class Pruner:
     ) -> Pruned:
         """Take at most `limit` rows whose reference to their parent is NULL, oldest first, all or nothing."""
         limit = require_limit(limit)
+        order = self._order(table, None, states, older_than, orphans=True)
+        return self.take(replace(order, limit=limit, most=limit), actor, connection)
+
+    def preview(
+        self, table: str, *, rule: str | None, states: object, older_than: object, orphans: bool, seconds: float
+    ) -> Step:
+        """What the same call would take: counts, edges, the statement and its query plan. Reads only."""
+        order = self._order(table, rule, states, older_than, orphans=orphans)
+        selection = self.bindings.selection(order.table, order.rule)
+        now = order.moment or self.store.now()
+        rows = self.store.count_rows(selection.table, seconds)
+        return plan_step(self.store, selection, now, seconds, rows, swept=not order.table.append_only, explain=True)
+
+    def _order(
+        self, table: str, rule: str | None, states: object, older_than: object, *, orphans: bool = False
+    ) -> Order:
+        """What a caller asks for, checked."""
         declared = self.bindings.table(table)
+        if (rule is None) == (older_than is None):
+            raise WrongArgument("say either `rule`, or `older_than` (with `states` where the table has states)")
+        if rule is not None:
+            if states is not None:
+                raise WrongArgument("a rule has its own states", "leave `states` out")
+            chosen = self._by_rule(declared, rule)
+            return Order(declared, chosen, "mark" if isinstance(chosen.action, Mark) else "prune")
         given = () if states is None and declared.state is None else require_states(states)
         moment = self._explicit_moment(declared, older_than)
-        chosen = self.bindings.explicit(declared, given, orphans=True)
-        inputs = {"states": list(given), "older_than": moment.isoformat(), "limit": limit}
-        return self.take(declared, chosen, "prune_orphans", inputs, limit, limit, moment, None, actor, connection)
+        chosen = self.bindings.explicit(declared, given, orphans=orphans)
+        return Order(declared, chosen, "prune_orphans" if orphans else "prune", moment)
 
     def _by_rule(self, table: Table, name: str) -> Rule:
         rule = self.bindings.rule(table, name)
@@ -127,55 +159,47 @@ class Pruner:
             raise WrongArgument(f"older_than is under the floor of {floor.days} days for {table.name}")
         return moment
 
-    def take(
-        self,
-        table: Table,
-        rule: Rule,
-        kind: str,
-        inputs: dict[str, Any],
-        limit: int,
-        most: int,
-        moment: datetime | None,
-        scope: dict[str, Any] | None,
-        actor: str | None,
-        connection: object | None,
-    ) -> Pruned:
+    def take(self, order: Order, actor: str | None, connection: object | None) -> Pruned:
         """One transaction that takes rows and tells the trail. If others hold rows locked, those are left for the next time."""
         self.store.require_migrated()
-        selection = self._scoped(self.bindings.selection(table, rule), scope)
-        explicit = rule.name if moment is None else None
-
-        def attempt(*, skip_locked: bool) -> Pruned:
-            began = time.monotonic()
-            with self.store.transaction(connection) as transaction:
-                transaction.enter(gated(selection))
-                clock = transaction.now()
-                now = moment or clock
-                taken = take_all_scopes(transaction, Batch(selection, now, limit, most, skip_locked=skip_locked))
-                counts = {str(table.name): 0, **taken.counts}
-                ending = cutoff(rule, now)
-                entry = AuditEntry(
-                    kind=kind,
-                    table=str(table.name),
-                    actor=actor or self.actor,
-                    inputs=inputs,
-                    counts=counts,
-                    executed_at=clock,
-                    rule=explicit,
-                    cutoff=ending,
-                    seconds=round(time.monotonic() - began, 6),
-                )
-                number = transaction.own.record(entry)
-            return Pruned(str(table.name), explicit, kind, counts, ending, number)
-
+        selection = self._scoped(self.bindings.selection(order.table, order.rule), order.scope)
         try:
-            pruned = attempt(skip_locked=False)
+            pruned = self._attempt(order, selection, actor, connection, skip_locked=False)
         except Locked:
-            if isinstance(rule.bound, Cap):
+            if isinstance(order.rule.bound, Cap):
                 raise  # Which rows are beyond a cap depends on all of them; none may be skipped.
-            pruned = attempt(skip_locked=True)
-        self.listener(RowsPruned(pruned.table, pruned.rule, kind, pruned.counts))
+            pruned = self._attempt(order, selection, actor, connection, skip_locked=True)
+        self.listener(RowsPruned(pruned.table, pruned.rule, pruned.kind, pruned.counts))
         return pruned
+
+    def _attempt(
+        self, order: Order, selection: Selection, actor: str | None, connection: object | None, *, skip_locked: bool
+    ) -> Pruned:
+        began = time.monotonic()
+        name = str(order.table.name)
+        rule = order.rule.name if order.moment is None else None
+        with self.store.transaction(connection) as transaction:
+            transaction.enter(gated(selection))
+            clock = transaction.now()
+            now = order.moment or clock
+            taken = take_all_scopes(
+                transaction, Batch(selection, now, order.limit, order.most, skip_locked=skip_locked)
+            )
+            counts = {name: 0, **taken.counts}
+            ending = cutoff(order.rule, now)
+            entry = AuditEntry(
+                kind=order.kind,
+                table=name,
+                actor=actor or self.actor,
+                inputs=order.inputs(),
+                counts=counts,
+                executed_at=clock,
+                rule=rule,
+                cutoff=ending,
+                seconds=round(time.monotonic() - began, 6),
+            )
+            number = transaction.own.record(entry)
+        return Pruned(name, rule, order.kind, counts, ending, number)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:
         if scope is None:

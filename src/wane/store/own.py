@@ -104,29 +104,14 @@ class OwnTables:
         [(number,)] = self._run(p, text)
         return int(number)
 
-    def add_to_record(self, entry: AuditEntry) -> None:
-        """Add one batch to the row of its run and rule; the first batch creates it."""
-        assert entry.run is not None
-        p = self._parameters()
-        audit = self.dialect.own("audit")
-        known = self._run(
-            p,
-            f"SELECT id, counts FROM {audit} WHERE run_id = {p.bind('run', entry.run)}"
-            f" AND table_name = {p.bind('table', entry.table)} AND rule = {p.bind('rule', entry.rule)}",
-        )
-        if not known:
-            self.record(entry)
-            return
-        [(number, before)] = known
-        counts = dict(_json(before))
-        for table, rows in entry.counts.items():
-            counts[table] = counts.get(table, 0) + rows
+    def add_to_record(self, number: int, batch: AuditEntry, counts: dict[str, int]) -> None:
+        """Add one batch of a sweep to its row; `counts` are those of the whole sweep with this batch in it."""
         p = self._parameters()
         self._run(
             p,
-            f"UPDATE {audit} SET counts = {self.dialect.json(p.bind('counts', json.dumps(counts)))},"
-            f" row_count = row_count + {p.bind('rows', entry.rows)}, batches = batches + {p.bind('batches', entry.batches)},"
-            f" seconds = seconds + {p.bind('seconds', entry.seconds)} WHERE id = {p.bind('id', number)}",
+            f"UPDATE {self.dialect.own('audit')} SET counts = {self.dialect.json(p.bind('counts', json.dumps(counts)))},"
+            f" row_count = row_count + {p.bind('rows', batch.rows)}, batches = batches + {p.bind('batches', batch.batches)},"
+            f" seconds = seconds + {p.bind('seconds', batch.seconds)} WHERE id = {p.bind('id', number)}",
         )
 
     def _audit_values(self, p: Parameters, entry: AuditEntry) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -117,6 +117,10 @@ class Dialect(ABC):
     @abstractmethod
     def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
         """Keys that were read by `out`, as a query that gives them again."""
+
+    @abstractmethod
+    def recheck(self, conditions: Sequence[str]) -> str:
+        """Conditions on rows that are found by their keys: checked on each, and no way to find them."""
 
     # Wane's own tables
 
@@ -334,8 +338,7 @@ class Rows:
     def keys_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
         """The keys of the oldest due rows, oldest first."""
         p = self.parameters()
-        keys = ", ".join(f"k{number}" for number in range(len(selection.key)))
-        return p.statement(f"SELECT {keys} FROM ({self.oldest(p, selection, now, limit)}) AS keys")
+        return p.statement(self.oldest(p, selection, now, limit, outputs=self.keys(selection)))
 
     def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
         """The time of the oldest or newest due row: one probe per state, because a probe over several states would sort them all."""
@@ -393,8 +396,18 @@ class Rows:
         ]
         return [f"{self.row(self.position(selection, 't'))} > {self.row(bound)}"]
 
+    def keys(self, selection: Selection) -> list[str]:
+        """What `oldest` calls a row's key."""
+        return [f"k{number}" for number in range(len(selection.key))]
+
     def oldest(
-        self, p: Parameters, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+        self,
+        p: Parameters,
+        selection: Selection,
+        now: datetime,
+        limit: int,
+        floor: Sequence[object] | None = None,
+        outputs: Sequence[str] = ("*",),
     ) -> str:
         """The oldest due rows (k0, k1, …, moment), oldest first: each state walked along its own index range, then merged."""
         n = p.bind("n", limit)
@@ -406,8 +419,10 @@ class Rows:
             where = " AND ".join([*self.due(p, selection, now, states), *self.behind(p, selection, floor)])
             source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
             parts.append(f"SELECT * FROM (SELECT {', '.join(keys)}, {time} AS moment FROM {source}) AS s{number}")
-        merged = ", ".join(self.places(selection))
-        return f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS oldest ORDER BY {merged} LIMIT {n}"
+        # Qualified, because an output may be called like the key that it shows as text.
+        merged = ", ".join(f"oldest.{name}" for name in self.places(selection))
+        union = " UNION ALL ".join(parts)
+        return f"SELECT {', '.join(outputs)} FROM ({union}) AS oldest ORDER BY {merged} LIMIT {n}"
 
     # Taking
 
@@ -425,9 +440,9 @@ class Rows:
     ) -> Statement:
         """The keys of the oldest due rows and then their positions, to be handed back."""
         p = self.parameters()
-        keys = [f"k{number}" for number in range(len(selection.key))]
-        outputs = ", ".join(self.dialect.out(name) for name in [*keys, *self.places(selection)])
-        return p.statement(f"SELECT {outputs} FROM ({self.oldest(p, selection, now, limit, floor)}) AS candidates")
+        names = [*self.keys(selection), *self.places(selection)]
+        outputs = [self.dialect.out(f"oldest.{name}") for name in names]
+        return p.statement(self.oldest(p, selection, now, limit, floor, outputs))
 
     def among(self, p: Parameters, selection: Selection, keys: Sequence[tuple[Any, ...]], alias: str = "t") -> str:
         """The condition that a row is one of those with these keys."""
@@ -437,7 +452,7 @@ class Rows:
     def still_due(self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], most: int) -> Statement:
         """Which of these rows are due, oldest first, each with the number of rows that would leave with it, counted up to `most` each."""
         p = self.parameters()
-        where = " AND ".join([self.among(p, selection, keys), *self.due(p, selection, now)])
+        where = f"{self.among(p, selection, keys)} AND {self.dialect.recheck(self.due(p, selection, now))}"
         counts = [self._count_with(p, selection, path, most) for path in follower_paths(selection)]
         outputs = [*(self.dialect.out(self.column(column)) for column in selection.key), " + ".join(["0", *counts])]
         return p.statement(
@@ -482,7 +497,8 @@ class Rows:
         columns = _primary_key(table)
         identity = [self.dialect.quote(column.name) for column in columns] or [self.dialect.row_identity]
         source, links = self._chain(p, path, "t")
-        where = " AND ".join([links, self.among(p, selection, [key]), *self.due(p, selection, now)])
+        due = self.dialect.recheck(self.due(p, selection, now))
+        where = " AND ".join([links, self.among(p, selection, [key]), due])
         some = (
             f"SELECT {', '.join(f'f{last}.{name}' for name in identity)}"
             f" FROM {self.dialect.table(selection.table)} AS t, {source} WHERE {where} LIMIT {p.bind('some', limit)}"
@@ -494,7 +510,7 @@ class Rows:
         """Take the rows with these keys, if they are still due."""
         p = self.parameters()
         verb = self.verb(p, selection)
-        where = " AND ".join([self.among(p, selection, keys), *self.due(p, selection, now)])
+        where = f"{self.among(p, selection, keys)} AND {self.dialect.recheck(self.due(p, selection, now))}"
         return p.statement(f"{verb} WHERE {where}")
 
     def take_oldest(self, selection: Selection, now: datetime, limit: int) -> Statement:
@@ -502,9 +518,9 @@ class Rows:
         p = self.parameters()
         verb = self.verb(p, selection)
         key = self.row([self.column(column) for column in selection.key])
-        outputs = ", ".join(f"k{number}" for number in range(len(selection.key)))
-        oldest = self.oldest(p, selection, now, limit)
-        return p.statement(f"{verb} WHERE {key} IN (SELECT {outputs} FROM ({oldest}) AS batch)")
+        return p.statement(
+            f"{verb} WHERE {key} IN ({self.oldest(p, selection, now, limit, outputs=self.keys(selection))})"
+        )
 
     def take_range(
         self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
@@ -526,6 +542,33 @@ class Rows:
             f"WITH last AS MATERIALIZED (SELECT {', '.join(places)} FROM ({oldest}) AS batch ORDER BY {descending} LIMIT 1),\n"
             f"gone AS ({verb} WHERE {where} RETURNING 1)\n"
             f"SELECT (SELECT count(*) FROM gone), {outputs} FROM (SELECT 1) AS one LEFT JOIN last ON true"
+        )
+
+    def remove(self, selection: Selection, key: Mapping[str, object], alive_at: datetime | None) -> Statement:
+        """Delete one row by its key, unless it is held, and return it; with a moment, only if it expires after that."""
+        p = self.parameters()
+        conditions = [
+            self.dialect.equal(p, f"k{number}", self.column(column), column, key[column.name])
+            for number, column in enumerate(selection.key)
+        ]
+        if alive_at is not None:
+            column, time = selection.time_column, selection.time
+            expired = self.dialect.before(p, "t", column, time, alive_at, inclusive=True)
+            conditions += [*self.dialect.plausible(p, "t", column, time), f"NOT ({' AND '.join(expired)})"]
+        conditions += self._not_held(p, selection)
+        outputs = ", ".join(self.dialect.quote(column.name) for column in selection.table.columns)
+        table = self.dialect.table(selection.table)
+        return p.statement(f"DELETE FROM {table} AS t WHERE {' AND '.join(conditions)} RETURNING {outputs}")
+
+    def key_text(self, table: TableInfo, columns: Sequence[Column], key: Mapping[str, object]) -> Statement:
+        """The key of one row as holds write it; no row if there is no such row."""
+        p = self.parameters()
+        where = " AND ".join(
+            self.dialect.equal(p, f"k{number}", self.column(column), column, key[column.name])
+            for number, column in enumerate(columns)
+        )
+        return p.statement(
+            f"SELECT {self.dialect.key_text(columns, 't')} FROM {self.dialect.table(table)} AS t WHERE {where}"
         )
 
     def scopes_beyond_cap(self, selection: Selection, limit: int) -> Statement:

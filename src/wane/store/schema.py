@@ -44,6 +44,8 @@ class Column:
     """The collation that orders the column's text, if it is not plain bytes: None means C, POSIX, BINARY or not a text."""
     labels: tuple[str, ...] = ()
     """The labels of an enum type, in order."""
+    loose: bool = False
+    """PostgreSQL: the collation calls different texts equal (`done` and `DONE`), so equality must ask for the bytes too."""
 
 
 @dataclass(frozen=True, slots=True)

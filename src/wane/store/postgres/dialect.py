@@ -97,17 +97,27 @@ class PostgresDialect(Dialect):
         ]
 
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
+        # With ANY, even of one, the planner no longer sees that an index on (state, time) is in the order of time.
         if len(states) == 1:
-            # With ANY, even of one, the planner no longer sees that an index on (state, time) is in the order of time.
-            return f"{expression} = {p.bind(name, states[0])}::{_comparable(column)}"
-        return f"{expression} = ANY({p.bind(name, list(states))}::{_comparable(column)}[])"
+            wanted = f"= {p.bind(name, states[0])}::{_comparable(column)}"
+        else:
+            wanted = f"= ANY({p.bind(name, list(states))}::{_comparable(column)}[])"
+        return self._exactly(expression, column, wanted)
+
+    def _exactly(self, expression: str, column: Column, wanted: str) -> str:
+        if not column.loose:
+            return f"{expression} {wanted}"
+        # An index knows the column's own order only; the bytes are compared on what it finds.
+        return f"{expression} {wanted} AND {self.bytewise(expression, column)} {wanted}"
 
     def bytewise(self, expression: str, column: Column) -> str:
         return expression if column.collation is None else f'{expression} COLLATE "C"'
 
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
         # IS NOT DISTINCT FROM would say both at once, but no index serves it.
-        return f"{expression} IS NULL" if value is None else f"{expression} = {self.back(p, name, column, value)}"
+        if value is None:
+            return f"{expression} IS NULL"
+        return self._exactly(expression, column, f"= {self.back(p, name, column, value)}")
 
     def assign(self, p: Parameters, column: Column, value: object) -> str:
         return f"{p.bind('mark', value)}::{_comparable(column)}"
@@ -123,6 +133,9 @@ class PostgresDialect(Dialect):
         names = ", ".join(f"k{number}" for number in range(len(columns)))
         typed = ", ".join(f"w.k{number}::{_comparable(column)}" for number, column in enumerate(columns))
         return f"SELECT {typed} FROM unnest({', '.join(f'{array}::text[]' for array in arrays)}) AS w({names})"
+
+    def recheck(self, conditions: Sequence[str]) -> str:
+        return " AND ".join(conditions)
 
     def own(self, name: str) -> str:
         return f"{OWN_SCHEMA}.{name}"

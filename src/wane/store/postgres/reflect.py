@@ -108,7 +108,8 @@ SELECT used.oid,
        CASE WHEN used.collprovider <> 'd' THEN used.collname::text
             WHEN own.facts ->> 'datlocprovider' = 'i'
             THEN coalesce(own.facts ->> 'datlocale', own.facts ->> 'daticulocale', own.facts ->> 'datcollate')
-            ELSE own.facts ->> 'datcollate' END
+            ELSE own.facts ->> 'datcollate' END,
+       NOT used.collisdeterministic
 FROM pg_catalog.pg_collation AS used
 CROSS JOIN (
     SELECT to_jsonb(database) AS facts FROM pg_catalog.pg_database AS database WHERE datname = current_database()
@@ -230,6 +231,8 @@ class _Details:
     foreign_keys: _Rows
     triggers: _Rows
     collations: dict[int, str | None]
+    loose: set[int]
+    """Collations that call different texts equal."""
 
 
 def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int]) -> _Details:
@@ -239,12 +242,14 @@ def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int])
             rows[relation].append(tuple(rest))
         return rows
 
+    collations = cursor.execute(COLLATIONS).fetchall()
     return _Details(
         grouped(COLUMNS),
         grouped(INDEXES),
         grouped(FOREIGN_KEYS),
         grouped(TRIGGERS),
-        {oid: _order(provider, locale, name) for oid, provider, locale, name in cursor.execute(COLLATIONS)},
+        {oid: _order(provider, locale, name) for oid, provider, locale, name, _ in collations},
+        {oid for oid, *_, loose in collations if loose},
     )
 
 
@@ -266,7 +271,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         schema,
         name,
         _kind(relkind, is_partition),
-        tuple(_column(row, details.collations) for row in columns),
+        tuple(_column(row, details) for row in columns),
         primary_key=next((tuple(names[number] for number in row[5]) for row in indexes if row[1]), ()),
         indexes=tuple(_index(row, names, details.collations) for row in sorted(indexes)),
         foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
@@ -282,9 +287,10 @@ def _kind(relkind: str, is_partition: bool) -> Kind:
     return Kind.PARTITION if is_partition and relkind != "f" else _KINDS[relkind]
 
 
-def _column(row: tuple[Any, ...], collations: dict[int, str | None]) -> Column:
+def _column(row: tuple[Any, ...], details: _Details) -> Column:
     _, name, type_, not_null, generated, collation, labels = row
-    return Column(name, type_, not not_null, generated, collations.get(collation), tuple(labels or ()))
+    order, loose = details.collations.get(collation), collation in details.loose
+    return Column(name, type_, not not_null, generated, order, tuple(labels or ()), loose)
 
 
 def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, str | None]) -> Index:

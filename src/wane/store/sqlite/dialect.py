@@ -120,6 +120,10 @@ class SqliteDialect(Dialect):
         )
         return f"VALUES {', '.join(f'({row})' for row in rows)}"
 
+    def recheck(self, conditions: Sequence[str]) -> str:
+        # Bare conditions would tempt the planner to walk everything due instead of a handful of keys.
+        return f"CASE WHEN {' AND '.join(conditions)} THEN 1 ELSE 0 END"
+
     def own(self, name: str) -> str:
         return f"main.{OWN_PREFIX}{name}"
 

@@ -1,0 +1,64 @@
+"""The same front door for asyncio: every call runs on one thread of its own, one after the other, as the connection wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from wane.keeper import Keeper, open_keeper
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _later(method: Callable[Concatenate[Keeper, P], R]) -> Callable[Concatenate[AsyncKeeper, P], Awaitable[R]]:
+    async def call(self: AsyncKeeper, /, *arguments: P.args, **options: P.kwargs) -> R:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(method, self.keeper, *arguments, **options))
+
+    call.__doc__ = method.__doc__
+    return call
+
+
+class AsyncKeeper:
+    """A Keeper whose calls are awaited. A connection that is passed in must not be used by others while a call runs."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wane")
+
+    @classmethod
+    async def open(cls, *arguments: object, **options: object) -> AsyncKeeper:
+        """Like `wane.open`."""
+        opening = partial(open_keeper, *arguments, **options)  # type: ignore[arg-type]
+        return cls(await asyncio.get_running_loop().run_in_executor(None, opening))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        self._thread.shutdown(wait=False)
+
+    apply = _later(Keeper.apply)
+    audit = _later(Keeper.audit)
+    check = _later(Keeper.check)
+    close = _later(Keeper.close)
+    consume = _later(Keeper.consume)
+    disable = _later(Keeper.disable)
+    discard = _later(Keeper.discard)
+    enable = _later(Keeper.enable)
+    hold = _later(Keeper.hold)
+    holds = _later(Keeper.holds)
+    plan = _later(Keeper.plan)
+    preview = _later(Keeper.preview)
+    prune = _later(Keeper.prune)
+    prune_orphans = _later(Keeper.prune_orphans)
+    release_hold = _later(Keeper.release_hold)
+    sweep = _later(Keeper.sweep)

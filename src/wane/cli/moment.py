@@ -1,0 +1,29 @@
+"""Moments as people type them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import typer
+
+from wane.contract.duration import parse_duration
+from wane.prune.arguments import require_moment
+
+
+def parse_moment(text: str, now: datetime, option: str) -> datetime:
+    """An ISO 8601 moment (UTC unless it says otherwise), unix seconds, or a duration before now."""
+    try:
+        return require_moment(float(text), option)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither an ISO 8601 moment nor unix seconds nor a duration such as 7d", param_hint=option
+        ) from None

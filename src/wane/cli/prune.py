@@ -1,0 +1,238 @@
+"""`wane prune`, `wane sweep`, `wane apply`: taking rows."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from wane.cli.moment import parse_moment
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import console, count_text, moment_text, print_json, say, table
+from wane.contract.load import load_contract
+from wane.contract.model import Budget, Contract, State
+from wane.events import BatchTaken, Event, SlowedDown
+from wane.keeper import Keeper, open_keeper
+from wane.plan.model import read_plan
+from wane.prune.pace import FAST, Pace
+from wane.prune.primitive import Pruned
+from wane.prune.sweep import Outcome, Sweep
+
+ActorOption = Annotated[str | None, typer.Option(help="Who the trail says it was; you, if left out.")]
+
+
+def prune(
+    target: Annotated[str, typer.Argument(metavar="TABLE[.RULE]", help="By a rule of the contract, or a table.")],
+    state: Annotated[list[str] | None, typer.Option(help="With a table: a state to prune. May be repeated.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="With a table: an ISO 8601 moment, unix seconds, or a duration such as 7d.")
+    ] = None,
+    orphans: Annotated[bool, typer.Option("--orphans", help="With a table: only rows without their parent.")] = False,
+    limit: Annotated[int, typer.Option(help="The most rows to take, followers included.")] = 1_000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would leave; take nothing.")] = False,
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take rows now, in one audited transaction, whatever the flags say.
+
+    `wane prune channel_inbox.failed` goes by a rule; `wane prune channel_inbox --state failed --older-than 7d` by a cutoff of
+    your own, with the contract's guards.
+    """
+    loaded = load_contract(contract)
+    name, rule = _target(loaded, target)
+    if rule is not None and (state or older_than or orphans):
+        raise typer.BadParameter("a rule has its own states and cutoff", param_hint="TABLE.RULE")
+    if rule is None and older_than is None:
+        raise typer.BadParameter("say how old: no threshold, no deletion", param_hint="--older-than")
+    with open_keeper(url, contract=loaded, read_only=dry_run, actor=actor) as keeper:
+        moment = None if older_than is None else parse_moment(older_than, keeper.store.now(), "--older-than")
+        states = _states(loaded, name, state)
+        if dry_run:
+            _dry_run(keeper, name, rule, states, moment, orphans=orphans, as_json=as_json)
+            return
+        if orphans:
+            assert moment is not None
+            pruned = keeper.prune_orphans(name, older_than=moment, limit=limit, states=states)
+        else:
+            pruned = keeper.prune(name, rule=rule, states=states, older_than=moment, limit=limit)
+    _print_pruned(pruned, as_json=as_json)
+
+
+def _target(contract: Contract, target: str) -> tuple[str, str | None]:
+    """A table, or a table and its rule; a table's own name may have a dot in it."""
+    if target in {str(one.name) for one in contract.tables}:
+        return target, None
+    name, _, rule = target.rpartition(".")
+    return (name, rule) if name else (target, None)
+
+
+def _states(contract: Contract, table: str, texts: list[str] | None) -> list[State] | None:
+    """States as the contract writes them: on the command line a number looks like a text."""
+    declared = [one for one in contract.tables if str(one.name) == table]
+    known = {str(state): state for one in declared for rule in one.rules for state in rule.states}
+    return [known.get(text, text) for text in texts] if texts else None
+
+
+def _dry_run(
+    keeper: Keeper,
+    name: str,
+    rule: str | None,
+    states: list[State] | None,
+    moment: datetime | None,
+    *,
+    orphans: bool,
+    as_json: bool,
+) -> None:
+    preview = keeper.preview(name, rule=rule, states=states, older_than=moment, orphans=orphans)
+    if as_json:
+        print_json(asdict(preview))
+        return
+    out = console()
+    out.print(f"[bold]{count_text(preview.due)}[/] rows of {escape(name)} would leave: nothing was changed")
+    if preview.oldest is not None:
+        out.print(f"oldest {moment_text(preview.oldest)}, newest {moment_text(preview.newest)}")
+    for follower, count in preview.followers.items():
+        out.print(f"with them {count_text(count)} rows of {escape(follower)}")
+    out.print(escape(preview.statement), soft_wrap=True)
+    out.print(escape(preview.query_plan), style="cyan", soft_wrap=True)
+
+
+def _print_pruned(pruned: Pruned, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**asdict(pruned), "rows": pruned.rows})
+        return
+    verb = "marked" if pruned.kind == "mark" else "pruned"
+    counts = ", ".join(f"{escape(name)} [bold]{count:,}[/]" for name, count in pruned.counts.items())
+    console().print(f"{verb} {counts} (audit row {pruned.audit_id})")
+
+
+def sweep(
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE[.RULE]]...", help="All rules if none is named.")
+    ] = None,
+    approve: Annotated[
+        list[str] | None, typer.Option(metavar="TABLE.RULE", help="Let this rule take any share. May be repeated.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="The most rows per rule, instead of its budget.")] = None,
+    seconds: Annotated[int | None, typer.Option(min=1, help="The most seconds per rule.")] = None,
+    batches: Annotated[int | None, typer.Option(min=1, help="The most batches per rule.")] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is due, like `wane plan`; take nothing.")
+    ] = False,
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sweep what is due, rule by rule, in bounded audited batches, if the flags allow it.
+
+    Exits 1 if a rule failed; the others were swept all the same. Ctrl-C and SIGTERM stop between two batches.
+    """
+    if dry_run:
+        from wane.cli.plan import plan
+
+        plan(only, contract, url, as_json=as_json)
+        return
+    loaded = load_contract(contract)
+    given = Budget()
+    budget = None
+    if rows or seconds or batches:
+        budget = Budget(rows or given.rows, seconds or given.seconds, batches or given.batches)
+    with (
+        _sweeping(as_json=as_json) as (stop, listener),
+        open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
+    ):
+        done = keeper.sweep(
+            *(only or ()), budget=budget, approve=approve or (), pace=FAST if fast else Pace(), stop=stop
+        )
+    _print_sweep(done, as_json=as_json)
+
+
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `wane plan --out` wrote.")],
+    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take exactly what a plan says; stop if reality departs from it."""
+    loaded = load_contract(contract)
+    made = read_plan(file)
+    with (
+        _sweeping(as_json=as_json) as (stop, listener),
+        open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
+    ):
+        done = keeper.apply(made, pace=FAST if fast else Pace(), stop=stop)
+    _print_sweep(done, as_json=as_json)
+
+
+@contextmanager
+def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Any]]:
+    """Progress on a terminal, and a stop between two batches for Ctrl-C and SIGTERM."""
+    stop = threading.Event()
+    before = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGINT, signal.SIGTERM)}
+    out = console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}")
+    gone = 0
+    try:
+        with Progress(*columns, console=out, transient=True, disable=as_json or not out.is_terminal) as progress:
+            task = progress.add_task("sweeping", total=None)
+
+            def listener(event: Event) -> None:
+                nonlocal gone
+                if isinstance(event, BatchTaken):
+                    gone += sum(event.counts.values())
+                    text = f"{event.table}.{event.rule}: {gone:,} rows, next batch {event.next_batch:,}"
+                    progress.update(task, description=escape(text))
+                elif isinstance(event, SlowedDown):
+                    progress.console.print(f"[yellow]{escape(f'{event.table}.{event.rule}: {event.cause}')}[/]")
+
+            yield stop, listener
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+def _print_sweep(done: Sweep, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]})
+    else:
+        shown = table(
+            "rule", "did", "rows", "with", "batches", "seconds", "ended", right=("rows", "batches", "seconds")
+        )
+        for rule in done.rules:
+            own = rule.counts.get(rule.table, 0)
+            others = ", ".join(f"{escape(name)} {count:,}" for name, count in rule.counts.items() if name != rule.table)
+            colour = {Outcome.DONE: "green", Outcome.FAILED: "red", Outcome.FUSED: "red"}.get(rule.outcome, "yellow")
+            shown.add_row(
+                escape(f"{rule.table}.{rule.rule}"),
+                rule.action,
+                f"{own:,}",
+                others,
+                str(rule.batches),
+                f"{rule.seconds:.2f}",
+                f"[{colour}]{rule.outcome.value}[/]",
+            )
+        console().print(shown)
+        told = dict.fromkeys(rule.message for rule in done.rules if rule.message and rule.outcome is Outcome.OFF)
+        for message in told:
+            say(f"[yellow]off:[/] {escape(message)}")
+        for rule in done.rules:
+            if rule.message and rule.outcome is not Outcome.OFF:
+                say(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
+        say(f"[bold]{sum(rule.rows for rule in done.rules):,}[/] rows in run {done.run}")
+    if done.failed:
+        raise typer.Exit(1)

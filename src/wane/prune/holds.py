@@ -1,0 +1,85 @@
+"""Holds: somebody's order that a row, or a whole table, stays, whatever the rules say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from wane.contract.names import TableName
+from wane.errors import UnknownTable, WrongArgument
+from wane.findings import did_you_mean
+from wane.prune.arguments import require_limit
+from wane.prune.primitive import whoami
+from wane.store import Store
+from wane.store.own import Hold
+from wane.store.rows import qualified
+from wane.store.schema import Column, TableInfo
+
+MOST_SHOWN = 10_000
+
+
+def add_hold(
+    store: Store,
+    table: str,
+    *,
+    key: Mapping[str, object] | None,
+    reason: str,
+    author: str | None = None,
+    ends_at: datetime | None = None,
+) -> Hold:
+    """Hold a row by its primary key, or the whole table. When this returns, no batch can take what is held."""
+    if not reason.strip():
+        raise WrongArgument("a hold needs a reason")
+    store.require_migrated()
+    info = _find(store, table)
+    with store.transaction() as transaction:
+        transaction.close_gate(info)
+        now = transaction.now()
+        if ends_at is not None and ends_at <= now:
+            raise WrongArgument(f"the hold would end in the past: {ends_at.isoformat()}")
+        text = None
+        if key is not None:
+            columns = _columns(info, key)
+            statement = store.rows.key_text(info, columns, key)
+            found = transaction.execute(statement.text, statement.parameters)
+            if not found:
+                shown = ", ".join(f"{name} = {value}" for name, value in key.items())
+                raise WrongArgument(f"{table} has no row with {shown}", "a row that is gone cannot be held")
+            [(text,)] = found
+        hold = Hold(qualified(info), text, reason.strip(), author or whoami(), now, ends_at)
+        number = transaction.own.add_hold(hold)
+    return Hold(hold.table, text, hold.reason, hold.author, now, ends_at, id=number)
+
+
+def list_holds(store: Store, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
+    """Holds in force, newest first; with `everything`, past ones too."""
+    store.require_migrated()
+    name = None if table is None else qualified(_find(store, table))
+    with store.transaction() as transaction:
+        return transaction.own.holds(table=name, everything=everything, limit=require_limit(limit, MOST_SHOWN))
+
+
+def release_hold(store: Store, number: int, *, by: str | None = None) -> None:
+    """Let a hold go; raise if there is none of that number."""
+    store.require_migrated()
+    with store.transaction() as transaction:
+        if not transaction.own.release_hold(number, by=by or whoami(), at=transaction.now()):
+            raise WrongArgument(f"there is no hold {number}, or it was released already", "`wane hold list` shows them")
+
+
+def _find(store: Store, table: str) -> TableInfo:
+    name = TableName.parse(table)
+    schema = store.reflect()
+    info = schema.find(name.schema, name.name)
+    if info is None:
+        raise UnknownTable(
+            f"the database has no table {table}", did_you_mean(name.name, [one.name for one in schema.tables])
+        )
+    return info
+
+
+def _columns(info: TableInfo, key: Mapping[str, object]) -> list[Column]:
+    if not info.primary_key or set(key) != set(info.primary_key):
+        wanted = ", ".join(info.primary_key) or "a primary key, which it does not have"
+        raise WrongArgument(f"the key of {info.name} is {wanted}", "name exactly these columns")
+    return [column for name in info.primary_key if (column := info.column(name)) is not None]

@@ -1,0 +1,78 @@
+"""What an application does itself, on its own connection: consume a one-time row, or delete one whose work is done.
+
+These are the application's own acts: counted, not audited. Holds are honoured all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wane.contract.model import Expiry, Table
+from wane.errors import WrongArgument, WrongArgumentType
+from wane.events import Listener, RowConsumed
+from wane.prune.binding import Bindings
+from wane.store import Store
+from wane.store.selection import Selection
+
+
+def consume(
+    store: Store,
+    bindings: Bindings,
+    listener: Listener,
+    table: str,
+    key: Mapping[str, object],
+    connection: object | None,
+) -> dict[str, Any] | None:
+    """Delete a one-time row and return it, once, only while it has not expired; None if there is none."""
+    declared = bindings.table(table)
+    rule = next((rule for rule in declared.rules if isinstance(rule.bound, Expiry)), None)
+    if rule is None:
+        raise WrongArgument(f"{table} has no rule with `expires`, so nothing says how long its rows are live")
+    return _remove(store, bindings.selection(declared, rule), listener, declared, key, connection, "consume")
+
+
+def discard(
+    store: Store,
+    bindings: Bindings,
+    listener: Listener,
+    table: str,
+    key: Mapping[str, object],
+    connection: object | None,
+) -> bool:
+    """Delete a row whose work succeeded; False if there is none, or somebody holds it."""
+    declared = bindings.table(table)
+    rule = next((rule for rule in declared.rules if rule.active), None)
+    if rule is None:
+        raise WrongArgument(f"{table} has no rule that lets rows go")
+    return (
+        _remove(store, bindings.selection(declared, rule), listener, declared, key, connection, "discard") is not None
+    )
+
+
+def _remove(
+    store: Store,
+    selection: Selection,
+    listener: Listener,
+    declared: Table,
+    key: Mapping[str, object],
+    connection: object | None,
+    kind: str,
+) -> dict[str, Any] | None:
+    if not isinstance(key, Mapping):
+        raise WrongArgumentType(f"key must map columns to values, not {key!r}", 'write {"id": …}')
+    names = [column.name for column in selection.key]
+    if set(key) != set(names):
+        raise WrongArgument(
+            f"the key of {declared.name} is {', '.join(names)}, not {', '.join(map(str, key)) or 'nothing'}"
+        )
+    store.require_migrated()
+    with store.transaction(connection) as transaction:
+        transaction.enter([selection.table])
+        alive = transaction.now() if kind == "consume" else None
+        statement = store.rows.remove(selection, key, alive)
+        found = transaction.execute(statement.text, statement.parameters)
+    if not found:
+        return None
+    listener(RowConsumed(str(declared.name), kind))
+    return dict(zip((column.name for column in selection.table.columns), found[0], strict=True))

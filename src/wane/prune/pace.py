@@ -1,0 +1,30 @@
+"""How fast a sweep goes: batches as large as fit a target time, and a pause after each, so that the application is not slowed down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The settings. A duty of 0.1 means: at work for a tenth of the time."""
+
+    target_seconds: float = 0.005
+    duty: float = 0.1
+    first_batch: int = 500
+    least_batch: int = 50
+    most_batch: int = 20_000
+    most_pause_seconds: float = 2.0
+
+    def next_batch(self, batch: int, seconds: float) -> int:
+        """The size of the next batch: towards the target, at most doubled or halved."""
+        ratio = self.target_seconds / max(seconds, 1e-6)
+        return round(min(max(batch * min(max(ratio, 0.5), 2.0), self.least_batch), self.most_batch))
+
+    def pause_seconds(self, seconds: float) -> float:
+        """How long to rest after a batch that took so long."""
+        return min(seconds * (1 / self.duty - 1), self.most_pause_seconds)
+
+
+FAST = Pace(target_seconds=0.05, duty=1.0)
+"""No pauses: for maintenance windows and tests."""

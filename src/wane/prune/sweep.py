@@ -1,0 +1,320 @@
+"""Sweeping a rule: batch after batch until nothing is due or the budget is spent.
+
+Each batch is one transaction that reads the gates, takes rows and adds to the rule's audit row. A sweep can stop between any two
+batches: when it is told to, when a gate closes, when its budget is spent. A rule that fails, fails alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from wane.contract.model import Archive, Budget, Cap, Contract, Mark, Rule, Table
+from wane.errors import BindError, Locked, TimedOut, WaneError
+from wane.events import BatchTaken, BudgetExhausted, Listener, RuleFailed, RuleSwept, SlowedDown, nobody
+from wane.prune.binding import Bindings
+from wane.prune.gates import closed_gate
+from wane.prune.pace import Pace
+from wane.prune.primitive import take_all_scopes, whoami
+from wane.store import Store
+from wane.store.base import Due
+from wane.store.own import AuditEntry
+from wane.store.rows import cutoff
+from wane.store.selection import Selection
+from wane.store.transaction import Batch, Position, Taken, gated
+
+_LOOK_SECONDS = 2.0
+_PLANNED = "rows of the plan"
+
+
+class Outcome(StrEnum):
+    """How the sweep of a rule ended."""
+
+    DONE = "done"
+    BUDGET = "budget"
+    STOPPED = "stopped"
+    OFF = "off"
+    FUSED = "fused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """How much of a table an unattended sweep may take without being asked: a share, from a number of rows on."""
+
+    share: float = 0.9
+    first_share: float = 0.5
+    """For the first sweep of a rule: whoever wrote it may have meant something else."""
+    rows: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SweptRule:
+    """What the sweep of one rule did."""
+
+    table: str
+    rule: str
+    action: str
+    outcome: Outcome
+    counts: dict[str, int]
+    batches: int
+    seconds: float
+    message: str = ""
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep of some rules."""
+
+    run: str
+    rules: tuple[SweptRule, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(rule.outcome in (Outcome.FAILED, Outcome.FUSED) for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What a plan says of one rule: the moment that decides, and the most rows that may leave."""
+
+    now: datetime
+    rows: int | None
+
+
+@dataclass(slots=True)
+class Sweeper:
+    """Sweeps the rules of one contract on one store."""
+
+    store: Store
+    contract: Contract
+    actor: str = field(default_factory=whoami)
+    listener: Listener = nobody
+    pace: Pace = field(default_factory=Pace)
+    fuse: Fuse | None = field(default_factory=Fuse)
+    """None: nothing is too much."""
+    approved: Collection[str] = ()
+    """Rules (`table.rule`) that may take any share."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    bindings: Bindings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bindings = Bindings(self.store, self.contract)
+
+    def sweep(
+        self, only: Collection[str] = (), *, budget: Budget | None = None, frozen: dict[str, Frozen] | None = None
+    ) -> Sweep:
+        """Sweep every rule, or those named `table` or `table.rule`, in the order of the contract."""
+        self.store.require_migrated()
+        run = uuid.uuid4().hex
+        swept = []
+        for table, rule in self._rules(only):
+            plan = None if frozen is None else frozen.get(f"{table.name}.{rule.name}")
+            if frozen is not None and plan is None:
+                continue
+            swept.append(_RuleSweep(self, run, table, rule, budget or rule.budget, plan).run())
+        return Sweep(run, tuple(swept))
+
+    def _rules(self, only: Collection[str]) -> Iterator[tuple[Table, Rule]]:
+        for table, rule in self.contract.rules():
+            named = not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
+            if named and not table.append_only and not isinstance(rule.action, Archive):
+                yield table, rule
+
+
+class _RuleSweep:
+    """The sweep of one rule."""
+
+    def __init__(
+        self, sweeper: Sweeper, run: str, table: Table, rule: Rule, budget: Budget, frozen: Frozen | None
+    ) -> None:
+        self.sweeper = sweeper
+        self.run_id = run
+        self.table = table
+        self.rule = rule
+        self.budget = budget
+        self.frozen = frozen
+        self.name = f"{table.name}.{rule.name}"
+        self.action = "mark" if isinstance(rule.action, Mark) else "prune"
+        self.counts: Counter[str] = Counter({str(table.name): 0})
+        self.batches = 0
+        self.audit_id: int | None = None
+        self.began = time.monotonic()
+
+    def run(self) -> SweptRule:
+        try:
+            selection = self.sweeper.bindings.selection(self.table, self.rule)
+            outcome, message = self._fused(selection)
+            if not message:
+                outcome, message = self._batches(selection)
+        except (WaneError, BindError) as problem:
+            outcome, message = Outcome.FAILED, str(problem)
+            self._tell_failure(message)
+        swept = SweptRule(
+            str(self.table.name),
+            self.rule.name,
+            self.action,
+            outcome,
+            dict(self.counts),
+            self.batches,
+            time.monotonic() - self.began,
+            message,
+        )
+        self.sweeper.listener(
+            RuleSwept(
+                self.table.scheduler,
+                swept.table,
+                swept.rule,
+                self.table.label(self.rule),
+                self.action,
+                swept.counts,
+                swept.batches,
+                swept.seconds,
+                outcome.value,
+            )
+        )
+        return swept
+
+    def _tell_failure(self, message: str) -> None:
+        label = self.table.label(self.rule)
+        self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
+
+    def _fused(self, selection: Selection) -> tuple[Outcome, str]:
+        """Whether the rule would take so much of the table that a person should look first."""
+        fuse = self.sweeper.fuse
+        if fuse is None or self.name in self.sweeper.approved or self.frozen is not None or self.action == "mark":
+            return Outcome.DONE, ""
+        due: Due = self.sweeper.store.due(selection, self.sweeper.store.now(), _LOOK_SECONDS)
+        rows = self.sweeper.store.count_rows(selection.table, _LOOK_SECONDS)
+        if due.count is None or rows is None or due.count.rows < fuse.rows:
+            return Outcome.DONE, ""
+        with self.sweeper.store.transaction() as transaction:
+            known = transaction.own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
+        allowed = fuse.share if known else fuse.first_share
+        share = due.count.rows / max(rows.rows, 1)
+        if share <= allowed:
+            return Outcome.DONE, ""
+        which = "this rule" if known else "the first sweep of a rule"
+        return Outcome.FUSED, (
+            f"{due.count.rows:,} of {rows.rows:,} rows are due ({share:.0%}), and {which} may take {allowed:.0%} unasked: "
+            f"look at `wane plan {self.name}`, then approve it with `wane sweep {self.name} --approve {self.name}`"
+        )
+
+    def _batches(self, selection: Selection) -> tuple[Outcome, str]:
+        pace = self.sweeper.pace
+        size, floor, skip_locked = pace.first_batch, None, False
+        while True:
+            if self.sweeper.stop.is_set():
+                return Outcome.STOPPED, "told to stop"
+            spent = self._spent()
+            if spent == _PLANNED:
+                return Outcome.DONE, ""
+            if spent:
+                self._tell_budget(spent)
+                return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
+            began = time.monotonic()
+            try:
+                closed, taken = self._batch(selection, self._size(size), floor, skip_locked=skip_locked)
+            except (Locked, TimedOut) as problem:
+                size, skip_locked = self._slow_down(problem, size, skip_locked=skip_locked)
+                continue
+            if taken is None:
+                return Outcome.OFF, closed
+            seconds = time.monotonic() - began
+            floor = taken.floor
+            size = pace.next_batch(size, seconds)
+            self._tell_batch(taken, seconds, size)
+            if taken.done:
+                return Outcome.DONE, ""
+            self.sweeper.stop.wait(pace.pause_seconds(seconds))
+
+    def _size(self, size: int) -> int:
+        """No batch goes beyond what the budget, or the plan, has left."""
+        left = self.budget.rows - self.counts.total()
+        if self.frozen is not None and self.frozen.rows is not None:
+            left = min(left, self.frozen.rows - self.counts[str(self.table.name)])
+        return max(1, min(size, left))
+
+    def _batch(
+        self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
+    ) -> tuple[str, Taken | None]:
+        began = time.monotonic()
+        with self.sweeper.store.transaction() as transaction:
+            closed = closed_gate(transaction, self.table.name)
+            if closed:
+                return closed, None
+            transaction.enter(gated(selection))
+            clock = transaction.now()
+            now = clock if self.frozen is None else self.frozen.now
+            taken = take_all_scopes(transaction, Batch(selection, now, size, size, floor, skip_locked))
+            entry = AuditEntry(
+                kind=self.action,
+                table=str(self.table.name),
+                actor=self.sweeper.actor,
+                inputs={"rule": self.rule.name, "budget": self.budget.rows, "sweep": True},
+                counts={str(self.table.name): 0, **taken.counts},
+                executed_at=clock,
+                rule=self.rule.name,
+                run=self.run_id,
+                cutoff=cutoff(self.rule, now),
+                seconds=round(time.monotonic() - began, 6),
+            )
+            total = {name: self.counts[name] + rows for name, rows in entry.counts.items()}
+            if self.audit_id is None:
+                number = transaction.own.record(entry)
+            else:
+                number = self.audit_id
+                transaction.own.add_to_record(number, entry, {**self.counts, **total})
+        # Counted after the commit: what did not happen is not told.
+        self.audit_id = number
+        self.batches += 1
+        self.counts.update(taken.counts)
+        return "", taken
+
+    def _spent(self) -> str:
+        planned = None if self.frozen is None else self.frozen.rows
+        if planned is not None and self.counts[str(self.table.name)] >= planned:
+            return _PLANNED
+        if self.counts.total() >= self.budget.rows:
+            return "rows"
+        if self.batches >= self.budget.batches:
+            return "batches"
+        return "seconds" if time.monotonic() - self.began >= self.budget.seconds else ""
+
+    def _slow_down(self, problem: WaneError, size: int, *, skip_locked: bool) -> tuple[int, bool]:
+        """Others hold locks, or a batch took too long: skip locked rows, take less, and say why. At the smallest batch, give up."""
+        pace = self.sweeper.pace
+        if size <= pace.least_batch and (skip_locked or isinstance(self.rule.bound, Cap)):
+            raise problem
+        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
+        self.sweeper.listener(SlowedDown(str(self.table.name), self.rule.name, cause))
+        self.sweeper.stop.wait(pace.pause_seconds(pace.target_seconds))
+        return max(size // 2, pace.least_batch), not isinstance(self.rule.bound, Cap)
+
+    def _tell_batch(self, taken: Taken, seconds: float, size: int) -> None:
+        self.sweeper.listener(
+            BatchTaken(
+                self.table.scheduler,
+                str(self.table.name),
+                self.rule.name,
+                self.table.label(self.rule),
+                self.action,
+                taken.counts,
+                seconds,
+                size,
+            )
+        )
+
+    def _tell_budget(self, spent: str) -> None:
+        label = self.table.label(self.rule)
+        self.sweeper.listener(BudgetExhausted(self.table.scheduler, str(self.table.name), self.rule.name, label, spent))
