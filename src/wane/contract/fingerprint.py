@@ -14,13 +14,24 @@ from typing import Any
 from wane.contract.model import Contract
 from wane.contract.names import TableName
 
+_UNORDERED = {"excused", "floors", "schedulers", "archive", "live", "states", "guards"}
+"""What means the same in any order. Tables and rules do not: they run in the order of the file."""
+
 _PROSE = {"why", "inline", "observe", "reason", "path", "store", "windows", "strict", "archive_url"}
 
 
 def fingerprint(contract: Contract) -> str:
     """The first 16 hex digits of a SHA-256 over the promises."""
-    text = json.dumps(_plain(contract), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_text(_plain(contract)).encode()).hexdigest()[:16]
+
+
+def _field(name: str, value: Any) -> Any:
+    plain = _plain(value)
+    return sorted(plain, key=_text) if name in _UNORDERED else plain
+
+
+def _text(plain: Any) -> str:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
@@ -28,7 +39,7 @@ def _plain(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.name not in _PROSE]
-        return {"is": type(value).__name__, **{name: _plain(getattr(value, name)) for name in fields}}
+        return {"is": type(value).__name__, **{name: _field(name, getattr(value, name)) for name in fields}}
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     if isinstance(value, tuple):
