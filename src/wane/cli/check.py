@@ -14,7 +14,7 @@ from rich.markup import escape
 from wane.check.cover import cover
 from wane.check.propose import propose
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, many, print_findings, print_json, say, summary, table
+from wane.cli.output import many, print_findings, print_json, print_widest, say, summary, table
 from wane.contract.document import UNDECIDED
 from wane.contract.fingerprint import fingerprint
 from wane.contract.load import read_contract
@@ -74,10 +74,14 @@ def _show(contract: Contract, *, as_markdown: bool) -> None:
     if as_markdown:
         typer.echo(markdown(contract))
         return
-    shown = table("table", "bounded by", "pruned by", "safety invariant", "observe")
+    heads = ("table", "bounded by", "pruned by", "safety invariant", "observe")
+    wide, narrow = table(*heads), table("", "", show_header=False)
     for row in rows(contract):
-        shown.add_row(*map(escape, astuple(row)))
-    console().print(shown)
+        wide.add_row(*map(escape, astuple(row)))
+        narrow.add_row("")
+        for head, text in zip(heads, astuple(row), strict=True):
+            narrow.add_row(f"[dim]{head}[/]", f"[bold]{escape(text)}[/]" if head == "table" else escape(text))
+    print_widest(wide, narrow)
 
 
 def _verdict(contract: Contract | None, path: Path, database: str, findings: list[Finding]) -> None:

@@ -63,9 +63,17 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
+def table(*columns: str, title: str | None = None, right: Iterable[str] = (), show_header: bool = True) -> Table:
     """An empty table in the house style."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        show_header=show_header,
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+    )
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
