@@ -62,7 +62,7 @@ def draw(name: str, title: str, lines: list[str]) -> None:
 def main() -> None:
     lines = demonstration()
     heads = [number for number, line in enumerate(lines) if "\x1b[1;7m" in line]
-    _, check, plan_, stays = heads
+    *_, plan_, stays = heads
     draw("plan", "make demo: what would leave now", lines[plan_ + 1 : stays - 1])
     draw("stays", "make demo: what stays, and why", lines[stays + 1 :])
 
