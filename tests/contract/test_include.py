@@ -67,21 +67,20 @@ def test_a_window_set_anew_stays_above_the_floor(tmp_path: Path) -> None:
     ("section", "entry"),
     [("floor", 't = "1d"'), ("excused", 'x = { constant = "c" }'), ("archive", 't = { keep = "forever" }')],
 )
-def test_what_is_said_once_cannot_be_said_anew(section: str, entry: str, tmp_path: Path) -> None:
+def test_neighbours_may_not_both_declare(section: str, entry: str, tmp_path: Path) -> None:
     said = f"[{section}]\n{entry}\n"
-    archive = '[archive]\nurl = "a"\n' if section != "archive" else '[archive]\nurl = "a"\n' + entry
-    a = GOOD + ('then = "archive"\n' + archive if section == "archive" else said)
-    reading = read(tmp_path, wane=f'include = ["a.toml"]\n{said}', a=a)
+    wane = 'include = ["a.toml", "b.toml"]\n' + GOOD
+    if section == "archive":
+        wane += 'then = "archive"\n[archive]\nurl = "a"\n'
     name = entry.split()[0]
-    assert told(reading) == (
-        f"error said-twice: wane.toml {section}.{name}: {name} is declared already in a.toml\n"
-        "  fix: keep one of the two"
+    assert told(read(tmp_path, wane=wane, a=said, b=said)) == (
+        f"error said-twice: b.toml {section}.{name}: {name} is declared already in a.toml\n  fix: keep one of the two"
     )
 
 
-def test_a_table_in_two_files_is_said_twice(tmp_path: Path) -> None:
-    assert told(read(tmp_path, wane='include = ["a.toml"]\n' + GOOD, a=GOOD)) == (
-        "error said-twice: wane.toml table.t: t is declared already in a.toml\n  fix: keep one of the two"
+def test_a_table_in_two_neighbours_is_said_twice(tmp_path: Path) -> None:
+    assert told(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n', a=GOOD, b=GOOD)) == (
+        "error said-twice: b.toml table.t: t is declared already in a.toml\n  fix: keep one of the two"
     )
 
 
@@ -164,3 +163,48 @@ def test_all_references_fit_together(tmp_path: Path) -> None:
     path.write_text(f"include = {[f'reference:{name}' for name in names]}\n")
     assert told(read_contract(path)) == ""
     assert len(load_contract(path).tables) > 20
+
+
+def test_a_file_replaces_tables_floors_and_excuses_of_what_it_includes(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(
+        """
+        [scheduler]
+        s = { every = "5m" }
+        [floor]
+        letters = "365d"
+        [table.letters]
+        scheduler = "s"
+        why = "base"
+        time = "resolved_at"
+        [table.letters.rule.old]
+        keep = "365d"
+        [excused]
+        staging = { elsewhere = "governed by others" }
+        """
+    )
+    (tmp_path / "wane.toml").write_text(
+        """
+        include = ["base.toml"]
+        [floor]
+        letters = "180d"
+        [table.letters]
+        scheduler = "s"
+        why = "team"
+        time = "resolved_at"
+        [table.letters.rule.old]
+        keep = "180d"
+        [table.staging]
+        scheduler = "s"
+        why = "handed over"
+        time = "created_at"
+        [table.staging.rule.old]
+        keep = "30d"
+        """
+    )
+    contract = load_contract(tmp_path / "wane.toml")
+    assert [(str(table.name), table.why) for table in contract.tables] == [
+        ("letters", "team"),
+        ("staging", "handed over"),
+    ]
+    assert contract.excused == ()
+    assert [floor.days for _, floor in contract.floors] == [180]

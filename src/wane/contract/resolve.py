@@ -1,8 +1,8 @@
 """From the pieces of the files to one Contract: sections are merged, windows and schedulers looked up, defaults filled in.
 
 Nothing here stops at the first mistake. A piece that cannot be read is left out after its mistake is noted, and all
-other pieces are still checked. What a file says about windows, schedulers, budgets, the store and the archive's place replaces what the
-files it includes say; files that do not include each other may not disagree. Tables, excuses, floors and archived tables are said once.
+other pieces are still checked. What a file says replaces what the files it includes say, entry by entry: a window, a scheduler, a floor, a
+whole table. Files that do not include each other may not speak of the same thing, unless they agree on a setting.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class _Resolver:
         self.files = files
         self.origins = Origins(files[-1].mistakes)
         self.said: dict[str, tuple[SourceFile, object]] = {}
+        self.declared: dict[tuple[str, TableName], SourceFile] = {}
         self.windows: dict[str, timedelta | Forever] = {}
         self.schedulers: dict[str, Scheduler] = {}
         self.mentioned: set[str] = set()
@@ -81,21 +82,22 @@ class _Resolver:
         for file in self.files:
             for name, data, place in self._named(file, "table"):
                 table = self._table(file, name, data, place, surroundings)
-                if self._first(file, place, name) and table is not None:
+                if self._may_declare(file, place, name) and table is not None:
                     tables[name] = table
             for name, data, place in self._named(file, "excused"):
                 excuse = file.mistakes.read(ExcusePiece, data, place)
-                if self._first(file, place, name) and excuse is not None:
+                if self._may_declare(file, place, name) and excuse is not None:
                     excused[name] = read_excuse(excuse)
             for name, data, place in self._named(file, "floor"):
                 floor = self._duration(file, data, place)
-                if self._first(file, place, name) and isinstance(floor, timedelta):
+                if self._may_declare(file, place, name) and isinstance(floor, timedelta):
                     floors[name] = floor
             for name, data, place in self._named(file, "archive"):
                 kept = file.mistakes.read(ArchiveTablePiece, data, place)
                 keep = None if kept is None else surroundings.keep(kept.keep, [*place, "keep"], file.mistakes)
-                if self._first(file, place, name) and keep is not None:
+                if self._may_declare(file, place, name) and keep is not None:
                     archive[name] = ArchiveTable(name, keep)
+        self._drop_replaced(tables, excused)
         contract = Contract(
             path=path,
             tables=tuple(tables.values()),
@@ -201,15 +203,26 @@ class _Resolver:
             return None
         return window
 
-    def _first(self, file: SourceFile, place: list[object], name: TableName) -> bool:
-        """Whether this is the first time the section speaks of the table; a second time is a mistake."""
+    def _may_declare(self, file: SourceFile, place: list[object], name: TableName) -> bool:
+        """Whether a section may speak of a table here: for the first time, or instead of a file that this one includes."""
         section = str(place[0])
-        if not self.origins.has(section, name):
-            self.origins.note(section, name, file.mistakes)
-            return True
-        where = self.origins.of(section, name).file
-        file.mistakes.error(place, "said-twice", f"{name} is declared already in {where}", "keep one of the two")
-        return False
+        earlier = self.declared.get((section, name))
+        if earlier is not None and file.path not in earlier.above:
+            where = earlier.mistakes.file
+            file.mistakes.error(place, "said-twice", f"{name} is declared already in {where}", "keep one of the two")
+            return False
+        self.declared[section, name] = file
+        self.origins.note(section, name, file.mistakes)
+        return True
+
+    def _drop_replaced(self, tables: dict[TableName, Table], excused: dict[TableName, Excuse]) -> None:
+        """Rules in a file take the place of an excuse in a file it includes, and the other way round."""
+        for name in set(tables) & set(excused):
+            rules, excuse = self.declared["table", name], self.declared["excused", name]
+            if rules.path in excuse.above:
+                del excused[name]
+            elif excuse.path in rules.above:
+                del tables[name]
 
 
 def _typed(file: SourceFile, key: str, kind: type, default: Any) -> Any:
