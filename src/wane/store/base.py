@@ -159,7 +159,8 @@ class Store(ABC):
         believed = table.rows_estimate
         if believed is not None and believed > _COUNTED_ROWS:
             return Count(believed, Exactness.ESTIMATE)
-        statement = Statement(f"SELECT count(*) FROM {self.rows.dialect.table(table)}", {})
+        # Not count(*): SQLite answers that in one step, which no time limit can interrupt.
+        statement = Statement(f"SELECT count(1) FROM {self.rows.dialect.table(table)}", {})
         counted = self._count(statement, (), seconds)
         if counted is None and believed is not None:
             return Count(believed, Exactness.ESTIMATE)
