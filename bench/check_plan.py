@@ -213,6 +213,7 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
 def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, Any]:
     scan, scan_plan = (scan_sqlite if kind == "sqlite" else scan_postgres)(url)
     samples: dict[str, list[float]] = {"scan": [], "cover": [], "plan": []}
+    findings: list[Finding] = []
     with open_store(resolve_url(url), promised.store, read_only=True) as store:
         version = store.version()
         for number in range(rounds + 1):
@@ -228,9 +229,8 @@ def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, A
                 f"{kind} round {number}: "
                 + ", ".join(f"{name} {seconds:.2f} s" for name, (seconds, _) in taken.items())
             )
-            findings: list[Finding] = taken["cover"][1]
-            plan: Plan = taken["plan"][1]
-            require_honest(findings, plan)
+            findings = taken["cover"][1]
+            require_honest(findings, taken["plan"][1])
         explained = build_plan(store, promised, now=NOW, only=["big"], explain=True)
         reads = read_plans(store, promised)
     ratios = {
@@ -271,7 +271,7 @@ def read_plans(store: Store, promised: Contract) -> dict[str, str]:
     from wane.store.selection import bind_contract
 
     selections, _ = bind_contract(promised, store.reflect(), store.types)
-    plans = {}
+    plans: dict[str, str] = {}
     for selection in selections:
         if selection.table.name != "big":
             continue

@@ -29,7 +29,7 @@ def _codes(tree: ast.AST) -> Iterator[str]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         code = node.args[1]
         if name in TELLING and isinstance(code, ast.Constant) and CODE.fullmatch(str(code.value)):
-            yield code.value
+            yield str(code.value)
 
 
 def asserted() -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covering import finding, findings
+from covering import finding, findings, numbers
 from servers import Database
 
 
@@ -14,7 +14,8 @@ def excused(kind: str, reason: str, rows: str = "") -> str:
 
 def fill(database: Database, rows: int) -> None:
     database.script("CREATE TABLE cache (id bigint NOT NULL PRIMARY KEY)")
-    database.executemany("INSERT INTO cache VALUES (?)", ((number,) for number in range(rows)))
+    if rows:
+        database.execute(f"INSERT INTO cache SELECT n FROM {numbers(rows)}")
 
 
 def false_excuse(kind: str, rows: str) -> list[object]:

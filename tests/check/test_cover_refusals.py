@@ -144,7 +144,7 @@ def test_the_check_changes_nothing(database: Database) -> None:
     database.script(HEALTHY)
     with (
         open_store(resolve_url(database.url), read_only=True) as store,
-        pytest.raises(Exception, match="(?i)read-?only"),
+        pytest.raises(Exception, match=r"(?i)read-?only"),
     ):
         store.migrate()
     assert findings(database, EVENTS, strict=True) == []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from covering import EVENTS, PLACE, codes, finding, findings
+from covering import EVENTS, PLACE, codes, finding, findings, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.check.encodings import encodings
 from wane.findings import Finding
@@ -233,7 +233,7 @@ def test_infinity_is_never_due_and_told_only_if_it_is_in_the_past(postgres_datab
 
 def test_moments_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
     create(database, "bigint", [])
-    database.executemany("INSERT INTO events VALUES (?, ?)", ((n, MILLISECONDS[0] + n) for n in range(150_000)))
+    database.execute(f"INSERT INTO events SELECT n, {MILLISECONDS[0]} + n FROM {numbers(150_000)}")
     message = "whether every row has a usable moment in at was not checked: too many rows to look at"
     expected = finding("note", "times-unchecked", "events", PLACE, message)
     assert expected in findings(database, declared("ms"), seconds=0)
