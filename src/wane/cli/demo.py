@@ -110,7 +110,7 @@ def _findings(findings: list[Finding]) -> None:
         out = console()
         out.print(f"[cyan]note[/] [dim]never-due[/] [bold]{many(len(never), 'rule')}[/]")
         out.print("  Some of their rows have no time, or a placeholder for one. Those never leave.")
-        out.print(Padding(f"[dim]{escape(', '.join(never))}[/]\n", (0, 2)))
+        out.print(Padding(f"[dim]{escape(', '.join(never))}[/]\n", (0, 2), expand=False))
 
 
 def _is_never(finding: Finding) -> bool:
