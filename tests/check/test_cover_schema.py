@@ -287,9 +287,12 @@ def test_a_partitioned_table_covers_its_partitions(postgres_database: PostgresDa
     assert findings(postgres_database, EVENTS, strict=True) == []
 
 
-def test_an_inheriting_table_is_covered_by_its_parent(postgres_database: PostgresDatabase) -> None:
+def test_a_table_that_others_inherit_from_has_no_key(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(f"{HEALTHY} CREATE TABLE events_old () INHERITS (events)")
-    assert findings(postgres_database, EVENTS, strict=True) == []
+    message = "events has tables that inherit from it: events_old"
+    assert findings(postgres_database, EVENTS, strict=True) == [
+        finding("error", "inherited-table", "events", "table.events", message, "use partitions")
+    ]
 
 
 # Types

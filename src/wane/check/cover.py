@@ -78,7 +78,11 @@ def _check_tables(
         info = schema.find(follower.reference.table.schema, follower.reference.table.name)
         if info is not None:
             named.setdefault(info.qualified, follower.reference.table)
+    # References from any schema matter, so all are looked at; only those that the contract is for must be covered.
+    schemas = contract.store.schemas
     for info in schema.tables:
+        if schemas and info.schema not in schemas:
+            continue
         if info.kind in HOLDS_ROWS and info.parent is None and info.qualified not in named:
             shown = TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema)
             message = "nobody says how its rows leave: the contract does not name this table"

@@ -20,7 +20,7 @@ def open_store(url: DatabaseUrl, settings: StoreSettings | None = None, *, read_
         from wane.store.postgres.store import PostgresStore
     except ImportError as problem:
         raise StoreError("the PostgreSQL driver is missing", "install it: pip install 'wane[postgres]'") from problem
-    return PostgresStore(url, read_only=read_only, schemas=settings.schemas)
+    return PostgresStore(url, read_only=read_only)
 
 
 __all__ = ["Store", "open_store"]

@@ -78,6 +78,8 @@ class Selection:
     saved_while_not_null: tuple[Column, ...] = ()
     saved_by: tuple[BoundReference, ...] = ()
     followers: tuple[BoundFollower, ...] = ()
+    watched: bool = False
+    """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
 
     @property
     def label(self) -> str:
@@ -177,7 +179,19 @@ class _Binder:
                 if isinstance(g, ReferencedBy)
             ),
             followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
+            watched=any(one.delete_triggers for one in self._parts(table)),
         )
+
+    def _parts(self, table: TableInfo) -> list[TableInfo]:
+        """The table and everything that its rows may really lie in."""
+        heirs = [one for one in self.schema.tables if one.parent == table.qualified]
+        if table.kind is Kind.TABLE and heirs:
+            # A key is unique in each of them only, and a delete reaches all.
+            names = ", ".join(one.name for one in heirs)
+            self._error(
+                "", "inherited-table", f"{table.name} has tables that inherit from it: {names}", "use partitions"
+            )
+        return [table, *heirs]
 
     def _try(self, find: Callable[..., Column], *arguments: object) -> Column | None:
         """Look on after a miss, so that the rule's other misses are told too."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,12 +46,17 @@ class PostgresStore(Store):
 
     kind = "postgres"
 
-    def __init__(self, url: DatabaseUrl, *, read_only: bool, schemas: tuple[str, ...] = ()) -> None:
+    def __init__(self, url: DatabaseUrl, *, read_only: bool) -> None:
         self.shown = url.shown
-        self.schemas = schemas
         self.rows = Rows(PostgresDialect())
         self.types = PostgresTypes()
+        self._url = url
+        self._read_only = read_only
+        self._closed = False
+        self._turn = threading.RLock()
+        self._inside = 0
         self._connection = _connect(url, read_only=read_only)
+        self._database = self._connection.info.dbname
         if self._connection.info.server_version < OLDEST_VERSION:
             version = self.version()
             self.close()
@@ -57,7 +64,21 @@ class PostgresStore(Store):
         self.rows.with_holds = self.is_migrated()
 
     def close(self) -> None:
+        self._closed = True
         self._connection.close()
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection; a new one if it broke since the last call, but never inside a transaction."""
+        connection = self._connection
+        if self._inside:
+            return connection
+        if not connection.closed and _has_news(connection):
+            # Nobody speaks to an idle connection, but a server that says goodbye.
+            with suppress(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+        if connection.closed and not self._closed:
+            self._connection = _connect(self._url, read_only=self._read_only)
+        return self._connection
 
     def now(self) -> datetime:
         # clock_timestamp, not now(): the latter stands still inside a transaction.
@@ -73,29 +94,29 @@ class PostgresStore(Store):
 
     def reflect(self) -> Schema:
         with _explained("the schema cannot be read"):
-            return reflect(self._connection, self.schemas)
+            return reflect(self._connected())
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
-        with _explained("the database refused to answer"):
-            self._connection.execute(
-                "SELECT set_config('statement_timeout', %s, false)", [str(int(seconds * 1000) or 1)]
-            )
+        with self._turn, _explained("the database refused to answer"):
+            connection = self._connected()
+            connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(int(seconds * 1000) or 1)])
             try:
-                return self._connection.execute(statement.text, statement.parameters).fetchall()
+                return connection.execute(statement.text, statement.parameters).fetchall()
             finally:
-                if not self._connection.closed:
-                    self._connection.execute("SET statement_timeout = 0")
+                if not connection.closed:
+                    connection.execute("SET statement_timeout = 0")
 
     def explain(self, statement: Statement) -> str:
         with _explained("the statement cannot be explained"):
-            found = self._connection.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
+            found = self._connected().execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
         return "\n".join(line for (line,) in found)
 
     def estimate(self, statement: Statement) -> int | None:
-        with _explained("the statement cannot be explained"), self._connection.transaction():
+        connection = self._connected()
+        with self._turn, _explained("the statement cannot be explained"), connection.transaction():
             # A parallel plan would tell the rows of one worker.
-            self._connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
-            explained = self._connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
+            connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+            explained = connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
             [([tree],)] = explained.fetchall()
         node = tree["Plan"]
         while node["Node Type"] == "Aggregate":
@@ -115,10 +136,21 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self, connection: object | None = None) -> Iterator[Transaction]:
-        used = self._connection if connection is None else driver_connection(connection, psycopg.Connection)
-        if connection is not None and used.info.dbname != self._connection.info.dbname:
+        if connection is None:
+            # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
+            with self._turn, _explained("the database refused"):
+                used = self._connected()
+                self._inside += 1
+                try:
+                    with writing(used, caller=False):
+                        yield PostgresTransaction(used, self.rows)
+                finally:
+                    self._inside -= 1
+            return
+        used = driver_connection(connection, psycopg.Connection)
+        if used.info.dbname != self._database:
             raise StoreError("the connection is to another database", "pass a connection to the keeper's own database")
-        with _explained("the database refused"), writing(used, caller=connection is not None):
+        with _explained("the database refused"), writing(used, caller=True):
             yield PostgresTransaction(used, self.rows)
 
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
@@ -131,31 +163,32 @@ class PostgresStore(Store):
         return [name for (name,) in self._rows(_APPLIED)] if known else []
 
     def migrate(self) -> list[str]:
+        connection = self._connected()
         hint = (
-            f"let the database's owner run `GRANT CREATE ON DATABASE … TO {self._connection.info.user}`, or "
-            f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {self._connection.info.user}`, or what `wane migrate --print` prints"
+            f"let the database's owner run `GRANT CREATE ON DATABASE … TO {connection.info.user}`, or "
+            f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {connection.info.user}`, or what `wane migrate --print` prints"
         )
-        with _explained("Wane's own tables cannot be created", hint), self._connection.transaction():
+        with self._turn, _explained("Wane's own tables cannot be created", hint), connection.transaction():
             # Whoever comes second waits for the first, for longer than any other lock is worth.
-            self._connection.execute(f"SET LOCAL lock_timeout = {_MIGRATION_MILLISECONDS}")
-            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
-            [(prepared,)] = self._connection.execute(_HAS_SCHEMA)
+            connection.execute(f"SET LOCAL lock_timeout = {_MIGRATION_MILLISECONDS}")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+            [(prepared,)] = connection.execute(_HAS_SCHEMA)
             if not prepared:  # Even with IF NOT EXISTS it would need the right to create schemas.
-                self._connection.execute(f"CREATE SCHEMA {OWN_SCHEMA}")
-            [(known,)] = self._connection.execute(_HAS_TABLE)
+                connection.execute(f"CREATE SCHEMA {OWN_SCHEMA}")
+            [(known,)] = connection.execute(_HAS_TABLE)
             if not known:
-                self._connection.execute(_MIGRATION_TABLE)
-            applied = {name for (name,) in self._connection.execute(_APPLIED)}
+                connection.execute(_MIGRATION_TABLE)
+            applied = {name for (name,) in connection.execute(_APPLIED)}
             pending = [one for one in migrations(self.kind) if one.name not in applied]
             for migration in pending:
-                self._connection.execute(migration.sql.encode())
-                self._connection.execute(f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES (%s)", [migration.name])
+                connection.execute(migration.sql.encode())
+                connection.execute(f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES (%s)", [migration.name])
         self.rows.with_holds = True
         return [migration.name for migration in pending]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
-        with _explained("the database refused to answer"):
-            return self._connection.execute(text.encode()).fetchall()
+        with self._turn, _explained("the database refused to answer"):
+            return self._connected().execute(text.encode()).fetchall()
 
 
 def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[Any, ...]]:
@@ -164,6 +197,8 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
         "row_security": "off",
         "lock_timeout": str(_LOCK_MILLISECONDS),
         "default_transaction_read_only": "on" if read_only else "off",
+        # Under any other level the second look would see what the first one saw.
+        "default_transaction_isolation": "read committed",
         "timezone": "UTC",
         "datestyle": "ISO",
     }
@@ -181,6 +216,13 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
     return connection
 
 
+def _has_news(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server sent something that nobody has read."""
+    readable = select.poll()
+    readable.register(connection.fileno(), select.POLLIN)
+    return bool(readable.poll(0))
+
+
 def _first_line(problem: Exception) -> str:
     return str(problem).strip().partition("\n")[0]
 
@@ -194,12 +236,17 @@ def _explained(what: str, grant: str = "grant the role what it needs, or use ano
         raise TimedOut("a read took longer than it may") from problem
     except psycopg.errors.LockNotAvailable as problem:
         raise Locked(f"{what}: others hold locks that it needs") from problem
+    except psycopg.errors.DeadlockDetected as problem:
+        raise Locked(f"{what}: others hold locks that it needs, and wait for its own") from problem
     except psycopg.errors.InsufficientPrivilege as problem:
         raise StoreError(f"{what}: {_first_line(problem)}", grant) from problem
     except psycopg.errors.ReadOnlySqlTransaction as problem:
         hint = "the connection or the server is read-only; a standby's primary is not"
         raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
     except psycopg.OperationalError as problem:
-        raise Unreachable(f"{what}: {_first_line(problem)}") from problem
+        hint = (
+            "nothing of it was committed, unless the connection broke in that very moment; the next call connects again"
+        )
+        raise Unreachable(f"{what}: {_first_line(problem)}", hint) from problem
     except psycopg.Error as problem:
         raise StoreError(f"{what}: {_first_line(problem)}") from problem

@@ -26,6 +26,8 @@ _LOCAL_SETTINGS = {
     "lock_timeout": "200ms",
     "statement_timeout": "30s",
 }
+_GATE_WAIT = "10s"
+"""How long a hold waits for the batches inside the gate to end: longer than any of them waits for others."""
 
 
 class PostgresTransaction(Transaction):
@@ -54,6 +56,7 @@ class PostgresTransaction(Transaction):
         )
 
     def close_gate(self, table: TableInfo) -> None:
+        self.execute("SELECT set_config('lock_timeout', %(wait)s, true)", {"wait": _GATE_WAIT})
         self.execute(
             "SELECT pg_advisory_xact_lock(%(gate)s, hashtext(%(table)s))", {"gate": _GATE, "table": qualified(table)}
         )
@@ -90,7 +93,7 @@ class PostgresTransaction(Transaction):
 
 def takes_by_key(selection: Selection) -> bool:
     """Whether a rule's rows are looked up and locked before they are taken: see Transaction._take_locked."""
-    return bool(selection.followers or selection.saved_by or selection.table.delete_triggers)
+    return bool(selection.followers or selection.saved_by or selection.watched)
 
 
 @contextmanager
@@ -100,12 +103,13 @@ def writing(connection: psycopg.Connection[Any], *, caller: bool) -> Iterator[No
         # The caller's connection opens transactions by itself: let it, so that the commit is the caller's.
         connection.execute("SELECT 1")
     with connection.transaction():
+        cursor = connection.cursor(row_factory=tuple_row)
+        names = list(_LOCAL_SETTINGS)
         if not caller:
+            _set(cursor, names, list(_LOCAL_SETTINGS.values()))
             yield
             return
-        cursor = connection.cursor(row_factory=tuple_row)
         _require_read_committed(cursor)
-        names = list(_LOCAL_SETTINGS)
         cursor.execute("SELECT current_setting(name) FROM unnest(%s::text[]) AS names(name)", [names])
         before = [value for (value,) in cursor.fetchall()]
         _set(cursor, names, list(_LOCAL_SETTINGS.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from wane.errors import StoreError, TimedOut, Unreachable
+from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.base import Store
 from wane.store.migrations import migrations
 from wane.store.rows import Rows, Statement, index_name
@@ -45,6 +46,7 @@ class SqliteStore(Store):
         self.types = SqliteTypes()
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
+        self._turn = threading.RLock()
         self._connection = _connect(self.path, read_only=read_only)
         try:
             for name, file in attach:
@@ -82,12 +84,12 @@ class SqliteStore(Store):
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
         deadline = time.monotonic() + seconds
-        self._connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
-        try:
-            with _explained("the database refused to answer"):
+        with self._turn, _explained("the database refused to answer"):
+            self._connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+            try:
                 return self._connection.execute(statement.text, statement.parameters).fetchall()
-        finally:
-            self._connection.set_progress_handler(None, 0)
+            finally:
+                self._connection.set_progress_handler(None, 0)
 
     def explain(self, statement: Statement) -> str:
         with _explained("the statement cannot be explained"):
@@ -116,10 +118,14 @@ class SqliteStore(Store):
 
     @contextmanager
     def transaction(self, connection: object | None = None) -> Iterator[Transaction]:
-        used = self._connection if connection is None else driver_connection(connection, sqlite3.Connection)
-        if connection is not None:
-            self._require_same(used)
-        with _explained("the database refused"), writing(used, leave_open=connection is not None):
+        if connection is None:
+            # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
+            with self._turn, _explained("the database refused"), writing(self._connection):
+                yield SqliteTransaction(self._connection, self.rows)
+            return
+        used = driver_connection(connection, sqlite3.Connection)
+        self._require_same(used)
+        with _explained("the database refused"), writing(used, leave_open=True):
             yield SqliteTransaction(used, self.rows)
 
     def _require_same(self, connection: sqlite3.Connection) -> None:
@@ -199,11 +205,12 @@ def _explained(what: str) -> Iterator[None]:
         code = "_".join((getattr(problem, "sqlite_errorname", "") or "").split("_")[:2])
         if code == "SQLITE_INTERRUPT" or "interrupted" in str(problem):
             raise TimedOut("a read took longer than it may") from problem
+        if code == "SQLITE_BUSY":
+            raise Locked(f"{what}: {problem}", "another process holds the database; try again") from problem
         hints = {
             "SQLITE_NOTADB": "the file is not a SQLite database",
             "SQLITE_CORRUPT": "restore it from a backup; `PRAGMA integrity_check` tells more",
             "SQLITE_CANTOPEN": "check the path and the permissions of the file and its folder",
-            "SQLITE_BUSY": "another process holds the database; try again",
             "SQLITE_READONLY": "the file or its folder cannot be written",
             "SQLITE_FULL": "the disk is full",
         }

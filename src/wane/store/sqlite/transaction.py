@@ -56,7 +56,7 @@ class SqliteTransaction(Transaction):
 
 def takes_by_key(selection: Selection) -> bool:
     """Whether a rule's rows are looked up before they are taken: to find their followers, or to see that a trigger kept none."""
-    return bool(selection.followers or selection.table.delete_triggers)
+    return bool(selection.followers or selection.watched)
 
 
 @contextmanager
