@@ -6,6 +6,7 @@ import getpass
 import os
 import socket
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -57,9 +58,13 @@ class Order:
     most: int = 1
     """Rows in all, followers included, at the most."""
     scope: dict[str, Any] | None = None
+    asked: dict[str, Any] | None = None
+    """What the operator asked for, where a surface has its own words for it."""
 
     def inputs(self) -> dict[str, Any]:
         """What the operator asked for, for the trail."""
+        if self.asked is not None:
+            return self.asked
         inputs: dict[str, Any] = {"rule": self.rule.name}
         if self.moment is not None:
             inputs = {"states": list(self.rule.states), "older_than": self.moment.isoformat()}
@@ -96,7 +101,7 @@ class Pruner:
         followers that the contract gives those states. With a connection, inside its transaction.
         """
         limit = require_limit(limit)
-        order = self._order(table, rule, states, older_than)
+        order = self.order(table, rule, states, older_than)
         return self.take(replace(order, scope=scope, limit=limit, most=limit), actor, connection)
 
     def prune_orphans(
@@ -111,23 +116,23 @@ class Pruner:
     ) -> Pruned:
         """Take at most `limit` rows whose reference to their parent is NULL, oldest first, all or nothing."""
         limit = require_limit(limit)
-        order = self._order(table, None, states, older_than, orphans=True)
+        order = self.order(table, None, states, older_than, orphans=True)
         return self.take(replace(order, limit=limit, most=limit), actor, connection)
 
     def preview(
         self, table: str, *, rule: str | None, states: object, older_than: object, orphans: bool, seconds: float
     ) -> Step:
         """What the same call would take: counts, edges, the statement and its query plan. Reads only."""
-        order = self._order(table, rule, states, older_than, orphans=orphans)
+        order = self.order(table, rule, states, older_than, orphans=orphans)
         selection = self.bindings.selection(order.table, order.rule)
         now = order.moment or self.store.now()
         rows = self.store.count_rows(selection.table, seconds)
         return plan_step(self.store, selection, now, seconds, rows, swept=not order.table.append_only, explain=True)
 
-    def _order(
+    def order(
         self, table: str, rule: str | None, states: object, older_than: object, *, orphans: bool = False
     ) -> Order:
-        """What a caller asks for, checked."""
+        """What a caller asks for, checked; its limits are still to be said."""
         declared = self.bindings.table(table)
         if (rule is None) == (older_than is None):
             raise WrongArgument("say either `rule`, or `older_than` (with `states` where the table has states)")
@@ -161,44 +166,66 @@ class Pruner:
 
     def take(self, order: Order, actor: str | None, connection: object | None) -> Pruned:
         """One transaction that takes rows and tells the trail. If others hold rows locked, those are left for the next time."""
-        self.store.require_migrated()
-        selection = self._scoped(self.bindings.selection(order.table, order.rule), order.scope)
-        try:
-            pruned = self._attempt(order, selection, actor, connection, skip_locked=False)
-        except Locked:
-            if isinstance(order.rule.bound, Cap):
-                raise  # Which rows are beyond a cap depends on all of them; none may be skipped.
-            pruned = self._attempt(order, selection, actor, connection, skip_locked=True)
-        self.listener(RowsPruned(pruned.table, pruned.rule, pruned.kind, pruned.counts))
+        [pruned] = self.take_together([order], actor, connection)
         return pruned
 
-    def _attempt(
-        self, order: Order, selection: Selection, actor: str | None, connection: object | None, *, skip_locked: bool
+    def take_together(
+        self,
+        orders: Sequence[Order],
+        actor: str | None,
+        connection: object | None,
+        *,
+        wanted: Callable[[Transaction], bool] = lambda _: True,
+    ) -> list[Pruned]:
+        """Several orders in one transaction, each with its row in the trail, all or nothing.
+
+        `wanted` is asked first, inside the transaction; if it says no, nothing happens and nothing is told.
+        """
+        self.store.require_migrated()
+        bound = [
+            (order, self._scoped(self.bindings.selection(order.table, order.rule), order.scope)) for order in orders
+        ]
+
+        def attempt(*, skip_locked: bool) -> list[Pruned]:
+            with self.store.transaction(connection) as transaction:
+                if not wanted(transaction):
+                    return []
+                transaction.enter(gated(*(selection for _, selection in bound)))
+                return [self._take(transaction, *one, actor, skip_locked=skip_locked) for one in bound]
+
+        try:
+            taken = attempt(skip_locked=False)
+        except Locked:
+            if any(isinstance(order.rule.bound, Cap) for order in orders):
+                raise  # Which rows are beyond a cap depends on all of them; none may be skipped.
+            taken = attempt(skip_locked=True)
+        for pruned in taken:
+            self.listener(RowsPruned(pruned.table, pruned.rule, pruned.kind, pruned.counts))
+        return taken
+
+    def _take(
+        self, transaction: Transaction, order: Order, selection: Selection, actor: str | None, *, skip_locked: bool
     ) -> Pruned:
         began = time.monotonic()
         name = str(order.table.name)
         rule = order.rule.name if order.moment is None else None
-        with self.store.transaction(connection) as transaction:
-            transaction.enter(gated(selection))
-            clock = transaction.now()
-            now = order.moment or clock
-            taken = take_all_scopes(
-                transaction, Batch(selection, now, order.limit, order.most, skip_locked=skip_locked)
-            )
-            counts = {name: 0, **taken.counts}
-            ending = cutoff(order.rule, now)
-            entry = AuditEntry(
-                kind=order.kind,
-                table=name,
-                actor=actor or self.actor,
-                inputs=order.inputs(),
-                counts=counts,
-                executed_at=clock,
-                rule=rule,
-                cutoff=ending,
-                seconds=round(time.monotonic() - began, 6),
-            )
-            number = transaction.own.record(entry)
+        clock = transaction.now()
+        now = order.moment or clock
+        taken = take_all_scopes(transaction, Batch(selection, now, order.limit, order.most, skip_locked=skip_locked))
+        counts = {name: 0, **taken.counts}
+        ending = cutoff(order.rule, now)
+        entry = AuditEntry(
+            kind=order.kind,
+            table=name,
+            actor=actor or self.actor,
+            inputs=order.inputs(),
+            counts=counts,
+            executed_at=clock,
+            rule=rule,
+            cutoff=ending,
+            seconds=round(time.monotonic() - began, 6),
+        )
+        number = transaction.own.record(entry)
         return Pruned(name, rule, order.kind, counts, ending, number)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:

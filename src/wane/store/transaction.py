@@ -152,9 +152,10 @@ def _fitting(followers: Sequence[int], most: int) -> int:
     return len(followers)
 
 
-def gated(selection: Selection) -> list[TableInfo]:
-    """Every table that loses rows under a rule, in an order that is the same for everybody."""
-    tables = [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]
+def gated(*selections: Selection) -> list[TableInfo]:
+    """Every table that loses rows under some rules, in an order that is the same for everybody."""
+    tables = [selection.table for selection in selections]
+    tables += [path[-1].reference.table for selection in selections for path in follower_paths(selection)]
     return sorted({table.qualified: table for table in tables}.values(), key=lambda table: table.qualified)
 
 
