@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sqlite3
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from bench.measuring import machine, postgres_url, say, timed
 from wane.check.cover import cover
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
@@ -37,7 +34,6 @@ from wane.store.url import resolve_url
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "check_plan.json"
-URL_VARIABLE = "WANE_BENCH_POSTGRES_URL"
 
 SMALL_TABLES = 99
 SMALL_ROWS = 1_000
@@ -161,30 +157,6 @@ keep = "7d"
     return load_contract(file)
 
 
-@contextmanager
-def postgres_url() -> Iterator[str]:
-    """A database of our own on a server of our own, or a schema of our own on somebody's."""
-    given = os.environ.get(URL_VARIABLE)
-    if given:
-        with psycopg.connect(given, autocommit=True) as connection:
-            connection.execute("CREATE SCHEMA wane_bench")
-            try:
-                yield given + ("&" if "?" in given else "?") + "options=-csearch_path%3Dwane_bench"
-            finally:
-                connection.execute("DROP SCHEMA wane_bench CASCADE")
-        return
-    sys.path.insert(0, str(ROOT / "tests"))
-    from servers import PostgresServer, packaged_installation
-
-    installation = packaged_installation()
-    if installation is None:
-        sys.exit(f"no PostgreSQL to measure: run `make setup`, or set {URL_VARIABLE}")
-    directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
-    directory.chmod(0o755)
-    with PostgresServer(installation, directory, durable=True) as server:
-        yield server.url
-
-
 # --- Measuring ----------------------------------------------------------------------------------------------------
 
 
@@ -202,12 +174,6 @@ def scan_postgres(url: str) -> tuple[Callable[[], int], str]:
     text = "SELECT count(*) FROM big"
     plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {text}".encode()))
     return lambda: int(connection.execute(text.encode()).fetchall()[0][0]), plan
-
-
-def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = action()
-    return time.perf_counter() - start, result
 
 
 def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, Any]:
@@ -285,10 +251,6 @@ def read_plans(store: Store, promised: Contract) -> dict[str, str]:
     return plans
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
@@ -298,8 +260,7 @@ def main() -> None:
     results: dict[str, Any] = {
         "rows": options.rows,
         "tables": SMALL_TABLES + 1,
-        "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
-        "measured_on": datetime.now(UTC).date().isoformat(),
+        **machine(),
     }
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         promised = contract(Path(place))

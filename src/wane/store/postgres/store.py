@@ -201,6 +201,8 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
         "default_transaction_isolation": "read committed",
         "timezone": "UTC",
         "datestyle": "ISO",
+        # Batches are short; compiling them would take longer than running them.
+        "jit": "off",
     }
     try:
         connection = psycopg.connect(

@@ -1,0 +1,61 @@
+"""What benchmarks share: a PostgreSQL to measure, a stopwatch, and where it ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+ROOT = Path(__file__).parents[1]
+URL_VARIABLE = "WANE_BENCH_POSTGRES_URL"
+
+
+@contextmanager
+def postgres_url() -> Iterator[str]:
+    """A database of our own on a server of our own, or a schema of our own on somebody's."""
+    given = os.environ.get(URL_VARIABLE)
+    if given:
+        with psycopg.connect(given, autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA wane_bench")
+            try:
+                yield given + ("&" if "?" in given else "?") + "options=-csearch_path%3Dwane_bench"
+            finally:
+                connection.execute("DROP SCHEMA wane_bench CASCADE")
+        return
+    sys.path.insert(0, str(ROOT / "tests"))
+    from servers import PostgresServer, packaged_installation
+
+    installation = packaged_installation()
+    if installation is None:
+        sys.exit(f"no PostgreSQL to measure: run `make setup`, or set {URL_VARIABLE}")
+    directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
+    directory.chmod(0o755)
+    with PostgresServer(installation, directory, durable=True) as server:
+        yield server.url
+
+
+def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = action()
+    return time.perf_counter() - start, result
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> dict[str, str]:
+    """Where and when a run was made."""
+    return {
+        "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
+        "measured_on": datetime.now(UTC).date().isoformat(),
+    }
