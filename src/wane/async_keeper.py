@@ -17,8 +17,7 @@ R = TypeVar("R")
 
 def _later(method: Callable[Concatenate[Keeper, P], R]) -> Callable[Concatenate[AsyncKeeper, P], Awaitable[R]]:
     async def call(self: AsyncKeeper, /, *arguments: P.args, **options: P.kwargs) -> R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, partial(method, self.keeper, *arguments, **options))
+        return await on_thread(self, partial(method, self.keeper, *arguments, **options))
 
     call.__doc__ = method.__doc__
     return call
@@ -62,3 +61,8 @@ class AsyncKeeper:
     prune_orphans = _later(Keeper.prune_orphans)
     release_hold = _later(Keeper.release_hold)
     sweep = _later(Keeper.sweep)
+
+
+async def on_thread(keeper: AsyncKeeper, work: Callable[[], R]) -> R:
+    """Run work that uses the keeper's connection where the keeper's own calls run: after them, and never beside one."""
+    return await asyncio.get_running_loop().run_in_executor(keeper._thread, work)

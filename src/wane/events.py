@@ -90,7 +90,17 @@ class RowConsumed:
     kind: str
 
 
-Event = BatchTaken | SlowedDown | RuleSwept | BudgetExhausted | RuleFailed | RowsPruned | RowConsumed
+@dataclass(frozen=True, slots=True)
+class RetentionPassFailed:
+    """A pass of the webhooks' retention loop failed and changed nothing; the loop goes on."""
+
+    table: str
+    error: str
+
+
+Event = (
+    BatchTaken | SlowedDown | RuleSwept | BudgetExhausted | RuleFailed | RowsPruned | RowConsumed | RetentionPassFailed
+)
 Listener = Callable[[Event], None]
 
 

@@ -39,7 +39,7 @@ class Keeper:
     ) -> None:
         self.contract = contract
         self.store = store
-        self._pruner = Pruner(store, contract, actor=actor, listener=listener)
+        self.pruner = Pruner(store, contract, actor=actor, listener=listener)
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +71,7 @@ class Keeper:
         connection: object | None = None,
     ) -> Pruned:
         """Take at most `limit` rows, oldest first, in one audited transaction: see `wane.prune.primitive`."""
-        return self._pruner.prune(
+        return self.pruner.prune(
             table,
             rule=rule,
             states=states,
@@ -93,7 +93,7 @@ class Keeper:
         connection: object | None = None,
     ) -> Pruned:
         """Take at most `limit` rows whose reference to their parent is NULL, oldest first, in one audited transaction."""
-        return self._pruner.prune_orphans(
+        return self.pruner.prune_orphans(
             table, older_than=older_than, limit=limit, states=states, actor=actor, connection=connection
         )
 
@@ -108,7 +108,7 @@ class Keeper:
         seconds: float = READ_SECONDS,
     ) -> Step:
         """The dry run of `prune` and `prune_orphans`: what would leave now, the statement and its plan. Changes nothing."""
-        return self._pruner.preview(
+        return self.pruner.preview(
             table, rule=rule, states=states, older_than=older_than, orphans=orphans, seconds=seconds
         )
 
@@ -116,11 +116,11 @@ class Keeper:
         self, table: str, key: Mapping[str, object], *, connection: object | None = None
     ) -> dict[str, Any] | None:
         """Delete a one-time row and return it, once, only while it has not expired."""
-        return consume(self.store, self._pruner.bindings, self._pruner.listener, table, key, connection)
+        return consume(self.store, self.pruner.bindings, self.pruner.listener, table, key, connection)
 
     def discard(self, table: str, key: Mapping[str, object], *, connection: object | None = None) -> bool:
         """Delete a row whose work succeeded."""
-        return discard(self.store, self._pruner.bindings, self._pruner.listener, table, key, connection)
+        return discard(self.store, self.pruner.bindings, self.pruner.listener, table, key, connection)
 
     def sweep(
         self,
@@ -142,8 +142,8 @@ class Keeper:
         return Sweeper(
             self.store,
             self.contract,
-            self._pruner.actor,
-            self._pruner.listener,
+            self.pruner.actor,
+            self.pruner.listener,
             pace=pace or Pace(),
             approved=approve,
             stop=stop or threading.Event(),
@@ -161,14 +161,14 @@ class Keeper:
 
     def _set_gate(self, table: str | None, *, enabled: bool) -> str:
         if table is not None:
-            self._pruner.bindings.table(table)
-        return set_gate(self.store, table, enabled=enabled, by=self._pruner.actor)
+            self.pruner.bindings.table(table)
+        return set_gate(self.store, table, enabled=enabled, by=self.pruner.actor)
 
     def hold(
         self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
     ) -> Hold:
         """Order that a row, or without a key the whole table, stays, whatever the rules say."""
-        return add_hold(self.store, table, key=key, reason=reason, author=self._pruner.actor, ends_at=ends_at)
+        return add_hold(self.store, table, key=key, reason=reason, author=self.pruner.actor, ends_at=ends_at)
 
     def holds(self, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
         """Holds in force, newest first."""
@@ -176,7 +176,7 @@ class Keeper:
 
     def release_hold(self, number: int) -> None:
         """Let a hold go."""
-        release_hold(self.store, number, by=self._pruner.actor)
+        release_hold(self.store, number, by=self.pruner.actor)
 
     # Looking
 

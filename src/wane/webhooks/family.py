@@ -1,0 +1,67 @@
+"""Where the contract has the webhook tables, and which queue's live jobs leave with their events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wane.contract.model import Contract, Follower, Table
+from wane.errors import UnknownTable, WrongArgument
+
+EVENTS = "knocker_events"
+ATTEMPTS = "knocker_attempts"
+DELIVERIES = "knocker_deliveries"
+LIVE_JOBS = "knocker_live_jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The names of the tables as the contract writes them, with their schema if it says one."""
+
+    events: str
+    deliveries: str
+    queue_name: str | None
+    """None: no live jobs leave with events."""
+
+    def counts(self, counts: dict[str, int]) -> dict[str, int]:
+        """Counts by the tables' bare names."""
+        return {name.rpartition(".")[2]: rows for name, rows in counts.items()}
+
+
+def find_family(contract: Contract) -> Family:
+    """The webhook tables of a contract."""
+    return Family(str(_table(contract, EVENTS).name), str(_table(contract, DELIVERIES).name), _queue_name(contract))
+
+
+def has_family(contract: Contract) -> bool:
+    return {EVENTS, DELIVERIES} <= {table.name.name for table in contract.tables}
+
+
+def _table(contract: Contract, name: str) -> Table:
+    found = [table for table in contract.tables if table.name.name == name]
+    if not found:
+        raise UnknownTable(f"the contract has no table {name}", 'include = ["reference:webhooks"] brings it')
+    if len(found) > 1:
+        raise WrongArgument(f"the contract has {name} in several schemas: {', '.join(str(one.name) for one in found)}")
+    return found[0]
+
+
+def _queue_name(contract: Contract) -> str | None:
+    followers = [one for rule in _table(contract, EVENTS).rules for one in _walk(rule.followers)]
+    queues = {
+        None if name is None else str(name)
+        for one in followers
+        if one.reference.table.name == LIVE_JOBS
+        for name in [dict(one.where).get("queue_name")]
+    }
+    if not queues:
+        return None
+    if len(queues) > 1 or None in queues:
+        raise WrongArgument(
+            f"{LIVE_JOBS} must leave with the events of one named queue only",
+            'write where = { queue_name = "…" } in the `with` of every rule of the events',
+        )
+    return queues.pop()
+
+
+def _walk(followers: tuple[Follower, ...]) -> list[Follower]:
+    return [one for follower in followers for one in (follower, *_walk(follower.followers))]

@@ -1,0 +1,115 @@
+"""The retention loop: which pass is due when, the same for threads and for asyncio.
+
+The moment of the last pass is read from the trail, by the database's clock, inside the transaction that would run the next one.
+So restarts do not starve a pass, and of several processes one runs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from wane.errors import Unreachable, WrongArgument
+from wane.events import RetentionPassFailed, nobody
+from wane.prune.arguments import require_limit
+from wane.store.schema import Kind, TableInfo
+from wane.store.transaction import Transaction
+from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, RetentionPolicy, RetentionRuns
+
+if TYPE_CHECKING:
+    from wane.webhooks.retention import WebhookRetention
+
+PASS = "pass"
+"""The input of an audit row that tells a pass from a call by hand."""
+
+_GATE = TableInfo("wane", "retention_pass", Kind.TABLE, ())
+"""Not a table: the name of the gate that passes of the loop go through one at a time, before any table's."""
+_MOST_LOOKED_AT = 1_000
+"""If so many calls by hand came after the last pass, it counts as long ago: a pass too many is harmless."""
+_LEAST_WAIT_SECONDS = 0.01
+_log = logging.getLogger("wane.webhooks")
+
+
+class Loop:
+    """One run of the loop. `step` does what is to be done now and says how long to wait for the next step."""
+
+    def __init__(self, retention: WebhookRetention, policy: RetentionPolicy, max_runs: int | None) -> None:
+        if not isinstance(policy, RetentionPolicy):
+            raise WrongArgument(f"a retention loop needs a RetentionPolicy, not {policy!r}")
+        if max_runs is not None:
+            require_limit(max_runs)
+        self.retention = retention
+        self.policy = policy
+        self.max_runs = max_runs
+        self.passes = 0
+        self.failures = 0
+        self._wait_seconds = 0.0
+
+    @property
+    def runs(self) -> RetentionRuns:
+        return RetentionRuns(self.passes, self.failures)
+
+    def step(self) -> float | None:
+        """Run a pass if one is due. The seconds until the next step, or None if there is none."""
+        try:
+            self._wait_seconds = self.policy.interval_s
+            if self.retention.attempt_pass(self.policy, wanted=self._due) is not None:
+                self.passes += 1
+        except Exception as problem:  # The loop is where a failing pass fails alone.
+            self.failures += 1
+            self._tell(problem)
+            self._reconnect(problem)
+        if self.max_runs is not None and self.passes + self.failures >= self.max_runs:
+            return None
+        return max(self._wait_seconds, _LEAST_WAIT_SECONDS)
+
+    def _due(self, transaction: Transaction) -> bool:
+        transaction.close_gate(_GATE)
+        last = self._last_pass(transaction)
+        if last is None:
+            return True
+        interval = timedelta(seconds=self.policy.interval_s)
+        since = transaction.now() - last
+        # A clock that was set back would otherwise put the next pass off for as long.
+        if timedelta(0) <= since < interval:
+            self._wait_seconds = (interval - since).total_seconds()
+            return False
+        return True
+
+    def _last_pass(self, transaction: Transaction) -> datetime | None:
+        """When the last pass over a path of this policy was: of several paths, the one longest ago."""
+        enabled = {
+            PRUNE_EVENTS: self.policy.event_older_than_s,
+            PRUNE_ORPHAN_DELIVERIES: self.policy.orphan_deliveries_older_than_s,
+        }
+        moments = [
+            next(
+                (
+                    one.executed_at
+                    for one in transaction.own.trail(kind=kind, limit=_MOST_LOOKED_AT)
+                    if PASS in one.inputs
+                ),
+                None,
+            )
+            for kind, window in enabled.items()
+            if window is not None
+        ]
+        known = [moment for moment in moments if moment is not None]
+        return min(known) if len(known) == len(moments) else None
+
+    def _tell(self, problem: Exception) -> None:
+        listener = self.retention.keeper.pruner.listener
+        if listener is nobody:
+            # A loop whose failures nobody hears of would be worse than a line that nobody asked for.
+            _log.error("a retention pass failed: %s", problem)
+        else:
+            listener(RetentionPassFailed(self.retention.family.events, str(problem)))
+
+    def _reconnect(self, problem: Exception) -> None:
+        if not isinstance(problem, Unreachable):
+            return
+        try:
+            self.retention.reconnect()
+        except Unreachable as still:
+            _log.debug("still unreachable: %s", still)

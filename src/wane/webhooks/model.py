@@ -1,0 +1,118 @@
+"""What goes into the webhook surface and comes out of it: plain values, checked when they are made.
+
+There is no default window anywhere: without a threshold nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from wane.errors import WrongArgument, WrongArgumentType
+from wane.prune.arguments import require_limit, require_states
+
+PRUNE_EVENTS = "prune_events"
+PRUNE_ORPHAN_DELIVERIES = "prune_orphan_deliveries"
+KINDS = (PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES)
+
+SETTLED = ("handled", "ignored")
+"""The statuses that are pruned unless others are named."""
+NEVER = ("failed", "dead")
+"""They wait for an operator, whatever a contract says of them."""
+MOST_PRUNED = 1_000
+"""The most events, or orphan deliveries, of one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneEventsResult:
+    """What left with the events that were pruned. Live jobs are those of the named queue only."""
+
+    events_pruned: int
+    attempts_pruned: int
+    deliveries_pruned: int
+    live_jobs_pruned: int
+
+
+@dataclass(frozen=True, slots=True)
+class PruneDeliveriesResult:
+    """The orphan deliveries that were pruned."""
+
+    deliveries_pruned: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPassResult:
+    """What one pass took; None for a path that its policy does not enable."""
+
+    events: PruneEventsResult | None
+    orphan_deliveries: PruneDeliveriesResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRuns:
+    """How a retention loop went."""
+
+    passes: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class PruneAudit:
+    """One row of the trail. Counts that do not apply to its kind are None."""
+
+    id: int
+    kind: str
+    queue_name: str | None
+    executed_at: int
+    """Unix seconds."""
+    events_pruned: int | None
+    attempts_pruned: int | None
+    deliveries_pruned: int | None
+    live_jobs_pruned: int | None
+    summary_json: str
+    """What was asked for: `statuses` (events only), `older_than`, `limit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What a retention pass prunes, and how often. A path without a window is off; a policy with no path on is an error."""
+
+    interval_s: float = 60.0
+    event_statuses: tuple[str, ...] = SETTLED
+    event_older_than_s: float | None = None
+    event_limit: int = 100
+    orphan_deliveries_older_than_s: float | None = None
+    orphan_deliveries_limit: int = 100
+
+    def __post_init__(self) -> None:
+        _require_seconds(self.interval_s, "interval_s")
+        object.__setattr__(self, "event_statuses", require_statuses(self.event_statuses))
+        for name in ("event_older_than_s", "orphan_deliveries_older_than_s"):
+            if getattr(self, name) is not None:
+                _require_seconds(getattr(self, name), name)
+        require_limit(self.event_limit, MOST_PRUNED)
+        require_limit(self.orphan_deliveries_limit, MOST_PRUNED)
+        if self.event_older_than_s is None and self.orphan_deliveries_older_than_s is None:
+            raise WrongArgument(
+                "the policy enables nothing: no threshold, no deletion",
+                "give event_older_than_s, orphan_deliveries_older_than_s, or both",
+            )
+
+
+def require_statuses(statuses: object) -> tuple[str, ...]:
+    """Statuses that may be pruned here: texts, at least one, and none that waits for an operator."""
+    found = require_states(statuses)
+    texts = tuple(status for status in found if isinstance(status, str))
+    if len(texts) != len(found):
+        raise WrongArgumentType(f"statuses must be texts, not {found!r}")
+    for status in texts:
+        if status in NEVER:
+            raise WrongArgument(f"events in the status {status!r} wait for an operator: they are never pruned here")
+    return texts
+
+
+def _require_seconds(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongArgumentType(f"{name} must be a number of seconds, not {value!r}")
+    if not (math.isfinite(value) and value > 0):
+        raise WrongArgument(f"{name} must be above zero, not {value!r}")
