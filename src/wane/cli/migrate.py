@@ -13,7 +13,6 @@ from wane.contract.load import load_contract
 from wane.contract.model import StoreSettings
 from wane.keeper import database_url
 from wane.store import open_store
-from wane.store.migrations import migrations
 from wane.store.url import resolve_url
 
 
@@ -31,8 +30,7 @@ def migrate(
         database, settings = resolve_url(url), StoreSettings()
     with open_store(database, settings, read_only=print_) as store:
         if print_:
-            applied = store.applied_migrations()
-            pending = [one for one in migrations(store.kind) if one.name not in applied]
+            pending = store.pending_migrations()
             if as_json:
                 print_json({"pending": [{"name": one.name, "sql": one.sql} for one in pending]})
             else:

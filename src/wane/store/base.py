@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from wane.contract.model import State
 from wane.errors import Locked, NotMigrated, TimedOut
-from wane.store.migrations import migrations
+from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
 from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import Column, Schema, TableInfo
@@ -70,6 +70,10 @@ class Store(ABC):
     """Its URL without secrets."""
     types: Types
     rows: Rows
+    migration_list: str
+    """The statements that create the list of applied migrations, if it is missing."""
+    migration_entry: str
+    """The statement that enters a migration by its name, with {} for the name."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +138,16 @@ class Store(ABC):
         """Bring Wane's own tables up to date, once, however many processes try at a time; return what was applied."""
 
     # What all stores do alike
+
+    def pending_migrations(self) -> list[Migration]:
+        """What `migrate` would apply, as SQL for people to run: with the list of migrations and the entries in it."""
+        applied = set(self.applied_migrations())
+        pending = [one for one in migrations(self.kind) if one.name not in applied]
+        lead = [f"{self.migration_list};\n", *[""] * len(pending)]
+        return [
+            Migration(one.name, f"{before}{one.sql}{self.migration_entry.format(one.name)};\n")
+            for before, one in zip(lead, pending, strict=False)
+        ]
 
     def is_migrated(self) -> bool:
         """Whether the database has all of Wane's own tables."""

@@ -16,7 +16,7 @@ _VARIABLE_INSIDE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PASSWORD = re.compile(r"(://[^:/?#]*):.*@", re.DOTALL)
 _SECRET_KEY = re.compile(r"(?i)pass|secret|key|token")
-_BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_MISREAD = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 _PORTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:[0-9]*)?")
 _EXAMPLES = 'write "sqlite:///state.db" or "postgresql://user@host/database"'
 
@@ -71,7 +71,7 @@ def _require_unambiguous(url: str) -> None:
     server, slash, database = address.partition("/")
     _, at, hosts = server.rpartition("@")
     ambiguous = (
-        _BAD_PERCENT.search(url)
+        _MISREAD.search(url)
         or server.count("@") > 1
         or (slash and "@" in database)
         or not all(_PORTS.fullmatch(host) for host in (hosts if at else server).split(","))
@@ -81,7 +81,7 @@ def _require_unambiguous(url: str) -> None:
         raise UrlError(
             "the PostgreSQL URL cannot be read",
             "write postgresql://user:password@host:port/database, and in the password %40 for @, %2F for /, %3A for :, "
-            "%3F for ? and %25 for %",
+            "%3F for ?, %25 for % and %20 for a space",
         )
 
 

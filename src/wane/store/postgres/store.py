@@ -36,15 +36,18 @@ SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database
 _APPLIED = f"SELECT name FROM {OWN_SCHEMA}.migration ORDER BY name"
 _HAS_TABLE = f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL"
 _HAS_SCHEMA = f"SELECT to_regnamespace('{OWN_SCHEMA}') IS NOT NULL"
-_MIGRATION_TABLE = f"""
-CREATE TABLE {OWN_SCHEMA}.migration (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())
-"""
+_MIGRATION_TABLE = (
+    f"CREATE TABLE IF NOT EXISTS {OWN_SCHEMA}.migration"
+    " (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+)
 
 
 class PostgresStore(Store):
     """A PostgreSQL database."""
 
     kind = "postgres"
+    migration_list = f"CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"
+    migration_entry = f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES ('{{}}')"
 
     def __init__(self, url: DatabaseUrl, *, read_only: bool) -> None:
         self.shown = url.shown

@@ -37,6 +37,10 @@ class SqliteStore(Store):
     """A SQLite database file."""
 
     kind = "sqlite"
+    migration_list = _MIGRATION_TABLE
+    migration_entry = (
+        "INSERT INTO wane_migration (name, applied_at) VALUES ('{}', strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now'))"
+    )
 
     def __init__(self, url: DatabaseUrl, *, read_only: bool, attach: Sequence[tuple[str, str]] = ()) -> None:
         assert url.path is not None
