@@ -52,11 +52,12 @@ def test_every_command_and_option_is_documented(path: tuple[str, ...]) -> None:
     assert heading in PAGE, f"docs/reference/cli.md has no section {heading}"
     section = re.split(r"^## ", PAGE.partition(heading)[2], maxsplit=1, flags=re.MULTILINE)[0]
     for parameter in getattr(COMMANDS[path], "params"):  # noqa: B009
-        for option in (
-            parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]
-        ):
-            documented = section if option not in ("--help", "-h") else PAGE
-            assert f"`{option}" in documented or f" {option}" in documented, f"{heading} does not mention {option}"
+        if parameter.param_type_name == "argument":
+            assert parameter.metavar.strip("[].") in section, f"{heading} does not mention {parameter.metavar}"
+            continue
+        for option in parameter.opts:
+            documented = PAGE if option in ("--help", "-h") else section
+            assert f"`{option}`" in documented, f"{heading} does not mention {option}"
 
 
 def test_no_section_describes_a_command_that_does_not_exist() -> None:

@@ -33,7 +33,7 @@ from wane.store.base import Exactness
 
 def plan(
     only: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE[.RULE]]...", help="Only these; all if none is named.")
+        list[str] | None, typer.Argument(metavar="TABLE[.RULE]", help="Only these; all if none is named.")
     ] = None,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,

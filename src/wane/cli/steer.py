@@ -45,7 +45,7 @@ def _set(name: str | None, contract: object, url: str | None, *, enabled: bool, 
 
 @hold_app.command("add")
 def hold_add(
-    name: Annotated[str, typer.Argument(metavar="TABLE")],
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as the contract or the database names it.")],
     reason: Annotated[str, typer.Option(help="Why it must stay.")],
     key: Annotated[
         list[str] | None,
@@ -82,7 +82,7 @@ def hold_add(
 
 @hold_app.command("list")
 def hold_list(
-    name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table's.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Past ones too.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")] = 100,
     contract: ContractOption = CONTRACT,
