@@ -42,12 +42,13 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 
 def demonstration() -> list[str]:
     """The lines that `wane demo` prints on a terminal, colours and all."""
-    printed = Console(file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system="truecolor", highlight=False)
+    file = io.StringIO()
+    printed = Console(file=file, width=COLUMNS, force_terminal=True, color_system="truecolor", highlight=False)
     for module in (output, plan, demo):
         vars(module)["console"] = lambda *, stderr=False: Console(stderr=True, quiet=True) if stderr else printed
     with tempfile.TemporaryDirectory() as folder:
         demo.demo(Path(folder) / ".demo", rows=300_000, as_json=False)
-        text = printed.file.getvalue().replace(f"{folder}/", "")  # type: ignore[attr-defined]
+        text = file.getvalue().replace(f"{folder}/", "")
     return text.splitlines()
 
 

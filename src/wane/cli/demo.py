@@ -54,7 +54,7 @@ def _run(folder: Path, rows: int) -> None:
     made = walk.plan(built)
     print_plan(made)
 
-    _heading("What stays, and why", "Rows that look as if they should leave. A nightly DELETE would take most of them.")
+    _heading("What stays, and why", "Rows that look due and are not. A nightly DELETE would take most of them.")
     stayed = walk.stayed(built)
     _traps(stayed)
 

@@ -1,0 +1,92 @@
+"""The documentation cannot rot: what it links to exists, and what it shows is what happens."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from docs.sessions import PAGES, ROOT, File, Shell, starts_with, steps
+from servers import Database
+from wane.reference import schema_sql
+
+RUN_HERE = [page for page in PAGES if "```console" in (text := page.read_text()) and starts_with(text) != "postgres"]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchor(heading: str) -> str:
+    """A heading's address, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def sample(folder: Path, which: str | None) -> None:
+    """The files that a page starts from."""
+    if which == "shop":
+        tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+        saved = {step.name: step.text for step in steps(tutorial) if isinstance(step, File)}
+        for file, text in saved.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        shell = Shell(folder)
+        shell.type("python make_shop.py && python add_indexes.py")
+        assert shell.code == 0
+    elif which == "statestore":
+        with closing(sqlite3.connect(folder / "state.db")) as connection:
+            connection.executescript(schema_sql("statestore", "sqlite")["main"])
+    else:
+        assert which is None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?://", target):
+            continue
+        path, _, fragment = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{name(page)} links to {target}"
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert fragment in map(anchor, headings), f"{name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=name)
+def test_every_shell_session_does_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    sample(tmp_path, starts_with(text))
+    Shell(tmp_path).follow(text)
+
+
+def test_the_page_about_postgresql_does_what_it_shows(postgres_database: Database, tmp_path: Path) -> None:
+    postgres_database.script(schema_sql("statestore", "postgres")["main"])
+    page = (ROOT / "docs/how-to/use-postgresql.md").read_text(encoding="utf-8")
+    assert starts_with(page) == "postgres"
+    Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=name)
+def test_every_page_is_reachable_from_the_index(page: Path) -> None:
+    index = ROOT / "docs/index.md"
+    linked = {(index.parent / one).resolve() for one in re.findall(r"\]\(([^)#\s]+)\)", index.read_text())}
+    assert page == index or page in linked
+
+
+def test_the_architecture_names_every_room() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = [one.name for one in (ROOT / "src/wane").iterdir() if one.is_dir() and list(one.glob("*.py"))]
+    assert [room for room in rooms if f"{room}/" not in page] == []
+
+
+def test_the_readme_uses_commands_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert {"demo", "test"} <= set(re.findall(r"\bmake ([a-z]+)", readme)) <= set(targets)

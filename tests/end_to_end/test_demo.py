@@ -1,0 +1,132 @@
+"""The demonstration, as somebody runs it who has never seen Wane."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from wane.demo.seed import ROWS, TRAPS, attached_path
+from wane.reference import names, schema_sql
+
+ROOT = Path(__file__).parents[2]
+
+
+def demo(folder: Path, *words: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "WANE_URL", "WANE_CONTRACT")
+    }
+    if columns is not None:
+        environment["COLUMNS"] = str(columns)
+    return subprocess.run(
+        [sys.executable, "-m", "wane", "demo", "--rows", "1000", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=90,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The demonstration's folder, and what it prints into a file."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = demo(folder)
+    assert done.returncode == 0, done.stderr
+    return folder / ".demo", done.stdout
+
+
+def test_it_shows_the_check_the_plan_and_what_stays(shown: tuple[Path, str]) -> None:
+    _, text = shown
+    places = [
+        text.index(part) for part in ("wane check --cover", "every one bounded", "wane plan", "What stays, and why")
+    ]
+    assert places == sorted(places)
+    assert "error" not in text.partition("What stays")[0]
+
+
+def test_it_shows_every_trap_with_all_its_rows(shown: tuple[Path, str]) -> None:
+    folder, text = shown
+    stays = text.partition("What stays, and why")[2]
+    for trap in TRAPS:
+        assert re.search(rf" {trap.rows}  {re.escape(trap.why)}\s*$", stays, flags=re.MULTILINE), trap.name
+    planted = sum(trap.rows for trap in TRAPS)
+    assert f"{planted} of {planted} planted traps stay" in stays
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
+        connection.execute("ATTACH ? AS iu_core", (str(attached_path(folder / "state.db")),))
+        for trap in TRAPS:
+            [(rows,)] = connection.execute(f"SELECT count(*) FROM {trap.table} WHERE {trap.predicate}")
+            assert rows == trap.rows, trap.name
+
+
+def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
+    folder, text = shown
+    commands = re.findall(r"^\s*(?:\$ )?wane (.*)$", text, flags=re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "wane", *command.split()],
+            cwd=folder.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"wane {command}: {done.stderr}"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_line_is_wider_than_the_terminal_and_no_rule_is_folded(tmp_path: Path, columns: int) -> None:
+    done = demo(tmp_path, columns=columns)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any(line.startswith("iu_auto_instantiate_event_log.old  ") for line in lines)
+
+
+def test_it_can_be_run_again_in_the_same_folder(tmp_path: Path) -> None:
+    first, second = demo(tmp_path, "--json"), demo(tmp_path, "--json")
+    assert (first.returncode, second.returncode) == (0, 0)
+    before, after = json.loads(first.stdout), json.loads(second.stdout)
+    assert before["tables"] == after["tables"]
+    assert all(one["rows"] == one["planted"] for one in after["stayed"])
+    assert len(after["stayed"]) == len(TRAPS)
+
+
+@pytest.mark.parametrize("stranger", ["thesis.txt", "statements.csv", "state.db.bak", "wane.toml.orig"])
+def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path: Path, stranger: str) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / stranger).write_text("precious")
+    (folder / "wane.toml").write_text("mine too")
+    done = demo(tmp_path, "--dir", "mine")
+    assert done.returncode == 2
+    assert stranger in " ".join(done.stderr.split())
+    assert (folder / stranger).read_text() == "precious"
+    assert (folder / "wane.toml").read_text() == "mine too"
+
+
+def test_a_file_where_the_folder_should_be_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    done = demo(tmp_path, "--dir", "mine")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_the_readme_tells_the_demonstrations_true_numbers() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{ROWS:,} rows with {len(TRAPS)} traps" in readme
+    tables = sum(sql.count("CREATE TABLE ") for name in names() for sql in schema_sql(name, "sqlite").values())
+    assert f"for {tables} tables" in readme
+    assert re.search(r"^demo:.*\n\t.*wane demo", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
