@@ -10,7 +10,8 @@ import pytest
 import wane
 from covering import EVENTS, HEALTHY, codes, loaded
 from servers import Database, SqliteDatabase
-from wane.errors import ContractError, Unreachable, UnknownRule, UnknownTable, UrlError
+from wane.contract.model import Contract
+from wane.errors import ContractError, UnknownRule, UnknownTable, Unreachable, UrlError
 from wane.keeper import database_url, open_keeper, require_known
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -60,8 +61,12 @@ def test_strictness_is_passed_on(database: Database, contract_file: Path) -> Non
 @pytest.mark.parametrize("form", ["path", "text", "contract"])
 def test_a_contract_may_be_a_file_or_a_contract(database: Database, contract_file: Path, form: str) -> None:
     database.script(HEALTHY)
-    given = {"path": contract_file, "text": str(contract_file), "contract": loaded(EVENTS)}[form]
-    with open_keeper(database.url, contract=given, read_only=True) as keeper:
+    forms: dict[str, Contract | Path | str] = {
+        "path": contract_file,
+        "text": str(contract_file),
+        "contract": loaded(EVENTS),
+    }
+    with open_keeper(database.url, contract=forms[form], read_only=True) as keeper:
         assert codes(keeper.check()) == []
 
 

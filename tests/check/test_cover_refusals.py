@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
 from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, loaded
 from servers import Database, PostgresDatabase
+from wane.check.cover import cover
 from wane.errors import Unreachable
 from wane.plan.build import build_plan
 from wane.store import open_store
@@ -130,13 +131,21 @@ def test_a_table_that_somebody_locks_is_not_waited_for(postgres_database: Postgr
         assert "times-unchecked" in codes(findings(postgres_database, TWO, seconds=0.3))
 
 
-def test_a_server_that_goes_away_stops_the_check(postgres_database: PostgresDatabase) -> None:
+def test_a_server_that_goes_away_stops_the_check_and_does_not_look_like_a_refusal(
+    postgres_database: PostgresDatabase,
+) -> None:
     postgres_database.script(HEALTHY)
-    with open_store(resolve_url(postgres_database.url), read_only=True) as store:
-        [(pid,)] = store._rows("SELECT pg_backend_pid()")  # type: ignore[attr-defined]
-        postgres_database.query("SELECT pg_terminate_backend(?, 5000)", (pid,))
-        with pytest.raises(Unreachable):
-            build_plan(store, loaded(EVENTS))
+    parts = urlsplit(postgres_database.url)
+    name = parts.path.removeprefix("/")
+    with (
+        open_store(resolve_url(postgres_database.url), read_only=True) as store,
+        closing(PostgresDatabase(urlunsplit(parts._replace(path="/postgres")))) as admin,
+    ):
+        admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        admin.query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = ?", (name,))
+        for look in (build_plan, cover):
+            with pytest.raises(Unreachable):
+                look(store, loaded(EVENTS))
 
 
 def test_the_check_changes_nothing(database: Database) -> None:

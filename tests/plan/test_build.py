@@ -12,7 +12,8 @@ import pytest
 from covering import EVENTS, HEALTHY, SCHEDULER, loaded, numbers
 from servers import Database, SqliteDatabase
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract
+from wane.contract.model import Age, Contract, Follower, Reference, Rule, Table, Time, Unit
+from wane.contract.names import TableName
 from wane.plan.build import build_plan
 from wane.plan.model import Plan, Step
 from wane.store import open_store
@@ -234,6 +235,40 @@ def test_a_table_that_follows_by_two_references_is_counted_by_each(database: Dat
     database.executemany("INSERT INTO links VALUES (?, ?, ?)", [(1, 1, 2), (2, 1, 2), (3, 2, 1)])
     [step] = planned(database, loaded(f'{EVENTS}with = ["links.a_id", "links.b_id"]')).steps
     assert step.followers == {"links.a_id": Count(2), "links.b_id": Count(1)}
+
+
+@pytest.mark.parametrize("name", ["per%cent", 'quo"te', "größe"])
+def test_names_of_all_kinds_are_planned(database: Database, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    child = '"c ' + name.replace('"', '""') + '"'
+    database.script(
+        f"CREATE TABLE {quoted} ({quoted} bigint NOT NULL PRIMARY KEY, at bigint); CREATE INDEX i ON {quoted} (at);"
+        f"CREATE TABLE {child} (id bigint NOT NULL PRIMARY KEY, {quoted} bigint);"
+        f"CREATE INDEX j ON {child} ({quoted});"
+        f"CREATE TABLE leaf (id bigint NOT NULL PRIMARY KEY, {quoted} bigint); CREATE INDEX k ON leaf ({quoted})"
+    )
+    database.execute(f"INSERT INTO {quoted} VALUES (1, {ago(30)})")
+    database.execute(f"INSERT INTO {child} VALUES (5, 1)")
+    database.execute("INSERT INTO leaf VALUES (7, 5)")
+    events = Table(
+        TableName(name),
+        "A test.",
+        (
+            Rule(
+                "old",
+                Age(Time("at", Unit.MILLISECONDS), timedelta(days=7)),
+                followers=(
+                    Follower(
+                        Reference(TableName(f"c {name}"), (name,)),
+                        followers=(Follower(Reference(TableName("leaf"), (name,))),),
+                    ),
+                ),
+            ),
+        ),
+    )
+    [step] = planned(database, Contract(None, (events,)), explain=True).steps
+    assert (step.due, step.followers) == (Count(1), {f"c {name}": Count(1), "leaf": Count(1)})
+    assert step.query_plan
 
 
 def test_the_statement_is_shown_with_its_values_and_its_query_plan(database: Database) -> None:

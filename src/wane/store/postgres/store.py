@@ -60,11 +60,13 @@ class PostgresStore(Store):
         self._inside = 0
         self._connection = _connect(url, read_only=read_only)
         self._database = self._connection.info.dbname
-        if self._connection.info.server_version < OLDEST_VERSION:
-            version = self.version()
+        try:
+            if self._connection.info.server_version < OLDEST_VERSION:
+                raise StoreError(f"{self.version()} is too old", "Wane needs PostgreSQL 14 or newer")
+            self.rows.with_holds = self.is_migrated()
+        except BaseException:
             self.close()
-            raise StoreError(f"{version} is too old", "Wane needs PostgreSQL 14 or newer")
-        self.rows.with_holds = self.is_migrated()
+            raise
 
     def close(self) -> None:
         self._closed = True
