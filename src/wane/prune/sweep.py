@@ -150,6 +150,8 @@ class _RuleSweep:
         self.batches = 0
         self.audit_id: int | None = None
         self.began = time.monotonic()
+        self.entered = self.began
+        """When the last batch began its work; what it waited before that, to be let in, says nothing about its size."""
 
     def run(self) -> SweptRule:
         try:
@@ -222,7 +224,6 @@ class _RuleSweep:
             if spent:
                 self._tell_budget(spent)
                 return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
-            began = time.monotonic()
             try:
                 closed, taken = self._batch(selection, self._size(size), floor, skip_locked=skip_locked)
             except (Locked, TimedOut) as problem:
@@ -230,7 +231,7 @@ class _RuleSweep:
                 continue
             if taken is None:
                 return Outcome.OFF, closed
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - self.entered
             floor = taken.floor
             size = pace.next_batch(size, seconds)
             self._tell_batch(taken, seconds, size)
@@ -248,8 +249,8 @@ class _RuleSweep:
     def _batch(
         self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
     ) -> tuple[str, Taken | None]:
-        began = time.monotonic()
         with self.sweeper.store.transaction() as transaction:
+            self.entered = time.monotonic()
             closed = closed_gate(transaction, self.table.name)
             if closed:
                 return closed, None
@@ -267,7 +268,7 @@ class _RuleSweep:
                 rule=self.rule.name,
                 run=self.run_id,
                 cutoff=cutoff(self.rule, now),
-                seconds=round(time.monotonic() - began, 6),
+                seconds=round(time.monotonic() - self.entered, 6),
             )
             total = {name: self.counts[name] + rows for name, rows in entry.counts.items()}
             if self.audit_id is None:

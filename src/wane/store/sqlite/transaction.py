@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from wane.store.transaction import Batch, Key, Taken, Transaction
 
 _MOST_VALUES = 30_000
 """SQLite binds at most 32,766 values."""
+_ASK_AGAIN_SECONDS = 0.002
 
 
 class SqliteTransaction(Transaction):
@@ -59,6 +61,28 @@ def takes_by_key(selection: Selection) -> bool:
     return bool(selection.followers or selection.watched)
 
 
+def _begin(cursor: sqlite3.Cursor) -> None:
+    """Take the write lock, by asking often for as long as the connection is willing to wait.
+
+    SQLite itself asks less and less often, up to ten times a second: beside an application that writes all the time it never comes
+    at the right moment.
+    """
+    [(patience,)] = cursor.execute("PRAGMA busy_timeout").fetchall()
+    deadline = time.monotonic() + patience / 1_000
+    cursor.execute("PRAGMA busy_timeout = 0").fetchall()
+    try:
+        while True:
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as problem:
+                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_ASK_AGAIN_SECONDS)
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout = {patience:d}").fetchall()
+
+
 @contextmanager
 def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iterator[None]:
     """All or nothing: a transaction of its own, or a savepoint inside the caller's.
@@ -70,7 +94,10 @@ def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iter
     if leave_open and not connection.in_transaction and connection.isolation_level is not None:
         cursor.execute("BEGIN IMMEDIATE")
     inside = connection.in_transaction
-    cursor.execute("SAVEPOINT wane" if inside else "BEGIN IMMEDIATE")
+    if inside or leave_open:
+        cursor.execute("SAVEPOINT wane" if inside else "BEGIN IMMEDIATE")
+    else:
+        _begin(cursor)
     try:
         yield
         cursor.execute("RELEASE wane" if inside else "COMMIT")
