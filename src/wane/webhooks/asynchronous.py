@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from wane.async_keeper import AsyncKeeper, on_thread
-from wane.keeper import open_keeper
 from wane.webhooks.loop import Loop
 from wane.webhooks.model import RetentionPolicy, RetentionRuns
 from wane.webhooks.retention import WebhookRetention
@@ -39,9 +38,12 @@ class AsyncWebhookRetention:
     @classmethod
     async def open(cls, *arguments: Any, **options: Any) -> Self:
         """Like `WebhookRetention.open`."""
-        opened = cls(await AsyncKeeper.open(*arguments, **options))
-        opened.retention = WebhookRetention(opened.keeper.keeper, reopen=partial(open_keeper, *arguments, **options))
-        return opened
+        keeper = await AsyncKeeper.open(*arguments, **options)
+        try:
+            return cls(keeper)
+        except BaseException:
+            await keeper.__aexit__(None, None, None)
+            raise
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,7 +51,6 @@ class AsyncWebhookRetention:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
         await self.keeper.__aexit__(kind, error, trace)
 
     close = _later(WebhookRetention.close)

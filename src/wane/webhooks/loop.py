@@ -10,7 +10,7 @@ import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from wane.errors import Unreachable, WrongArgument
+from wane.errors import WrongArgument
 from wane.events import RetentionPassFailed, nobody
 from wane.prune.arguments import require_limit
 from wane.store.schema import Kind, TableInfo
@@ -59,7 +59,6 @@ class Loop:
         except Exception as problem:  # The loop is where a failing pass fails alone.
             self.failures += 1
             self._tell(problem)
-            self._reconnect(problem)
         if self.max_runs is not None and self.passes + self.failures >= self.max_runs:
             return None
         return max(self._wait_seconds, _LEAST_WAIT_SECONDS)
@@ -105,11 +104,3 @@ class Loop:
             _log.error("a retention pass failed: %s", problem)
         else:
             listener(RetentionPassFailed(self.retention.family.events, str(problem)))
-
-    def _reconnect(self, problem: Exception) -> None:
-        if not isinstance(problem, Unreachable):
-            return
-        try:
-            self.retention.reconnect()
-        except Unreachable as still:
-            _log.debug("still unreachable: %s", still)

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -49,10 +48,9 @@ MOST_FOLLOWERS = MOST_ROWS
 class WebhookRetention:
     """Retention of the webhook tables of one contract on one database. Close it, or use it as a context manager."""
 
-    def __init__(self, keeper: Keeper, *, reopen: Callable[[], Keeper] | None = None) -> None:
+    def __init__(self, keeper: Keeper) -> None:
         self.keeper = keeper
         self.family = find_family(keeper.contract)
-        self._reopen = reopen
 
     @classmethod
     def open(
@@ -63,9 +61,13 @@ class WebhookRetention:
         actor: str | None = None,
         listener: Listener = nobody,
     ) -> Self:
-        """Like `wane.open`. A retention loop opened like this survives a lost connection."""
-        opening = partial(open_keeper, url, contract=contract, actor=actor, listener=listener)
-        return cls(opening(), reopen=opening)
+        """Like `wane.open`."""
+        keeper = open_keeper(url, contract=contract, actor=actor, listener=listener)
+        try:
+            return cls(keeper)
+        except BaseException:
+            keeper.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -77,14 +79,6 @@ class WebhookRetention:
 
     def close(self) -> None:
         self.keeper.close()
-
-    def reconnect(self) -> bool:
-        """Open the database anew after its connection was lost; False if the keeper was given, and is not ours to open."""
-        if self._reopen is None:
-            return False
-        self.keeper.close()
-        self.keeper = self._reopen()
-        return True
 
     def prune_events(
         self,
