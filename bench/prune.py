@@ -103,8 +103,8 @@ def wane(url: str, promised: Contract) -> tuple[int, float, list[float]]:
 
     with open_store(resolve_url(url), promised.store) as store:
         store.migrate()
-        set_gate(store, None, enabled=True)
-        sweeper = Sweeper(store, promised, listener=listen, pace=STEADY, fuse=None)
+        set_gate(store, None, promised.sweep, enabled=True)
+        sweeper = Sweeper(store, promised, listener=listen, pace=STEADY, unattended=False)
         [swept] = sweeper.sweep(budget=NO_LIMIT).rules
     assert swept.outcome == "done", swept
     return swept.rows, max(batches), batches
@@ -284,8 +284,8 @@ def foreground(database: Postgres, folder: Path, rounds: int, seconds: float = 6
 def sweep_until(url: str, promised: Contract, stop: threading.Event) -> None:
     with open_store(resolve_url(url), promised.store) as store:
         store.migrate()
-        set_gate(store, None, enabled=True)
-        Sweeper(store, promised, fuse=None, stop=stop).sweep(budget=NO_LIMIT)
+        set_gate(store, None, promised.sweep, enabled=True)
+        Sweeper(store, promised, unattended=False, stop=stop).sweep(budget=NO_LIMIT)
 
 
 def p99_ms(url: str, seconds: float, per_second: int = 400) -> float:

@@ -144,7 +144,7 @@ class Keeper:
             self.contract,
             self.pruner.actor,
             self.pruner.listener,
-            pace=pace or Pace(),
+            pace=pace or Pace.of(self.contract.sweep),
             approved=approve,
             stop=stop or threading.Event(),
         )
@@ -162,7 +162,7 @@ class Keeper:
     def _set_gate(self, table: str | None, *, enabled: bool) -> str:
         if table is not None:
             self.pruner.bindings.table(table)
-        return set_gate(self.store, table, enabled=enabled, by=self.pruner.actor)
+        return set_gate(self.store, table, self.contract.sweep, enabled=enabled, by=self.pruner.actor)
 
     def hold(
         self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None

@@ -23,7 +23,7 @@ from wane.contract.model import Budget, Contract, State
 from wane.events import BatchTaken, Event, SlowedDown
 from wane.keeper import Keeper, open_keeper
 from wane.plan.model import read_plan
-from wane.prune.pace import FAST, Pace
+from wane.prune.pace import FAST
 from wane.prune.primitive import Pruned
 from wane.prune.sweep import Outcome, Sweep
 
@@ -154,9 +154,7 @@ def sweep(
         _sweeping(as_json=as_json) as (stop, listener),
         open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
     ):
-        done = keeper.sweep(
-            *(only or ()), budget=budget, approve=approve or (), pace=FAST if fast else Pace(), stop=stop
-        )
+        done = keeper.sweep(*(only or ()), budget=budget, approve=approve or (), pace=FAST if fast else None, stop=stop)
     _print_sweep(done, as_json=as_json)
 
 
@@ -175,7 +173,7 @@ def apply(
         _sweeping(as_json=as_json) as (stop, listener),
         open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
     ):
-        done = keeper.apply(made, pace=FAST if fast else Pace(), stop=stop)
+        done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
     _print_sweep(done, as_json=as_json)
 
 

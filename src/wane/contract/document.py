@@ -6,6 +6,7 @@ validated one at a time, so that a mistake in one hides no mistake in another. T
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -23,6 +24,7 @@ from wane.contract.model import (
     Prune,
     Reference,
     State,
+    SweepSettings,
     Time,
     Unit,
 )
@@ -312,6 +314,43 @@ class BudgetPiece(Piece):
     def over(self, default: Budget) -> Budget:
         """This budget, with what it leaves out taken from the default."""
         return Budget(self.rows or default.rows, self.seconds or default.seconds, self.batches or default.batches)
+
+
+def _flag_name(value: object) -> str:
+    _undecided(value)
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise Refused("not a flag's name", "write a text in quotes")
+    return value
+
+
+def _table_flag(value: object) -> str:
+    name = _flag_name(value)
+    if name.count("{table}") != 1 or name.replace("{table}", "").count("{"):
+        raise Refused(
+            "not a name for every table's flag", 'write {table} once in it: "queue.retention.{table}.enabled"'
+        )
+    return name
+
+
+FlagName = Annotated[str, BeforeValidator(_flag_name), WithJsonSchema({"type": "string", "minLength": 1})]
+TableFlag = Annotated[str, BeforeValidator(_table_flag), WithJsonSchema({"type": "string", "pattern": r"\{table\}"})]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class SweepPiece(Piece):
+    """How sweeps go."""
+
+    batch_ms: Count | None = Field(default=None, description="What one batch should take, in milliseconds.")
+    duty: Share | None = Field(default=None, description="The share of time at work; the rest is pauses.")
+    fuse: Share | None = Field(default=None, description="The largest share of a table that a rule may take unasked.")
+    first_fuse: Share | None = Field(default=None, description="The same for the first sweep of a rule.")
+    fuse_rows: Count | None = Field(default=None, description="Fewer rows than that are never too many.")
+    master_flag: FlagName | None = Field(default=None, description="Sweeps are off until this flag is on.")
+    table_flag: TableFlag | None = Field(default=None, description="A table's sweeps are on until this flag is off.")
+
+    def over(self, default: SweepSettings) -> SweepSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
 class SchedulerPiece(Piece):

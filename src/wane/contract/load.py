@@ -14,7 +14,19 @@ from wane.errors import ContractError
 from wane.findings import Finding, errors_of
 from wane.reference import contract_path, names
 
-SECTIONS = ("include", "strict", "store", "scheduler", "window", "floor", "budget", "table", "excused", "archive")
+SECTIONS = (
+    "include",
+    "strict",
+    "store",
+    "scheduler",
+    "window",
+    "floor",
+    "budget",
+    "sweep",
+    "table",
+    "excused",
+    "archive",
+)
 _REFERENCE = "reference:"
 _MOST_FILES = 100
 _MOST_BYTES = 4 * 1024 * 1024

@@ -157,6 +157,26 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """How sweeps go: how fast, how much unasked, and behind which flags."""
+
+    batch_ms: int = 5
+    """What one batch should take; its size adapts."""
+    duty: float = 0.1
+    """The share of time at work; the rest is pauses."""
+    fuse: float = 0.9
+    """The largest share of a table that an unattended sweep of one rule may take."""
+    first_fuse: float = 0.5
+    """The same for the first sweep of a rule: whoever wrote it may have meant something else."""
+    fuse_rows: int = 1_000
+    """Fewer rows than that are never too many."""
+    master_flag: str = "iu_core.retention_enabled"
+    """Sweeps are off until this flag is on."""
+    table_flag: str = "queue.retention.{table}.enabled"
+    """A table's sweeps are on until this flag is off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One named line of promises about a table."""
 
@@ -261,6 +281,7 @@ class Contract:
     archive_url: str | None = field(default=None, repr=False)
     archive: tuple[ArchiveTable, ...] = ()
     store: StoreSettings = StoreSettings()
+    sweep: SweepSettings = SweepSettings()
     strict: bool = False
 
     def table(self, name: TableName) -> Table:

@@ -98,6 +98,8 @@ class Mistakes:
             self.unknown(place, place[-1], "unknown key", allowed_keys(model, problem["loc"][:-1]))
         elif kind == "value_error":
             self.refuse(place, "wrong-value", problem["ctx"]["error"])
+        elif kind == "greater_than":
+            self.error(place, "wrong-value", f"found {describe(problem['input'])}, expected more than {problem['ctx']['gt']}")
         elif kind in ("greater_than_equal", "less_than_equal"):
             limit = problem["ctx"].get("ge", problem["ctx"].get("le"))
             word = "least" if kind == "greater_than_equal" else "most"

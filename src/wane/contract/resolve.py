@@ -19,6 +19,7 @@ from wane.contract.document import (
     ExcusePiece,
     SchedulerPiece,
     StorePiece,
+    SweepPiece,
     TablePiece,
     read_url,
     read_window,
@@ -32,6 +33,7 @@ from wane.contract.model import (
     Forever,
     Scheduler,
     StoreSettings,
+    SweepSettings,
     Table,
 )
 from wane.contract.names import TableName
@@ -67,6 +69,7 @@ class _Resolver:
         self.schedulers: dict[str, Scheduler] = {}
         self.mentioned: set[str] = set()
         self.budget = Budget()
+        self.sweep = SweepSettings()
         self.store = StorePiece()
         self.strict = False
         self.archive_url: str | None = None
@@ -108,6 +111,7 @@ class _Resolver:
             archive_url=self.archive_url,
             archive=tuple(archive.values()),
             store=StoreSettings(self.store.url, tuple(self.store.schemas), tuple(self.store.attach.items())),
+            sweep=self.sweep,
             strict=self.strict,
         )
         complete = not any(errors_of(file.mistakes.findings) for file in self.files)
@@ -138,6 +142,11 @@ class _Resolver:
             if budget is not None:
                 self.budget = budget.over(self.budget)
                 self._say_each(file, "budget", budget)
+        if "sweep" in data:
+            sweep = mistakes.read(SweepPiece, data["sweep"], ["sweep"])
+            if sweep is not None:
+                self.sweep = sweep.over(self.sweep)
+                self._say_each(file, "sweep", sweep)
         if "store" in data:
             store = mistakes.read(StorePiece, data["store"], ["store"])
             if store is not None:
@@ -152,7 +161,7 @@ class _Resolver:
             else:
                 self._say(file, ["archive", "url"], self.archive_url)
 
-    def _say_each(self, file: SourceFile, section: str, piece: BudgetPiece | StorePiece) -> None:
+    def _say_each(self, file: SourceFile, section: str, piece: BudgetPiece | StorePiece | SweepPiece) -> None:
         for key in sorted(piece.model_fields_set):
             self._say(file, [section, key], getattr(piece, key))
 

@@ -22,6 +22,7 @@ from wane.contract.document import (
     RulePiece,
     SchedulerPiece,
     StorePiece,
+    SweepPiece,
     TablePiece,
     Url,
     Window,
@@ -36,6 +37,7 @@ _PIECES: tuple[type[Piece], ...] = (
     RulePiece,
     SchedulerPiece,
     StorePiece,
+    SweepPiece,
     TablePiece,
 )
 _NAME = {"minLength": 1}
@@ -77,6 +79,7 @@ def json_schema() -> dict[str, Any]:
             "window": {**_named(_value(Window)), "description": "Durations with a name."},
             "floor": {**_named(_value(Duration)), "description": "Minimums that no rule of a table may undercut."},
             "budget": _to("BudgetPiece"),
+            "sweep": _to("SweepPiece"),
             "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
             "excused": {**_named(_to("ExcusePiece")), "description": "Tables without rules, and why."},
             "archive": {

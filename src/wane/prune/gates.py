@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+from wane.contract.model import SweepSettings
 from wane.contract.names import TableName
 from wane.prune.primitive import whoami
 from wane.store import Store
 from wane.store.own import Flag
 from wane.store.transaction import Transaction
 
-MASTER = "iu_core.retention_enabled"
+
+def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
+    """The name of a table's flag, or of the master flag."""
+    return settings.master_flag if table is None else settings.table_flag.replace("{table}", str(table))
 
 
-def table_flag(table: TableName | str) -> str:
-    """The name of a table's own flag."""
-    return f"queue.retention.{table}.enabled"
-
-
-def closed_gate(transaction: Transaction, table: TableName | str, master: str = MASTER) -> str:
+def closed_gate(transaction: Transaction, table: TableName | str, settings: SweepSettings) -> str:
     """Why sweeps of the table are off; "" if they are on."""
     flags = transaction.own.flags()
-    if master not in flags or not flags[master].enabled:
-        return f"the master flag {master} is off: `wane enable` turns it on"
-    own = flags.get(table_flag(table))
+    master, own = flags.get(flag_name(None, settings)), flags.get(flag_name(table, settings))
+    if master is None or not master.enabled:
+        return f"the master flag {settings.master_flag} is off: `wane enable` turns it on"
     if own is not None and not own.enabled:
         return f"the flag {own.name} is off: `wane enable {table}` turns it on"
     return ""
 
 
 def set_gate(
-    store: Store, table: TableName | str | None, *, enabled: bool, by: str | None = None, master: str = MASTER
+    store: Store, table: TableName | str | None, settings: SweepSettings, *, enabled: bool, by: str | None = None
 ) -> str:
     """Turn the master flag, or a table's, on or off; return the flag's name. A running sweep sees it at its next batch."""
     store.require_migrated()
-    name = master if table is None else table_flag(table)
+    name = flag_name(table, settings)
     with store.transaction() as transaction:
         transaction.own.set_flag(Flag(name, enabled, transaction.now(), by or whoami()))
     return name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wane.contract.model import SweepSettings
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -15,6 +17,11 @@ class Pace:
     least_batch: int = 50
     most_batch: int = 20_000
     most_pause_seconds: float = 2.0
+
+    @classmethod
+    def of(cls, settings: SweepSettings) -> Pace:
+        """The pace that a contract asks for."""
+        return cls(target_seconds=settings.batch_ms / 1000, duty=settings.duty)
 
     def next_batch(self, batch: int, seconds: float) -> int:
         """The size of the next batch: towards the target, at most doubled or halved."""

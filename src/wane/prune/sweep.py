@@ -45,16 +45,6 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fuse:
-    """How much of a table an unattended sweep may take without being asked: a share, from a number of rows on."""
-
-    share: float = 0.9
-    first_share: float = 0.5
-    """For the first sweep of a rule: whoever wrote it may have meant something else."""
-    rows: int = 1_000
-
-
-@dataclass(frozen=True, slots=True)
 class SweptRule:
     """What the sweep of one rule did."""
 
@@ -101,10 +91,10 @@ class Sweeper:
     actor: str = field(default_factory=whoami)
     listener: Listener = nobody
     pace: Pace = field(default_factory=Pace)
-    fuse: Fuse | None = field(default_factory=Fuse)
-    """None: nothing is too much."""
+    unattended: bool = True
+    """Whether the fuse stops rules that would take a large share of their table."""
     approved: Collection[str] = ()
-    """Rules (`table.rule`) that may take any share."""
+    """Rules (`table.rule`) that may take any share all the same."""
     stop: threading.Event = field(default_factory=threading.Event)
     bindings: Bindings = field(init=False)
 
@@ -193,16 +183,17 @@ class _RuleSweep:
 
     def _fused(self, selection: Selection) -> tuple[Outcome, str]:
         """Whether the rule would take so much of the table that a person should look first."""
-        fuse = self.sweeper.fuse
-        if fuse is None or self.name in self.sweeper.approved or self.frozen is not None or self.action == "mark":
+        settings = self.sweeper.contract.sweep
+        asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
+        if asked or self.action == "mark":
             return Outcome.DONE, ""
         due: Due = self.sweeper.store.due(selection, self.sweeper.store.now(), _LOOK_SECONDS)
         rows = self.sweeper.store.count_rows(selection.table, _LOOK_SECONDS)
-        if due.count is None or rows is None or due.count.rows < fuse.rows:
+        if due.count is None or rows is None or due.count.rows < settings.fuse_rows:
             return Outcome.DONE, ""
         with self.sweeper.store.transaction() as transaction:
             known = transaction.own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
-        allowed = fuse.share if known else fuse.first_share
+        allowed = settings.fuse if known else settings.first_fuse
         share = due.count.rows / max(rows.rows, 1)
         if share <= allowed:
             return Outcome.DONE, ""
@@ -251,7 +242,7 @@ class _RuleSweep:
     ) -> tuple[str, Taken | None]:
         with self.sweeper.store.transaction() as transaction:
             self.entered = time.monotonic()
-            closed = closed_gate(transaction, self.table.name)
+            closed = closed_gate(transaction, self.table.name, self.sweeper.contract.sweep)
             if closed:
                 return closed, None
             transaction.enter(gated(selection))
