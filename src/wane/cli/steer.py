@@ -147,7 +147,9 @@ def audit_list(
         return
     shown = table("audit", "at", "kind", "table", "rule", "took", "batches", "by", "run", right=("audit", "batches"))
     for entry in entries:
-        took = ", ".join(f"{escape(table)} {count:,}" for table, count in entry.counts.items())
+        # PostgreSQL orders the keys of stored JSON its own way: the table itself comes first, then what left with it.
+        counts = sorted(entry.counts.items(), key=lambda one: (one[0] != entry.table, one[0]))
+        took = ", ".join(f"{escape(table)} {count:,}" for table, count in counts)
         shown.add_row(
             str(entry.id),
             moment_text(entry.executed_at),
