@@ -1,0 +1,238 @@
+"""Functions inside a PostgreSQL database for the contract in force: what they offer, installing them, and noticing drift.
+
+The functions are written for one contract and one schema. After either changed they have to be installed again;
+`installed_fingerprint` tells whether the contract did. A rule that SQL cannot decide as exactly as the engine is not
+installed, and calling it says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import combinations, count
+from typing import TYPE_CHECKING
+
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Age, Archive, Mark, Rule, Table
+from wane.contract.model import Orphans as OrphansBound
+from wane.errors import BindError, StoreError, WaneError, WrongArgument
+from wane.keeper import Keeper
+from wane.prune.arguments import MOST_ROWS
+from wane.store import Store
+from wane.store.rows import Statement
+from wane.webhooks.family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family, has_family
+from wane.webhooks.model import MOST_PRUNED, NEVER, PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
+from wane.webhooks.retention import MOST_FOLLOWERS
+
+if TYPE_CHECKING:
+    # They need the PostgreSQL driver, which an embedded installation does not have.
+    from wane.store.postgres.functions.taking import Taking
+    from wane.store.postgres.functions.webhooks import Webhooks
+
+_READ_SECONDS = 10.0
+_MOST_STATUSES = 4
+"""Every choice of statuses has a function of its own; more statuses than this would make too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A rule that was not installed, and why."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSurface:
+    """The statements that install the functions, in one transaction, and what they leave out."""
+
+    fingerprint: str
+    statements: tuple[str, ...]
+    refused: tuple[Refused, ...]
+
+    @property
+    def text(self) -> str:
+        """A script for psql."""
+        return "BEGIN;\n\n" + "".join(f"{statement};\n\n" for statement in self.statements) + "COMMIT;\n"
+
+
+def sql_surface(keeper: Keeper) -> SqlSurface:
+    """Everything that would be installed for the keeper's contract. Changes nothing."""
+    _require_postgres(keeper.store)
+    keeper.store.require_migrated()
+    return _Offers(keeper).surface()
+
+
+def install(keeper: Keeper) -> SqlSurface:
+    """Install the functions in place of those of any other contract."""
+    surface = sql_surface(keeper)
+    _run(keeper.store, surface.statements)
+    return surface
+
+
+def uninstall(store: Store) -> None:
+    """Remove the functions."""
+    _require_postgres(store)
+    from wane.store.postgres.functions.surface import uninstall_statements
+
+    _run(store, uninstall_statements())
+
+
+def installed_fingerprint(store: Store) -> str | None:
+    """The fingerprint of the contract that the functions were installed for; None if there are none.
+
+    They have drifted if it differs from `wane.contract.fingerprint.fingerprint(contract)`. SQLite has no functions of its own:
+    a connection registers those of the contract that it is given.
+    """
+    if store.kind != "postgres":
+        return None
+    from wane.store.postgres.functions.surface import FINGERPRINT
+
+    found = store.read(Statement(_doubled(FINGERPRINT), {}), _READ_SECONDS)
+    return str(found[0][0]) if found else None
+
+
+def _run(store: Store, statements: tuple[str, ...] | list[str]) -> None:
+    with store.transaction() as transaction:
+        for statement in statements:
+            transaction.execute(_doubled(statement), {})
+
+
+def _doubled(text: str) -> str:
+    """Where values can be bound, a percent sign is written twice."""
+    return text.replace("%", "%%")
+
+
+def _require_postgres(store: Store) -> None:
+    if store.kind != "postgres":
+        raise StoreError(
+            "SQLite keeps no functions in the database",
+            "register them on a connection: `wane.sqlite.register(connection)`",
+        )
+
+
+class _Offers:
+    """Collects what can be called, and why the rest cannot."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        from wane.store.postgres.functions.taking import Taking, take_function
+
+        self.keeper = keeper
+        self.contract = keeper.contract
+        self.bindings = keeper.pruner.bindings
+        self.refused: list[Refused] = []
+        self.takings: list[Taking] = []
+        self._numbers = count(1)
+        self._taking = Taking
+        self._write = take_function
+
+    def surface(self) -> SqlSurface:
+        from wane.store.postgres.functions.surface import ByRule, Orphans, Surface, install_statements
+
+        rules = []
+        for table, rule in self._prunable():
+            taking, reason = self._take(table, rule, f"{table.name}.{rule.name}")
+            kind = "mark" if isinstance(rule.action, Mark) else "prune"
+            rules.append(ByRule(str(table.name), rule.name, kind, taking, reason))
+        orphans = []
+        for table in self._with_orphans():
+            taking, reason = self._take_orphans(table)
+            orphans.append(Orphans(str(table.name), taking, self._floor(table), reason))
+        mark = fingerprint(self.contract)
+        surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), MOST_ROWS)
+        return SqlSurface(mark, tuple(install_statements(surface)), tuple(self.refused))
+
+    def _prunable(self) -> Iterator[tuple[Table, Rule]]:
+        for table, rule in self.contract.rules():
+            if not isinstance(rule.action, Archive):
+                yield table, rule
+
+    def _with_orphans(self) -> list[Table]:
+        tables = [table for table, rule in self._prunable() if isinstance(rule.bound, OrphansBound)]
+        return list({table.name: table for table in tables}.values())
+
+    def _floor(self, table: Table) -> timedelta:
+        return dict(self.contract.floors).get(table.name, timedelta(0))
+
+    def _take(self, table: Table, rule: Rule, label: str) -> tuple[Taking | None, str]:
+        """The function for a rule, or why there is none."""
+        taking = None
+        try:
+            taking = self._taking(next(self._numbers), self.bindings.selection(table, rule))
+            self._write(taking)
+        except BindError as problem:
+            reason = "; ".join([problem.message, *(finding.message for finding in problem.findings)])
+        except WaneError as problem:
+            reason = f"{problem.message}: {problem.hint}" if problem.hint else problem.message
+        else:
+            self.takings.append(taking)
+            return taking, ""
+        self.refused.append(Refused(label, reason))
+        return None, reason
+
+    def _take_orphans(self, table: Table) -> tuple[Taking | None, str]:
+        label = f"prune_orphans({table.name})"
+        if table.state is not None:
+            reason = (
+                "the table has states, which have to be named: prune its orphans from Python or from the command line"
+            )
+            self.refused.append(Refused(label, reason))
+            return None, reason
+        return self._take(table, self.bindings.explicit(table, (), orphans=True), label)
+
+    def _webhooks(self) -> Webhooks | None:
+        from wane.store.postgres.functions.webhooks import Webhooks
+
+        if not has_family(self.contract):
+            return None
+        family = find_family(self.contract)
+        events, deliveries = self.bindings.table(family.events), self.bindings.table(family.deliveries)
+        choices = []
+        for statuses in self._choices(events):
+            taking, _ = self._take(
+                events, self.bindings.explicit(events, statuses), f"{PRUNE_EVENTS}({', '.join(statuses)})"
+            )
+            if taking is None:
+                return None
+            choices.append((statuses, taking))
+        orphans, _ = self._take(
+            deliveries, self.bindings.explicit(deliveries, (), orphans=True), PRUNE_ORPHAN_DELIVERIES
+        )
+        if orphans is None:
+            return None
+        followers = {one.reference.table.name: str(one.reference.table) for _, _, one in self.contract.followers()}
+        names = {**followers, EVENTS: family.events, DELIVERIES: family.deliveries}
+        counted = zip(
+            ("events_pruned", "attempts_pruned", "deliveries_pruned", "live_jobs_pruned"),
+            (names.get(name, name) for name in (EVENTS, ATTEMPTS, DELIVERIES, LIVE_JOBS)),
+            strict=True,
+        )
+        return Webhooks(
+            events=choices,
+            orphans=orphans,
+            queue_name=family.queue_name,
+            counted=tuple(counted),
+            settled=SETTLED,
+            most=MOST_PRUNED,
+            most_followers=MOST_FOLLOWERS,
+            events_kind=PRUNE_EVENTS,
+            orphans_kind=PRUNE_ORPHAN_DELIVERIES,
+            floors=(self._floor(events), self._floor(deliveries)),
+        )
+
+    def _choices(self, events: Table) -> Iterator[tuple[str, ...]]:
+        """Every choice of the statuses that some rule lets go by age."""
+        found = dict.fromkeys(
+            state
+            for rule in events.rules
+            if isinstance(rule.bound, Age) and not isinstance(rule.action, Mark | Archive)
+            for state in rule.states
+            if isinstance(state, str) and state not in NEVER and state not in events.live
+        )
+        if len(found) > _MOST_STATUSES:
+            raise WrongArgument(
+                f"{events.name} lets {len(found)} statuses go, and SQL offers {_MOST_STATUSES} at the most"
+            )
+        for size in range(1, len(found) + 1):
+            yield from combinations(found, size)

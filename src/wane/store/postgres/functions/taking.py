@@ -1,0 +1,258 @@
+"""The function that takes rows by one rule and tells the trail: look, lock, look again, take, as `Transaction._take_locked` does.
+
+There is no way to call one that leaves no audit row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wane.contract.model import Cap, Expiry, Rule
+from wane.store.postgres.functions.words import (
+    ANY_MOMENT,
+    FunctionDialect,
+    Recorder,
+    Variable,
+    bounds,
+    dollars,
+    interval,
+    literal,
+    plain,
+)
+from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.transaction import takes_by_key
+from wane.store.rows import Rows, Statement, cutoff, follower_paths
+from wane.store.selection import Selection
+from wane.store.transaction import Batch, gated
+
+MOST_SCOPES = 1_000
+
+SETTINGS = """\
+SET search_path FROM CURRENT
+SET row_security = off
+SET lock_timeout = '200ms'
+SET timezone = 'UTC'
+SET datestyle = 'ISO'
+SET extra_float_digits = 1
+SET plan_cache_mode = force_custom_plan"""
+"""What the engine's own connection is set to. A generic plan would not know how many rows are due."""
+
+_PARAMETERS = (
+    "wane_kind text, wane_rule text, wane_inputs jsonb, wane_limit integer, wane_most integer,"
+    " wane_now timestamptz, wane_skip boolean"
+)
+_ISOLATED = """\
+  IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+    RAISE EXCEPTION USING ERRCODE = 'invalid_transaction_state',
+      MESSAGE = format('the transaction is %s: it would not see what others committed since it began', current_setting('transaction_isolation')),
+      HINT = 'prune in a READ COMMITTED transaction';
+  END IF;"""
+_KEPT = "a trigger or a rule on the table keeps rows from leaving; nothing was changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """One function: its number among the others, and the rule it takes rows by."""
+
+    number: int
+    selection: Selection
+
+    @property
+    def name(self) -> str:
+        return f"{OWN_SCHEMA}.sql_take_{self.number}"
+
+    @property
+    def may_skip(self) -> bool:
+        """Which rows are beyond a cap depends on all of them; none may be skipped."""
+        return not isinstance(self.selection.rule.bound, Cap)
+
+
+def take_function(taking: Taking) -> str:
+    """CREATE FUNCTION for a rule; raise WrongArgument if SQL cannot decide what is due as the engine does."""
+    return _Writer(taking).function()
+
+
+class _Writer:
+    def __init__(self, taking: Taking) -> None:
+        self.taking = taking
+        self.rows = Rows(FunctionDialect())
+        self.rows.with_holds = True
+        self.selection = taking.selection
+        if self.selection.per:
+            scope = tuple(Variable(f"wane_s{number}") for number in range(len(self.selection.per)))
+            self.selection = replace(self.selection, scope=scope)
+        self.width = len(self.selection.key)
+        self.keys = [tuple(Variable(f"wane_k{number}") for number in range(self.width))]
+        self.chosen = [tuple(Variable(f"wane_c{number}") for number in range(self.width))]
+
+    def function(self) -> str:
+        rule = self.selection.rule
+        variables = self._bounds(rule)
+        declared = [f"wane_{name} {kind};" for name, (kind, _) in variables.items()]
+        declared += [f"wane_{letter}{number} text[];" for letter in "kc" for number in range(self.width)]
+        declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
+        computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
+        if cutoff(rule, ANY_MOMENT) is not None:
+            keep = ANY_MOMENT - cutoff(rule, ANY_MOMENT)  # type: ignore[operator]
+            computed.insert(0, f"  wane_moment := wane_now - {interval(keep)};")
+        name = literal(str(self.selection.name))
+        body = f"""\
+#variable_conflict use_variable
+DECLARE
+  wane_began timestamptz := clock_timestamp();
+  wane_clock timestamptz;
+  wane_moment timestamptz;
+  wane_counts jsonb := jsonb_build_object({name}, 0);
+  wane_all bigint := wane_most;
+  wane_total bigint := 0;
+  wane_take bigint;
+  wane_room bigint;
+  wane_gone bigint;
+  wane_some boolean;
+  wane_row record;
+  wane_scope record;
+  {" ".join(declared)}
+BEGIN
+{_ISOLATED}
+  PERFORM {self._gates().removeprefix("SELECT ")};
+  wane_clock := clock_timestamp();
+  wane_now := coalesce(wane_now, wane_clock);
+{chr(10).join(computed)}
+{self._scopes()}
+  RETURN {OWN_SCHEMA}.sql_record(wane_kind, {name}, wane_rule, wane_inputs, wane_counts, wane_total, wane_moment, wane_clock, wane_began);
+END"""
+        return f"CREATE FUNCTION {self.taking.name}({_PARAMETERS}) RETURNS jsonb\nLANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
+
+    def _bounds(self, rule: Rule) -> dict[str, tuple[str, str]]:
+        if isinstance(rule.bound, Cap):
+            return {}
+        inclusive = isinstance(rule.bound, Expiry)
+        return bounds(self.selection.time_column, self.selection.time, inclusive=inclusive)
+
+    def _gates(self) -> str:
+        recorder = Recorder(self.rows)
+        recorder.enter(gated(self.selection))
+        return plain(recorder.last())
+
+    def _scopes(self) -> str:
+        """One batch, or for a cap per scope one for each scope until the call is full."""
+        if not self.selection.per:
+            return self._batch()
+        scopes = plain(self.rows.scopes_beyond_cap(replace(self.selection, scope=None), MOST_SCOPES))
+        names = [f"o{number}" for number in range(len(self.selection.per))]
+        chosen = " ".join(f"wane_s{number} := wane_scope.{name};" for number, name in enumerate(names))
+        return f"""\
+  FOR wane_scope IN SELECT * FROM ({scopes}) AS s({", ".join(names)}) LOOP
+  {chosen}
+{self._batch()}
+  wane_most := wane_all - wane_total;
+  EXIT WHEN wane_most <= 0;
+  END LOOP;"""
+
+    def _batch(self) -> str:
+        """What `PostgresTransaction.take` does."""
+        recorder = Recorder(self.rows)
+        take = Variable("wane_take")
+        recorder.take(Batch(self.selection, ANY_MOMENT, take, take))
+        locks = "".join(f"  {plain(one)};\n" for one in recorder.statements if one.text.startswith("LOCK TABLE"))
+        head = f"  wane_take := least(wane_limit, wane_most);\n{locks}"
+        if takes_by_key(self.selection):
+            return head + self._locked(skip=bool(locks))
+        ranged = f"""\
+  {plain(recorder.last())} INTO wane_row;
+  wane_gone := wane_row.count;
+{self._count(str(self.selection.name))}"""
+        return f"{head}  IF NOT wane_skip THEN\n{ranged}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
+
+    def _locked(self, *, skip: bool) -> str:
+        selection, width = self.selection, self.width
+        take, most = Variable("wane_take"), Variable("wane_most")
+        places = [f"p{number}" for number in range(len(self.rows.places(selection)))]
+        found = self._collect(self.rows.candidates(selection, ANY_MOMENT, take), places)
+        locks = {how: self._collect(self._lock(skip_locked=how)) for how in (True, False)}
+        lock = locks[True] if skip else f"IF wane_skip THEN {locks[True]} ELSE {locks[False]} END IF;"
+        still = plain(self.rows.still_due(selection, ANY_MOMENT, self.keys, most))
+        outputs = ", ".join([*(f"o{number}" for number in range(width)), "followers"])
+        emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(width))
+        chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(width))
+        return f"""\
+  {found}
+  IF wane_k0 IS NOT NULL THEN
+    {lock}
+  END IF;
+  IF wane_k0 IS NOT NULL THEN
+    wane_room := wane_most; wane_some := false; {emptied}
+    FOR wane_row IN SELECT * FROM ({still}) AS d({outputs}) LOOP
+      wane_room := wane_room - 1 - wane_row.followers;
+      IF wane_room < 0 THEN
+        wane_some := cardinality(wane_c0) = 0;
+        IF wane_some THEN {chosen} END IF;
+        EXIT;
+      END IF;
+      {chosen}
+    END LOOP;
+    IF wane_some THEN
+{self._some_followers()}
+    ELSIF cardinality(wane_c0) > 0 THEN
+{self._take_chosen()}
+    END IF;
+  END IF;"""
+
+    def _collect(self, statement: Statement, more: list[str] | None = None) -> str:
+        """Read keys into the arrays."""
+        names = [f"o{number}" for number in range(self.width)]
+        arrays = ", ".join(f"array_agg(c.{name})" for name in names)
+        targets = ", ".join(f"wane_k{number}" for number in range(self.width))
+        return f"SELECT {arrays} INTO {targets} FROM ({plain(statement)}) AS c({', '.join([*names, *(more or [])])});"
+
+    def _lock(self, *, skip_locked: bool) -> Statement:
+        recorder = Recorder(self.rows)
+        recorder.lock(self.selection, list(self.keys), skip_locked=skip_locked)
+        return recorder.last()
+
+    def _take_chosen(self) -> str:
+        """What `Transaction._take_chosen` does."""
+        selection = self.selection
+        lines = []
+        for path in follower_paths(selection):
+            lines += self._change(
+                self.rows.delete_followers(selection, path, self.chosen), str(path[-1].reference.name)
+            )
+            if path[-1].watched:
+                kept = plain(self.rows.any_follower(selection, path, self.chosen))
+                message = f"{path[-1].reference.name}: rows were to leave with rows of {selection.name}, but the database kept some"
+                lines.append(f"IF EXISTS ({kept}) THEN {_raise(literal(message))} END IF;")
+        lines += self._change(self.rows.take_keys(selection, ANY_MOMENT, self.chosen), str(selection.name))
+        message = (
+            f"format('%s: %s rows were due and locked, but the database took %s',"
+            f" {literal(str(selection.name))}::text, cardinality(wane_c0), wane_gone)"
+        )
+        lines.append(f"IF wane_gone <> cardinality(wane_c0) THEN {_raise(message)} END IF;")
+        return "\n".join(lines)
+
+    def _some_followers(self) -> str:
+        """What `Transaction._take_some_followers` does."""
+        lines = ["wane_room := wane_most;"]
+        for path in follower_paths(self.selection):
+            some = self.rows.delete_some_followers(
+                self.selection, path, self.chosen[0], ANY_MOMENT, Variable("wane_room")
+            )
+            change = self._change(some, str(path[-1].reference.name))
+            lines += ["IF wane_room > 0 THEN", *change, "wane_room := wane_room - wane_gone;", "END IF;"]
+        stays = literal(f"{self.selection.name}: rows that are to leave with it stay")
+        lines.append(f"IF wane_room = wane_most THEN {_raise(stays)} END IF;")
+        return "\n".join(lines)
+
+    def _change(self, statement: Statement, name: str) -> list[str]:
+        return [f"{plain(statement)};", "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self._count(name)]
+
+    def _count(self, name: str) -> str:
+        key = literal(name)
+        return (
+            f"wane_counts := wane_counts || jsonb_build_object({key}, coalesce((wane_counts ->> {key})::bigint, 0) + wane_gone);"
+            " wane_total := wane_total + wane_gone;"
+        )
+
+
+def _raise(message: str) -> str:
+    return f"RAISE EXCEPTION USING MESSAGE = {message}, HINT = {literal(_KEPT)};"
