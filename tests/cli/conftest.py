@@ -53,7 +53,7 @@ def process() -> Wane:
             [sys.executable, "-m", "wane", *map(str, words)],
             capture_output=True,
             text=True,
-            encoding="utf-8",
+            encoding=environment.get("PYTHONIOENCODING", "utf-8"),
             env={**os.environ, **environment},
             timeout=60,
             check=False,

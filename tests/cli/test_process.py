@@ -71,6 +71,17 @@ def test_into_a_pipe_nothing_is_coloured(process: Wane, filled: Database) -> Non
     assert "\x1b" not in done.out + done.err
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_the_output_cannot_write_fail_nothing(process: Wane, folder: Path, encoding: str) -> None:
+    (folder / "wane.toml").write_text(
+        '[excused]\n"größe—表" = { singleton = "une ligne, élève 表" }\n', encoding="utf-8"
+    )
+    assert process("check", "--show", PYTHONIOENCODING=encoding).code == 0
+    done = process("check", "--show", "--json", PYTHONIOENCODING=encoding)
+    assert done.code == 0
+    assert done.json["tables"][0]["table"] == "größe—表"
+
+
 def on_terminal(*words: str, columns: int) -> str:
     """What the command writes when a person looks at it."""
     ours, theirs = pty.openpty()

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from typing import Any
 
 from rich.console import Console
@@ -24,6 +25,10 @@ _UNFOLDED = 10_000
 def console(*, stderr: bool = False) -> Console:
     """A console that reads the environment anew, so that tests and pipes get what they ask for."""
     stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(
+            errors="backslashreplace"
+        )  # A terminal that lacks a letter shows its number; nothing fails for it.
     width = None if stream.isatty() or "COLUMNS" in os.environ else _UNFOLDED
     return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
 
@@ -34,7 +39,8 @@ def say(text: str) -> None:
 
 
 def print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")
+    readable = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not readable, default=str) + "\n")
 
 
 def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:

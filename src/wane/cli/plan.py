@@ -20,6 +20,7 @@ from wane.cli.output import (
     many,
     moment_text,
     print_findings,
+    print_json,
     print_widest,
     say,
     seconds_text,
@@ -60,7 +61,7 @@ def plan(
     if out is not None:
         made.write(out)
     if as_json:
-        typer.echo(made.as_json())
+        print_json(json.loads(made.as_json()))
     else:
         print_plan(made, verbose=verbose)
         if out is not None:
