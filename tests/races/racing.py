@@ -100,7 +100,7 @@ def kept(database: Database, folder: Path, contract: str, listener: Listener = n
 
 def sweeper(keeper: Keeper, listener: Listener = nobody, **options: Any) -> Sweeper:
     """A sweeper without a fuse: tests take whole tables."""
-    return Sweeper(keeper.store, keeper.contract, "race", listener, fuse=None, **options)
+    return Sweeper(keeper.store, keeper.contract, "race", listener, unattended=False, **options)
 
 
 class Background(Generic[R]):

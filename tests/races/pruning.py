@@ -1,0 +1,65 @@
+"""One of several processes that prune the same table until nothing is due: `python pruning.py URL CONTRACT TABLE.RULE HOW LIMIT`.
+
+It waits for a line, so that all of them begin together, and tells how many rows of each table it took.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from wane.contract.model import Cap
+from wane.errors import Locked
+from wane.events import BatchTaken, Event
+from wane.keeper import open_keeper
+from wane.prune.pace import Pace
+from wane.prune.sweep import Outcome
+
+_MOST_CALLS = 10_000
+_EMPTY_CALLS = 5
+"""Whoever loses a race for the same rows takes none, so taking none once does not mean that none are due."""
+
+
+def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
+    table, _, rule = name.partition(".")
+    taken: Counter[str] = Counter()
+    locked = 0
+
+    def heard(event: Event) -> None:
+        if isinstance(event, BatchTaken):
+            taken.update(event.counts)
+
+    with open_keeper(url, contract=Path(contract), actor="one of several", listener=heard) as keeper:
+        cap = isinstance(keeper.contract.tables[0].rule(rule).bound, Cap)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        pace = Pace(
+            target_seconds=0.05, duty=1.0, first_batch=int(limit), least_batch=int(limit), most_batch=int(limit)
+        )
+        empty = 0
+        for _ in range(_MOST_CALLS):
+            if empty == _EMPTY_CALLS:
+                break
+            if how == "sweep":
+                [swept] = keeper.sweep(name, approve=[name], pace=pace).rules
+                if swept.outcome is Outcome.FAILED:
+                    raise SystemExit(swept.message)
+                empty = 0 if swept.rows else empty + 1
+                continue
+            try:
+                counts = keeper.prune(table, rule=rule, limit=int(limit)).counts
+            except Locked:
+                if not cap:
+                    raise
+                locked += 1  # A cap skips nothing; whoever calls it tries again.
+                continue
+            taken.update(counts)
+            empty = 0 if sum(counts.values()) else empty + 1
+    sys.stdout.write(json.dumps({"taken": taken, "locked": locked}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

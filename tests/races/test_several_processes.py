@@ -1,0 +1,159 @@
+"""Several processes prune one table: every row leaves once and is counted once, and no cap is ever undercut."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from races.racing import (
+    CAPPED,
+    FOLLOWED,
+    GUARDED,
+    JOBS,
+    OLD,
+    PATIENCE_SECONDS,
+    Background,
+    audited,
+    create,
+    fill,
+    ids,
+    kept,
+    ms,
+)
+from servers import Database
+from wane.keeper import Keeper
+
+WAYS = ["prune", "sweep", "prune", "sweep"]
+THREADS = 4
+MARKED = JOBS + 'then = { mark = "seen" }\n[table.jobs.rule.seen]\nwhen = ["seen"]\nkeep = "forever"\n'
+
+
+def prune_at_once(database: Database, contract: Path, name: str, how: list[str], limit: int) -> list[dict[str, Any]]:
+    """Start one process for each way, let them go together, and return what each says that it took."""
+    program = str(Path(__file__).with_name("pruning.py"))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, program, database.url, str(contract), name, one, str(limit)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for one in how
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n", process.stderr.read() if process.stderr else ""
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = []
+        for process in processes:
+            output, errors = process.communicate(timeout=3 * PATIENCE_SECONDS)
+            assert process.returncode == 0, errors
+            answers.append(json.loads(output))
+        return answers
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED, MARKED], ids=["plain", "guarded", "followed", "marked"])
+def test_every_row_leaves_once_and_is_counted_once(database: Database, tmp_path: Path, contract: str) -> None:
+    create(database, "REFERENCES jobs" if contract in (GUARDED, FOLLOWED) else "")
+    fill(database, 3_000)
+    if contract in (GUARDED, FOLLOWED):
+        database.executemany("INSERT INTO notes (id, job_id) VALUES (?, ?)", [(n, n) for n in range(5, 3_000, 10)])
+    with kept(database, tmp_path, contract) as keeper:
+        answers = prune_at_once(database, tmp_path / "wane.toml", "jobs.done", WAYS, limit=37)
+        told = {name: sum(answer["taken"].get(name, 0) for answer in answers) for name in ("jobs", "notes")}
+        assert told == {"jobs": audited(keeper), "notes": audited(keeper, "notes")}
+        if contract is MARKED:
+            assert database.query("SELECT status, count(*) FROM jobs GROUP BY status") == [("seen", 3_000)]
+            assert told["jobs"] == 3_000
+            return
+        left, notes = ids(database), ids(database, "notes")
+        assert left == (list(range(5, 3_000, 10)) if contract is GUARDED else [])
+        assert told["jobs"] == 3_000 - len(left)
+        assert told["notes"] == (300 if contract is FOLLOWED else 0)
+        assert len(notes) == (300 if contract is GUARDED else 0)
+        assert sum(1 for answer in answers if answer["taken"].get("jobs")) > 1, "one did it all: that was no race"
+        _every_entry_adds_up(keeper)
+
+
+def _every_entry_adds_up(keeper: Keeper) -> None:
+    for entry in keeper.audit(limit=10_000):
+        assert entry.rows == sum(entry.counts.values())
+        assert entry.batches >= 1
+
+
+@pytest.mark.slow
+def test_a_cap_is_never_undercut_beside_heartbeats(database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
+    database.execute("CREATE INDEX beats_seen ON beats (seen_at, id)")
+    database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 401)])
+    stop = threading.Event()
+    lowest = [400]
+    generator = random.Random(20)
+    beating, watching = database.connect(), database.connect()
+    mark = "?" if database.store == "sqlite" else "%s"
+
+    def beat() -> int:
+        beats = 0
+        while not stop.is_set():
+            beats += 1
+            moment = ms(OLD) + 1_000 + beats
+            if beats <= 200:  # Without an end to newcomers, there would be no end to evictions.
+                beating.execute(f"INSERT INTO beats VALUES ({mark}, {mark})", (1_000 + beats, moment))
+            beating.execute(
+                f"UPDATE beats SET seen_at = {mark} WHERE id = {mark}", (moment, generator.randint(1, 1_000 + beats))
+            )
+            time.sleep(0.001)
+        return beats
+
+    def watch() -> None:
+        while not stop.is_set():
+            [(count,)] = watching.execute("SELECT count(*) FROM beats").fetchall()
+            lowest[0] = min(lowest[0], count)
+
+    with kept(database, tmp_path, CAPPED) as keeper:
+        heart, watcher = Background(beat), Background(watch)
+        try:
+            answers = prune_at_once(database, tmp_path / "wane.toml", "beats.cap", WAYS, limit=7)
+        finally:
+            stop.set()
+        assert heart.result() > 10
+        watcher.result()
+        assert lowest[0] >= 50
+        assert sum(answer["taken"]["beats"] for answer in answers) == audited(keeper, "beats") >= 350
+        keeper.prune("beats", rule="cap", limit=1_000)
+        assert len(ids(database, "beats")) == 50
+
+
+def test_threads_that_share_a_keeper_take_turns(database: Database, tmp_path: Path) -> None:
+    create(database)
+    database.execute("DROP TABLE notes")
+    fill(database, 600)
+    with kept(database, tmp_path, JOBS) as keeper:
+
+        def prune() -> int:
+            taken = 0
+            while rows := keeper.prune("jobs", rule="done", limit=7).rows:
+                taken += rows
+            return taken
+
+        threads = [Background(prune) for _ in range(THREADS)]
+        assert sum(thread.result() for thread in threads) == 600 == audited(keeper)
+        assert ids(database) == []
