@@ -21,12 +21,13 @@ from wane.keeper import Keeper
 from wane.prune.arguments import MOST_ROWS
 from wane.store import Store
 from wane.store.rows import Statement
-from wane.webhooks.family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family, has_family
+from wane.webhooks.family import counted_tables, find_family, has_family
 from wane.webhooks.model import MOST_PRUNED, NEVER, PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks.retention import MOST_FOLLOWERS
 
 if TYPE_CHECKING:
     # They need the PostgreSQL driver, which an embedded installation does not have.
+    from wane.store.postgres.functions.surface import ByRule
     from wane.store.postgres.functions.taking import Taking
     from wane.store.postgres.functions.webhooks import Webhooks
 
@@ -116,6 +117,7 @@ class _Offers:
     """Collects what can be called, and why the rest cannot."""
 
     def __init__(self, keeper: Keeper) -> None:
+        from wane.store.postgres.functions.surface import ByRule
         from wane.store.postgres.functions.taking import Taking, take_function
 
         self.keeper = keeper
@@ -126,15 +128,12 @@ class _Offers:
         self._numbers = count(1)
         self._taking = Taking
         self._write = take_function
+        self._offer = ByRule
 
     def surface(self) -> SqlSurface:
-        from wane.store.postgres.functions.surface import ByRule, Orphans, Surface, install_statements
+        from wane.store.postgres.functions.surface import Orphans, Surface, install_statements
 
-        rules = []
-        for table, rule in self._prunable():
-            taking, reason = self._take(table, rule, f"{table.name}.{rule.name}")
-            kind = "mark" if isinstance(rule.action, Mark) else "prune"
-            rules.append(ByRule(str(table.name), rule.name, kind, taking, reason))
+        rules = [self._by_rule(table, rule) for table, rule in self.contract.rules()]
         orphans = []
         for table in self._with_orphans():
             taking, reason = self._take_orphans(table)
@@ -143,14 +142,22 @@ class _Offers:
         surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), MOST_ROWS)
         return SqlSurface(mark, tuple(install_statements(surface)), tuple(self.refused))
 
-    def _prunable(self) -> Iterator[tuple[Table, Rule]]:
-        for table, rule in self.contract.rules():
-            if not isinstance(rule.action, Archive):
-                yield table, rule
+    def _by_rule(self, table: Table, rule: Rule) -> ByRule:
+        kind = "mark" if isinstance(rule.action, Mark) else "prune"
+        if isinstance(rule.action, Archive):
+            taking, reason = None, "the rule moves rows to the archive; it does not prune them"
+        else:
+            taking, reason = self._take(table, rule, f"{table.name}.{rule.name}")
+        return self._offer(str(table.name), rule.name, kind, taking, reason)
 
     def _with_orphans(self) -> list[Table]:
-        tables = [table for table, rule in self._prunable() if isinstance(rule.bound, OrphansBound)]
-        return list({table.name: table for table in tables}.values())
+        return [
+            table
+            for table in self.contract.tables
+            if any(
+                isinstance(rule.bound, OrphansBound) and not isinstance(rule.action, Archive) for rule in table.rules
+            )
+        ]
 
     def _floor(self, table: Table) -> timedelta:
         return dict(self.contract.floors).get(table.name, timedelta(0))
@@ -201,18 +208,11 @@ class _Offers:
         )
         if orphans is None:
             return None
-        followers = {one.reference.table.name: str(one.reference.table) for _, _, one in self.contract.followers()}
-        names = {**followers, EVENTS: family.events, DELIVERIES: family.deliveries}
-        counted = zip(
-            ("events_pruned", "attempts_pruned", "deliveries_pruned", "live_jobs_pruned"),
-            (names.get(name, name) for name in (EVENTS, ATTEMPTS, DELIVERIES, LIVE_JOBS)),
-            strict=True,
-        )
         return Webhooks(
             events=choices,
             orphans=orphans,
             queue_name=family.queue_name,
-            counted=tuple(counted),
+            counted=tuple(counted_tables(self.contract).items()),
             settled=SETTLED,
             most=MOST_PRUNED,
             most_followers=MOST_FOLLOWERS,

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import check, demo, migrate, plan, prune, steer
+from wane.cli import check, demo, migrate, plan, prune, sql, steer
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -37,6 +37,7 @@ for command in (
     app.command()(command)
 app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
+app.add_typer(sql.sql_app, name="sql")
 
 
 def _version(wanted: bool) -> None:

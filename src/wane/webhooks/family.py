@@ -32,6 +32,16 @@ def find_family(contract: Contract) -> Family:
     return Family(str(_table(contract, EVENTS).name), str(_table(contract, DELIVERIES).name), _queue_name(contract))
 
 
+def counted_tables(contract: Contract) -> dict[str, str]:
+    """What a summary counts (`events_pruned` …), by the tables as the trail names them."""
+    names = {one.reference.table.name: str(one.reference.table) for _, _, one in contract.followers()}
+    names |= {name: str(_table(contract, name).name) for name in (EVENTS, DELIVERIES)}
+    return {
+        f"{name.removeprefix('knocker_')}_pruned": names.get(name, name)
+        for name in (EVENTS, ATTEMPTS, DELIVERIES, LIVE_JOBS)
+    }
+
+
 def has_family(contract: Contract) -> bool:
     return {EVENTS, DELIVERIES} <= {table.name.name for table in contract.tables}
 

@@ -1,0 +1,199 @@
+"""The prune primitives as SQL functions on a connection of the standard library's sqlite3.
+
+import sqlite3
+import wane.sqlite
+
+connection = sqlite3.connect("state.db")
+wane.sqlite.register(connection, contract="wane.toml")
+connection.execute("SELECT wane_prune('channel_inbox', 'failed', 100)")
+
+Each function is one call of the same primitive that Python calls: one audit row, in the caller's transaction if there is one. All
+return their summary as JSON. If one fails, SQLite says only that a function raised; `SELECT wane_last_error()` says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import weakref
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ParamSpec
+from urllib.parse import quote
+
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Contract
+from wane.errors import WaneError, WrongArgument, WrongArgumentType
+from wane.events import Listener, nobody
+from wane.keeper import Keeper, open_keeper
+from wane.prune.arguments import require_moment
+from wane.prune.primitive import Pruned
+from wane.store.sqlite.functions import (
+    Connection,
+    add_audits_view,
+    add_functions,
+    database_file,
+    require_reading,
+)
+from wane.webhooks.family import counted_tables, has_family
+from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED, RetentionPolicy
+from wane.webhooks.retention import WebhookRetention
+
+P = ParamSpec("P")
+
+
+def register(
+    connection: Connection,
+    *,
+    contract: Contract | Path | str,
+    actor: str | None = None,
+    listener: Listener = nobody,
+) -> Registration:
+    """Register the functions on a connection to a database file, until it is closed. Register again after a change of the contract."""
+    url = f"sqlite:///{quote(str(database_file(connection)))}"
+    keeper = open_keeper(url, contract=contract, actor=actor, listener=listener)
+    try:
+        keeper.store.require_migrated()
+        registration = Registration(connection, keeper)
+        registration.add()
+    except BaseException:
+        keeper.close()
+        raise
+    return registration
+
+
+class Registration:
+    """The functions of one connection. `last_error` is why the last call failed; None if it did not."""
+
+    def __init__(self, connection: Connection, keeper: Keeper) -> None:
+        self._connection = connection
+        self._keeper = keeper
+        self.last_error: str | None = None
+        # The functions leave with the connection, and with them the keeper's own connection.
+        weakref.finalize(self, keeper.close)
+
+    def add(self) -> None:
+        functions: dict[str, tuple[int, Callable[..., Any]]] = {
+            "wane_prune": (3, self._answer(self._prune)),
+            "wane_prune_orphans": (3, self._answer(self._prune_orphans)),
+            "wane_contract_fingerprint": (0, lambda: fingerprint(self._keeper.contract)),
+            "wane_last_error": (0, lambda: self.last_error),
+        }
+        if has_family(self._keeper.contract):
+            webhooks = _Webhooks(WebhookRetention(self._keeper), self._connection)
+            functions |= {
+                "knocker_prune_events": (3, self._answer(webhooks.prune_events)),
+                "knocker_prune_orphan_deliveries": (2, self._answer(webhooks.prune_orphan_deliveries)),
+                "knocker_run_retention_pass": (5, self._answer(webhooks.run_retention_pass)),
+            }
+            add_audits_view(
+                self._connection, counted_tables(self._keeper.contract), PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES
+            )
+        add_functions(self._connection, functions)
+
+    def _answer(self, function: Callable[P, dict[str, Any]]) -> Callable[P, str]:
+        """A function that answers in JSON, and whose errors can be asked for."""
+
+        @functools.wraps(function)
+        def call(*arguments: P.args, **options: P.kwargs) -> str:
+            try:
+                require_reading(self._connection)
+                answer = function(*arguments, **options)
+            except WaneError as problem:
+                self.last_error = str(problem)
+                raise
+            except BaseException as problem:
+                self.last_error = f"{type(problem).__name__}: {problem}"
+                raise
+            self.last_error = None
+            return json.dumps(answer, ensure_ascii=False)
+
+        return call
+
+    def _prune(self, table: object, rule: object, limit: Any) -> dict[str, Any]:
+        return _summary(
+            self._keeper.prune(
+                _text(table, "table"), rule=_text(rule, "rule"), limit=limit, connection=self._connection
+            )
+        )
+
+    def _prune_orphans(self, table: object, older_than: object, limit: Any) -> dict[str, Any]:
+        return _summary(
+            self._keeper.prune_orphans(
+                _text(table, "table"), older_than=_moment(older_than), limit=limit, connection=self._connection
+            )
+        )
+
+
+class _Webhooks:
+    """The webhook names. Statuses are a JSON array; NULL means those that are settled."""
+
+    def __init__(self, retention: WebhookRetention, connection: Connection) -> None:
+        self._retention = retention
+        self._connection = connection
+
+    def prune_events(self, statuses: object, older_than: Any, limit: Any) -> dict[str, Any]:
+        return asdict(
+            self._retention.prune_events(
+                statuses=_statuses(statuses), older_than=older_than, limit=limit, connection=self._connection
+            )
+        )
+
+    def prune_orphan_deliveries(self, older_than: Any, limit: Any) -> dict[str, Any]:
+        return asdict(
+            self._retention.prune_orphan_deliveries(older_than=older_than, limit=limit, connection=self._connection)
+        )
+
+    def run_retention_pass(
+        self,
+        event_statuses: object,
+        event_older_than_s: Any,
+        event_limit: Any,
+        orphan_deliveries_older_than_s: Any,
+        orphan_deliveries_limit: Any,
+    ) -> dict[str, Any]:
+        policy = RetentionPolicy(
+            event_statuses=_statuses(event_statuses),
+            event_older_than_s=event_older_than_s,
+            event_limit=event_limit,
+            orphan_deliveries_older_than_s=orphan_deliveries_older_than_s,
+            orphan_deliveries_limit=orphan_deliveries_limit,
+        )
+        return asdict(self._retention.run_retention_pass(policy, connection=self._connection))
+
+
+def _summary(pruned: Pruned) -> dict[str, Any]:
+    cutoff = None if pruned.cutoff is None else pruned.cutoff.isoformat()
+    return {**asdict(pruned), "rows": pruned.rows, "cutoff": cutoff}
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise WrongArgumentType(f"{name} must be a text, not {value!r}")
+    return value
+
+
+def _moment(value: object) -> datetime:
+    """Unix seconds, or an ISO 8601 text with its zone."""
+    if not isinstance(value, str):
+        return require_moment(value)
+    try:
+        return require_moment(datetime.fromisoformat(value))
+    except ValueError as problem:
+        if isinstance(problem, WaneError):
+            raise
+        raise WrongArgument(f"older_than is not a moment: {value!r}", "pass unix seconds or ISO 8601") from None
+
+
+def _statuses(value: object) -> Any:
+    if value is None:
+        return SETTLED
+    try:
+        return json.loads(_text(value, "statuses"))
+    except ValueError as problem:
+        if isinstance(problem, WaneError):
+            raise
+        hint = 'write \'["handled", "ignored"]\''
+        raise WrongArgumentType(f"statuses must be a JSON array, not {value!r}", hint) from None
