@@ -6,6 +6,8 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 # Two workers use two small cores; more would wait for the databases that the tests share.
 WORKERS ?= 2
+# How many sweeps `make crash` kills, on each store.
+KILLS   ?= 200
 # What to run, for example: make test TESTS="tests/plan -k cutoff"
 TESTS   ?= tests
 
@@ -13,10 +15,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format bench crash mutations clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the package, all extras and the test tools
 	@:
@@ -52,6 +54,12 @@ format: setup ## rewrite the sources in the house format
 
 bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/pytest -m bench --numprocesses 0 $(TESTS)
+
+crash: setup ## kill sweeps at random moments, hundreds of times on each store
+	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --numprocesses 0 -rP tests/crash
+
+mutations: setup ## remove every guard in turn and see a named test fail
+	@$(BIN)/python tests/mutations/run.py
 
 clean: ## remove .venv, caches and everything that was built
 	@rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,126 @@
+"""Starts processes that sweep, one after the other, so that each can be killed: `python launcher.py URL CONTRACT STEPS`.
+
+For every seed that it reads it forks a process and tells its number; when that process is gone, it tells how it ended. A forked
+process begins to sweep within milliseconds, which makes hundreds of kills affordable.
+
+The swept code is the product's own. Only here, and only to be able to say where a kill came, its methods write the name of the
+step that begins to the file STEPS, and then dawdle for a moment, so that no step is too short to be hit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wane.keeper import open_keeper
+from wane.prune.pace import Pace
+from wane.prune.sweep import Sweeper
+from wane.store.own import OwnTables
+from wane.store.postgres.store import PostgresStore
+from wane.store.postgres.transaction import PostgresTransaction
+from wane.store.rows import Rows
+from wane.store.sqlite.store import SqliteStore
+
+DAWDLE_SECONDS = 0.003
+BATCH = 20
+PACE = Pace(target_seconds=1.0, duty=0.5, first_batch=BATCH, least_batch=BATCH, most_batch=BATCH)
+
+
+class Steps:
+    """Writes where the process is; the last line of the file is the step that was under way when it died."""
+
+    def __init__(self, file: int, generator: random.Random) -> None:
+        self._file = file
+        self._generator = generator
+
+    def enter(self, step: str) -> None:
+        os.write(self._file, f"{step}\n".encode())
+        time.sleep(self._generator.uniform(0, DAWDLE_SECONDS))
+
+    def before(self, owner: type[Any], method: str, step: str) -> None:
+        """Let a method tell the step first."""
+        original = getattr(owner, method)
+
+        def telling(this: Any, *arguments: Any, **options: Any) -> Any:
+            self.enter(step)
+            return original(this, *arguments, **options)
+
+        setattr(owner, method, telling)
+
+    def around(self, store: type[Any]) -> None:
+        """Let transactions tell when they begin, and when they are about to commit."""
+        original: Callable[..., Any] = store.transaction
+
+        @contextmanager
+        def telling(this: Any, connection: object | None = None) -> Iterator[Any]:
+            with original(this, connection) as transaction:
+                if store is SqliteStore:
+                    self.enter("lock")  # There the write lock of the file is the only one.
+                yield transaction
+                self.enter("commit")
+
+        store.transaction = telling
+
+
+class Pauses(threading.Event):
+    """Nobody ever tells this sweep to stop; its pauses are steps like the others."""
+
+    steps: Steps
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.steps.enter("pause")
+        return False
+
+
+def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> None:
+    for owner, method, step in (
+        (Rows, "candidates", "look"),
+        (Rows, "take_range", "take"),
+        (Rows, "take_oldest", "take"),
+        (PostgresTransaction, "lock", "lock"),
+        (Rows, "still_due", "recheck"),
+        (Rows, "delete_followers", "followers"),
+        (Rows, "delete_some_followers", "followers"),
+        (Rows, "take_keys", "take"),
+        (OwnTables, "record", "audit"),
+        (OwnTables, "add_to_record", "audit"),
+    ):
+        steps.before(owner, method, step)
+    steps.around(SqliteStore)
+    steps.around(PostgresStore)
+    stop = Pauses()
+    stop.steps = steps
+    with open_keeper(url, contract=contract, actor="to be killed") as keeper:
+        sweeper = Sweeper(keeper.store, keeper.contract, "to be killed", pace=PACE, unattended=False, stop=stop)
+        names = [f"{table.name}.{rule.name}" for table, rule in keeper.contract.rules()]
+        while True:
+            name = generator.choice(names)
+            sweeper.sweep([name])
+
+
+def main(url: str, contract: str, log: str) -> None:
+    for line in sys.stdin:
+        generator = random.Random(int(line))
+        child = os.fork()
+        if child == 0:
+            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                sweep(url, Path(contract), Steps(file, generator), generator)
+            finally:
+                os._exit(1)  # It sweeps until it is killed; whatever else ends it is a failure.
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
