@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -46,22 +47,37 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / ".demo", done.stdout
 
 
-def test_it_shows_the_check_the_plan_and_what_stays(shown: tuple[Path, str]) -> None:
+def test_it_walks_through_the_main_job(shown: tuple[Path, str]) -> None:
     _, text = shown
-    places = [
-        text.index(part) for part in ("wane check --cover", "every one bounded", "wane plan", "What stays, and why")
-    ]
+    parts = ("wane check --cover", "every one bounded", "wane plan", "wane apply", "wane prune", "wane audit list")
+    places = [text.index(part) for part in (*parts, "What stayed, and why")]
     assert places == sorted(places)
-    assert "error" not in text.partition("What stays")[0]
+    assert "error" not in text.partition("What stayed")[0]
+
+
+def test_what_it_says_left_is_what_the_trail_and_the_tables_say(tmp_path: Path) -> None:
+    told = json.loads(demo(tmp_path, "--json").stdout)
+    with closing(sqlite3.connect(tmp_path / ".demo" / "state.db")) as connection:
+        trail = connection.execute("SELECT counts FROM wane_audit WHERE kind = 'prune'").fetchall()
+        gone: Counter[str] = Counter()
+        for (counts,) in trail:
+            gone.update(json.loads(counts))
+        for table, before in told["tables"].items():
+            if "." not in table:
+                [(after,)] = connection.execute(f"SELECT count(*) FROM {table}")
+                assert before - after == gone[table], table
+    for rule, due in told["due"].items():
+        if rule in told["swept"]:
+            assert told["swept"][rule][rule.partition(".")[0]] == due, rule
 
 
 def test_it_shows_every_trap_with_all_its_rows(shown: tuple[Path, str]) -> None:
     folder, text = shown
-    stays = text.partition("What stays, and why")[2]
+    stays = text.partition("What stayed, and why")[2]
     for trap in TRAPS:
         assert re.search(rf" {trap.rows}  {re.escape(trap.why)}\s*$", stays, flags=re.MULTILINE), trap.name
     planted = sum(trap.rows for trap in TRAPS)
-    assert f"{planted} of {planted} planted traps stay" in stays
+    assert f"{planted} of {planted} planted traps stayed" in stays
     with closing(sqlite3.connect(folder / "state.db")) as connection:
         connection.execute("ATTACH ? AS iu_core", (str(attached_path(folder / "state.db")),))
         for trap in TRAPS:
@@ -90,7 +106,8 @@ def test_no_line_is_wider_than_the_terminal_and_no_rule_is_folded(tmp_path: Path
     done = demo(tmp_path, columns=columns)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= columns
+    # Commands stay whole, so that they can be copied.
+    assert max(len(line) for line in lines if not line.startswith("$ ")) <= columns
     assert any(line.startswith("iu_auto_instantiate_event_log.old  ") for line in lines)
 
 

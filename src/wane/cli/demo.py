@@ -14,10 +14,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from wane.cli.options import JsonOption
 from wane.cli.output import console, many, print_findings, print_json, summary, table
 from wane.cli.plan import print_plan
+from wane.cli.prune import print_pruned, print_sweep
+from wane.cli.steer import print_trail
 from wane.demo import walk
 from wane.demo.seed import ROWS, Trap
 from wane.findings import Finding
 
+_TRAIL = 8
 _LARGEST = 8
 """Tables that are named one by one."""
 
@@ -54,29 +57,55 @@ def _run(folder: Path, rows: int) -> None:
     made = walk.plan(built)
     print_plan(made)
 
-    _heading("What stays, and why", "Rows that look due and are not. A nightly DELETE would take most of them.")
+    _heading(
+        "Let exactly that leave, in bounded audited batches",
+        f"$ wane migrate -c {built.contract}",
+        f"$ wane enable -c {built.contract}",
+        f"$ wane apply {built.plan} -c {built.contract}",
+    )
+    swept = walk.apply(built, made)
+    print_sweep(swept)
+
+    states = " ".join(f"--state {state}" for state in walk.WEBHOOK_STATES)
+    _heading(
+        "Append-only tables give rows to an explicit call alone",
+        f"$ wane prune knocker_events {states} --older-than {built.week_ago:%Y-%m-%dT%H:%M:%SZ} -c {built.contract}",
+    )
+    pruned = walk.prune_webhooks(built)
+    print_pruned(pruned)
+
+    _heading("The trail", f"$ wane audit list --limit {_TRAIL} -c {built.contract}")
+    print_trail(walk.trail(built, _TRAIL))
+
+    _heading("What stayed, and why", "Rows that look due and are not. A nightly DELETE would take most of them.")
     stayed = walk.stayed(built)
     _traps(stayed)
 
     kept = sum(count for _, count in stayed)
     planted = sum(trap.rows for trap, _ in stayed)
+    left = sum(rule.rows for rule in swept.rules if rule.action == "prune") + pruned.rows
+    marked = sum(rule.rows for rule in swept.rules if rule.action == "mark")
     out.print(
-        f"\n{sum(built.counts.values()):,} rows: [bold]{made.due:,}[/] due under {many(len(made.steps), 'rule')},"
-        f" and [bold]{kept}[/] of {planted} planted traps stay.\n\nLook around:"
+        f"\nOf {sum(built.counts.values()):,} rows [bold]{left:,}[/] left, {marked:,} were marked,"
+        f" and [bold]{kept}[/] of {planted} planted traps stayed.\n\nLook around:"
     )
-    for command in ("plan -v job_queue", "check --show"):
+    for command in ("plan -v job_queue", "check --show", "audit list", "sweep"):
         out.print(f"  wane {command} -c {escape(str(built.contract))}", soft_wrap=True)
 
 
 def _run_silently(folder: Path, rows: int) -> None:
     built = _build(folder, rows)
-    findings, made, stayed = walk.check(built), walk.plan(built), walk.stayed(built)
+    findings, made = walk.check(built), walk.plan(built)
+    swept, pruned = walk.apply(built, made), walk.prune_webhooks(built)
+    stayed = walk.stayed(built)
     print_json(
         {
             "contract": str(built.contract),
             "tables": built.counts,
             "findings": [finding.as_dict() for finding in findings],
             "due": {f"{step.table}.{step.rule}": step.due and step.due.rows for step in made.steps},
+            "swept": {f"{rule.table}.{rule.rule}": rule.counts for rule in swept.rules},
+            "pruned": pruned.counts,
             "stayed": [
                 {"table": trap.table, "trap": trap.name, "why": trap.why, "planted": trap.rows, "rows": count}
                 for trap, count in stayed
@@ -85,11 +114,12 @@ def _run_silently(folder: Path, rows: int) -> None:
     )
 
 
-def _heading(title: str, subtitle: str) -> None:
+def _heading(title: str, *lines: str) -> None:
     out = console()
     out.print(f"\n[bold reverse] {escape(title)} [/]")
-    style = "bold" if subtitle.startswith("$") else "dim"
-    out.print(f"[{style}]{escape(subtitle)}[/]\n", soft_wrap=True)
+    for line in lines:
+        out.print(f"[{'bold' if line.startswith('$') else 'dim'}]{escape(line)}[/]", soft_wrap=True)
+    out.print()
 
 
 def _tables(counts: dict[str, int]) -> None:

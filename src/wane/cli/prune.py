@@ -66,7 +66,10 @@ def prune(
             pruned = keeper.prune_orphans(name, older_than=moment, limit=limit, states=states)
         else:
             pruned = keeper.prune(name, rule=rule, states=states, older_than=moment, limit=limit)
-    _print_pruned(pruned, as_json=as_json)
+    if as_json:
+        print_json({**asdict(pruned), "rows": pruned.rows})
+    else:
+        print_pruned(pruned)
 
 
 def _target(contract: Contract, target: str) -> tuple[str, str | None]:
@@ -108,10 +111,8 @@ def _dry_run(
     out.print(escape(preview.query_plan), style="cyan", soft_wrap=True)
 
 
-def _print_pruned(pruned: Pruned, *, as_json: bool) -> None:
-    if as_json:
-        print_json({**asdict(pruned), "rows": pruned.rows})
-        return
+def print_pruned(pruned: Pruned) -> None:
+    """What one call took."""
     verb = "marked" if pruned.kind == "mark" else "pruned"
     counts = ", ".join(f"{escape(name)} [bold]{count:,}[/]" for name, count in pruned.counts.items())
     console().print(f"{verb} {counts} (audit row {pruned.audit_id})")
@@ -119,7 +120,7 @@ def _print_pruned(pruned: Pruned, *, as_json: bool) -> None:
 
 def sweep(
     only: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE[.RULE]]...", help="All rules if none is named.")
+        list[str] | None, typer.Argument(metavar="TABLE[.RULE]...", help="All rules if none is named.")
     ] = None,
     approve: Annotated[
         list[str] | None, typer.Option(metavar="TABLE.RULE", help="Let this rule take any share. May be repeated.")
@@ -155,7 +156,7 @@ def sweep(
         open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
     ):
         done = keeper.sweep(*(only or ()), budget=budget, approve=approve or (), pace=FAST if fast else None, stop=stop)
-    _print_sweep(done, as_json=as_json)
+    _finish(done, as_json=as_json)
 
 
 def apply(
@@ -174,7 +175,7 @@ def apply(
         open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
     ):
         done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
-    _print_sweep(done, as_json=as_json)
+    _finish(done, as_json=as_json)
 
 
 @contextmanager
@@ -204,33 +205,35 @@ def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Any]]:
             signal.signal(sign, handler)
 
 
-def _print_sweep(done: Sweep, *, as_json: bool) -> None:
+def _finish(done: Sweep, *, as_json: bool) -> None:
     if as_json:
         print_json({"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]})
     else:
-        shown = table(
-            "rule", "did", "rows", "with", "batches", "seconds", "ended", right=("rows", "batches", "seconds")
-        )
-        for rule in done.rules:
-            own = rule.counts.get(rule.table, 0)
-            others = ", ".join(f"{escape(name)} {count:,}" for name, count in rule.counts.items() if name != rule.table)
-            colour = {Outcome.DONE: "green", Outcome.FAILED: "red", Outcome.FUSED: "red"}.get(rule.outcome, "yellow")
-            shown.add_row(
-                escape(f"{rule.table}.{rule.rule}"),
-                rule.action,
-                f"{own:,}",
-                others,
-                str(rule.batches),
-                f"{rule.seconds:.2f}",
-                f"[{colour}]{rule.outcome.value}[/]",
-            )
-        console().print(shown)
-        told = dict.fromkeys(rule.message for rule in done.rules if rule.message and rule.outcome is Outcome.OFF)
-        for message in told:
-            say(f"[yellow]off:[/] {escape(message)}")
-        for rule in done.rules:
-            if rule.message and rule.outcome is not Outcome.OFF:
-                say(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
-        say(f"[bold]{sum(rule.rows for rule in done.rules):,}[/] rows in run {done.run}")
+        print_sweep(done)
     if done.failed:
         raise typer.Exit(1)
+
+
+def print_sweep(done: Sweep) -> None:
+    """What a sweep took, rule by rule, and then why any of them ended early."""
+    shown = table("rule", "did", "rows", "with", "batches", "seconds", "ended", right=("rows", "batches", "seconds"))
+    for rule in done.rules:
+        own = rule.counts.get(rule.table, 0)
+        others = ", ".join(f"{escape(name)} {count:,}" for name, count in rule.counts.items() if name != rule.table)
+        colour = {Outcome.DONE: "green", Outcome.FAILED: "red", Outcome.FUSED: "red"}.get(rule.outcome, "yellow")
+        shown.add_row(
+            escape(f"{rule.table}.{rule.rule}"),
+            rule.action,
+            f"{own:,}",
+            others,
+            str(rule.batches),
+            f"{rule.seconds:.2f}",
+            f"[{colour}]{rule.outcome.value}[/]",
+        )
+    console().print(shown)
+    for message in dict.fromkeys(rule.message for rule in done.rules if rule.outcome is Outcome.OFF):
+        say(f"[yellow]off:[/] {escape(message)}")
+    for rule in done.rules:
+        if rule.message and rule.outcome is not Outcome.OFF:
+            say(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
+    say(f"[bold]{sum(rule.rows for rule in done.rules):,}[/] rows in run {done.run}")

@@ -13,8 +13,9 @@ from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, moment_text, print_json, say, table
 from wane.contract.duration import parse_duration
 from wane.keeper import open_keeper
+from wane.store.own import AuditEntry
 
-TableArgument = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table; the master flag if left out.")]
+TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; the master flag if left out.")]
 
 hold_app = typer.Typer(help="Orders that rows stay, whatever the rules say.", no_args_is_help=True)
 audit_app = typer.Typer(help="The trail of everything that left.", no_args_is_help=True)
@@ -82,7 +83,7 @@ def hold_add(
 
 @hold_app.command("list")
 def hold_list(
-    name: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table's.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table's.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Past ones too.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")] = 100,
     contract: ContractOption = CONTRACT,
@@ -144,7 +145,12 @@ def audit_list(
         entries = keeper.audit(kind=kind, table=name, since=moment, limit=limit)
     if as_json:
         print_json([{**asdict(entry), "rows": entry.rows} for entry in entries])
-        return
+    else:
+        print_trail(entries)
+
+
+def print_trail(entries: list[AuditEntry]) -> None:
+    """The trail as a table."""
     shown = table("audit", "at", "kind", "table", "rule", "took", "batches", "by", "run", right=("audit", "batches"))
     for entry in entries:
         # PostgreSQL orders the keys of stored JSON its own way: the table itself comes first, then what left with it.

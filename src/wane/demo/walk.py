@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,16 @@ from wane.demo.seed import ROWS, TRAPS, Trap, attached_path, seed
 from wane.findings import Finding
 from wane.keeper import open_keeper
 from wane.plan.model import Plan
+from wane.prune.pace import FAST
+from wane.prune.primitive import Pruned
+from wane.prune.sweep import Sweep
 from wane.reference import names
+from wane.store.own import AuditEntry
 
 DATABASE = "state.db"
 CONTRACT = "wane.toml"
+PLAN = "plan.json"
+WEBHOOK_STATES = ("handled", "ignored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,14 @@ class Built:
     url: str
     counts: dict[str, int]
     now: datetime
+
+    @property
+    def plan(self) -> Path:
+        return self.contract.with_name(PLAN)
+
+    @property
+    def week_ago(self) -> datetime:
+        return self.now - timedelta(days=7)
 
 
 def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int], None] | None = None) -> Built:
@@ -45,7 +59,7 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
 def _own(folder: Path) -> list[Path]:
     """What an earlier demonstration left in the folder. Never remove what it did not make."""
     databases = (DATABASE, attached_path(Path(DATABASE)).name)
-    own = {CONTRACT, *(f"{name}{suffix}" for name in databases for suffix in ("", "-wal", "-shm", "-journal"))}
+    own = {CONTRACT, PLAN, *(f"{name}{suffix}" for name in databases for suffix in ("", "-wal", "-shm", "-journal"))}
     found = sorted(folder.iterdir())
     strangers = [one.name for one in found if one.name not in own]
     if strangers:
@@ -74,6 +88,26 @@ def check(built: Built) -> list[Finding]:
 def plan(built: Built) -> Plan:
     with open_keeper(contract=built.contract, read_only=True) as keeper:
         return keeper.plan(now=built.now)
+
+
+def apply(built: Built, made: Plan) -> Sweep:
+    """Let exactly what was planned leave, without pauses: nobody else uses this database."""
+    made.write(built.plan)
+    with open_keeper(contract=built.contract, actor="demo") as keeper:
+        keeper.store.migrate()
+        keeper.enable()
+        return keeper.apply(made, pace=FAST)
+
+
+def prune_webhooks(built: Built) -> Pruned:
+    """Webhook tables are append-only: sweeps leave them alone, and only an explicit call takes rows."""
+    with open_keeper(contract=built.contract, actor="demo") as keeper:
+        return keeper.prune("knocker_events", states=WEBHOOK_STATES, older_than=built.week_ago, limit=1_000)
+
+
+def trail(built: Built, limit: int) -> list[AuditEntry]:
+    with open_keeper(contract=built.contract) as keeper:
+        return keeper.audit(limit=limit)
 
 
 def stayed(built: Built) -> list[tuple[Trap, int]]:

@@ -23,7 +23,7 @@ from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.store import Store
-from wane.store.base import Due
+from wane.store.base import Exactness
 from wane.store.own import AuditEntry
 from wane.store.rows import cutoff
 from wane.store.selection import Selection
@@ -146,7 +146,7 @@ class _RuleSweep:
     def run(self) -> SweptRule:
         try:
             selection = self.sweeper.bindings.selection(self.table, self.rule)
-            outcome, message = self._fused(selection)
+            outcome, message = self._stopped(selection)
             if not message:
                 outcome, message = self._batches(selection)
         except (WaneError, BindError) as problem:
@@ -181,25 +181,32 @@ class _RuleSweep:
         label = self.table.label(self.rule)
         self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
 
-    def _fused(self, selection: Selection) -> tuple[Outcome, str]:
-        """Whether the rule would take so much of the table that a person should look first."""
-        settings = self.sweeper.contract.sweep
+    def _stopped(self, selection: Selection) -> tuple[Outcome, str]:
+        """Why the rule is not swept at all: its gate is closed, or it would take so much that a person should look first."""
+        with self.sweeper.store.transaction() as transaction:
+            closed = closed_gate(transaction, self.table.name, self.sweeper.contract.sweep)
+            known = transaction.own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
+        if closed:
+            return Outcome.OFF, closed
         asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
         if asked or self.action == "mark":
             return Outcome.DONE, ""
-        due: Due = self.sweeper.store.due(selection, self.sweeper.store.now(), _LOOK_SECONDS)
+        return self._fused(selection, swept_before=bool(known))
+
+    def _fused(self, selection: Selection, *, swept_before: bool) -> tuple[Outcome, str]:
+        settings = self.sweeper.contract.sweep
+        due = self.sweeper.store.due(selection, self.sweeper.store.now(), _LOOK_SECONDS).count
         rows = self.sweeper.store.count_rows(selection.table, _LOOK_SECONDS)
-        if due.count is None or rows is None or due.count.rows < settings.fuse_rows:
+        allowed = settings.fuse if swept_before else settings.first_fuse
+        if due is None or rows is None or due.exactness is Exactness.AT_LEAST:
+            found = "how many rows are due could not be counted in time"
+        elif due.rows < settings.fuse_rows or due.rows <= allowed * rows.rows:
             return Outcome.DONE, ""
-        with self.sweeper.store.transaction() as transaction:
-            known = transaction.own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
-        allowed = settings.fuse if known else settings.first_fuse
-        share = due.count.rows / max(rows.rows, 1)
-        if share <= allowed:
-            return Outcome.DONE, ""
-        which = "this rule" if known else "the first sweep of a rule"
+        else:
+            found = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.0%})"
+        which = "a rule" if swept_before else "the first sweep of a rule"
         return Outcome.FUSED, (
-            f"{due.count.rows:,} of {rows.rows:,} rows are due ({share:.0%}), and {which} may take {allowed:.0%} unasked: "
+            f"{found}, and {which} may take {allowed:.0%} of a table unasked: "
             f"look at `wane plan {self.name}`, then approve it with `wane sweep {self.name} --approve {self.name}`"
         )
 
