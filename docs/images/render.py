@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from wane.cli import demo, output, plan
+from wane.cli import demo, output, plan, prune, steer
 
 FOLDER = Path(__file__).parent
 COLUMNS = 112
@@ -44,7 +44,7 @@ def demonstration() -> list[str]:
     """The lines that `wane demo` prints on a terminal, colours and all."""
     file = io.StringIO()
     printed = Console(file=file, width=COLUMNS, force_terminal=True, color_system="truecolor", highlight=False)
-    for module in (output, plan, demo):
+    for module in (output, plan, prune, steer, demo):
         vars(module)["console"] = lambda *, stderr=False: Console(stderr=True, quiet=True) if stderr else printed
     with tempfile.TemporaryDirectory() as folder:
         demo.demo(Path(folder) / ".demo", rows=300_000, as_json=False)
@@ -63,9 +63,10 @@ def draw(name: str, title: str, lines: list[str]) -> None:
 def main() -> None:
     lines = demonstration()
     heads = [number for number, line in enumerate(lines) if "\x1b[1;7m" in line]
-    *_, plan_, stays = heads
-    draw("plan", "make demo: what would leave now", lines[plan_ + 1 : stays - 1])
-    draw("stays", "make demo: what stays, and why", lines[stays + 1 :])
+    _, _, plan_, apply, webhooks, _, stays = heads
+    draw("plan", "make demo: what would leave now", lines[plan_ + 1 : apply - 1])
+    draw("left", "make demo: what left, batch by batch", lines[apply + 1 : webhooks - 1])
+    draw("stays", "make demo: what stayed, and why", lines[stays + 1 :])
 
 
 if __name__ == "__main__":
