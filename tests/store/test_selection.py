@@ -73,6 +73,7 @@ def referenced(table: str, columns: tuple[str, ...], to: tuple[str, ...] = ()) -
 
 
 def test_a_rule_that_fits_is_bound_with_everything_it_names(tables: Database) -> None:
+    tables.execute("CREATE UNIQUE INDEX one_of_each_tenant ON job (tenant)")
     rule = Rule(
         "old",
         Cap(MS, 5, ("tenant",)),
@@ -420,6 +421,7 @@ def test_a_follower_of_a_table_without_a_key_says_what_it_points_at(tables: Data
     named = Follower(
         Reference(TableName("bare"), ("id",)), (), (Follower(Reference(TableName("child"), ("job_id",), ("id",))),)
     )
+    tables.execute("CREATE UNIQUE INDEX bare_id ON bare (id)")
     with opened(tables) as store:
         assert bound_rule(store, with_rule(Rule("rule", AGE, followers=(named,)))).followers
 

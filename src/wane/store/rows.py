@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import Any
 
 from wane.contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State, Time
@@ -53,9 +54,6 @@ class Parameters:
 
 class Dialect(ABC):
     """What differs between the stores when they speak of users' rows."""
-
-    row_identity: str
-    """The name of the hidden column that identifies a row of a table without a key."""
 
     @staticmethod
     def quote(name: str) -> str:
@@ -99,6 +97,14 @@ class Dialect(ABC):
     @abstractmethod
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
         """The condition that a column holds a value, or is NULL if the value is None; an index on the column serves it."""
+
+    @abstractmethod
+    def compared(self, expression: str, column: Column, to: Column) -> list[str]:
+        """A column that refers to another one, in every way in which it must be found among that one's values."""
+
+    @abstractmethod
+    def identity(self, follower: BoundFollower) -> list[str]:
+        """Columns, quoted, that tell any two rows of a follower apart: its key, or what the store itself knows rows by."""
 
     @abstractmethod
     def assign(self, p: Parameters, column: Column, value: object) -> str:
@@ -217,7 +223,7 @@ class Rows:
         conditions = []
         for path in ((), *follower_paths(selection)):
             table = path[-1].reference.table if path else selection.table
-            key = _primary_key(table) if path else selection.key
+            key = _primary_key(table)  # Holds name rows by it, whatever key the contract chose.
             hold = f"{self.dialect.own('hold')} AS h"
             active = f"h.table_name = {p.bind('held', qualified(table))} AND {self.dialect.in_force('h')}"
             last = f"f{len(path) - 1}" if path else "t"
@@ -359,14 +365,28 @@ class Rows:
     def count_followers(self, selection: Selection, path: Sequence[BoundFollower], now: datetime) -> Statement:
         """How many rows at the end of a path of followers would leave with due rows."""
         p = self.parameters()
+        return p.statement(
+            f"SELECT count(*) FROM {self._following(p, selection, path, ' AND '.join(self.due(p, selection, now)))}"
+        )
+
+    def _following(self, p: Parameters, selection: Selection, path: Sequence[BoundFollower], where: str) -> str:
+        """The table at the end of a path of followers, and the condition that a row of it follows some rows."""
         table, alias = self.dialect.table(selection.table), "t"
-        where = " AND ".join(self.due(p, selection, now))
         for number, follower in enumerate(path):
-            leaving = f"SELECT {self.columns(follower.reference.to, alias)} FROM {table} AS {alias} WHERE {where}"
-            table, alias = self.dialect.table(follower.reference.table), f"f{number}"
-            mine = self.row([self.column(column, alias) for column in follower.reference.columns])
-            where = " AND ".join([f"{mine} IN ({leaving})", *self.fixed(p, follower, alias)])
-        return p.statement(f"SELECT count(*) FROM {table} AS {alias} WHERE {where}")
+            reference = follower.reference
+            leaving = f"SELECT {self.columns(reference.to, alias)} FROM {table} AS {alias} WHERE {where}"
+            table, alias = self.dialect.table(reference.table), f"f{number}"
+            where = " AND ".join([*self._refers_among(reference, alias, leaving), *self.fixed(p, follower, alias)])
+        return f"{table} AS {alias} WHERE {where}"
+
+    def _refers_among(self, reference: BoundReference, alias: str, leaving: str) -> list[str]:
+        ways = product(
+            *(
+                self.dialect.compared(self.column(mine, alias), mine, theirs)
+                for mine, theirs in zip(reference.columns, reference.to, strict=True)
+            )
+        )
+        return [f"{self.row(way)} IN ({leaving})" for way in ways]
 
     def fixed(self, p: Parameters, follower: BoundFollower, alias: str) -> list[str]:
         return [
@@ -479,13 +499,16 @@ class Rows:
     ) -> Statement:
         """Delete every row of a follower that belongs to rows with these keys."""
         p = self.parameters()
-        inner = f"SELECT {{}} FROM {self.dialect.table(selection.table)} AS t WHERE {self.among(p, selection, keys)}"
-        for number, follower in enumerate(path):
-            inner = inner.format(self.columns(follower.reference.to, f"f{number - 1}" if number else "t"))
-            mine = self.row([self.column(column, f"f{number}") for column in follower.reference.columns])
-            where = " AND ".join([f"{mine} IN ({inner})", *self.fixed(p, follower, f"f{number}")])
-            inner = f"SELECT {{}} FROM {self.dialect.table(follower.reference.table)} AS f{number} WHERE {where}"
-        return p.statement(inner.replace("SELECT {} FROM", "DELETE FROM", 1))
+        return p.statement(f"DELETE FROM {self._following(p, selection, path, self.among(p, selection, keys))}")
+
+    def any_follower(
+        self, selection: Selection, path: Sequence[BoundFollower], keys: Sequence[tuple[Any, ...]]
+    ) -> Statement:
+        """A row if anything of a follower belongs to rows with these keys."""
+        p = self.parameters()
+        return p.statement(
+            f"SELECT 1 FROM {self._following(p, selection, path, self.among(p, selection, keys))} LIMIT 1"
+        )
 
     def delete_some_followers(
         self, selection: Selection, path: Sequence[BoundFollower], key: tuple[Any, ...], now: datetime, limit: int
@@ -494,8 +517,7 @@ class Rows:
         p = self.parameters()
         last = len(path) - 1
         table = path[-1].reference.table
-        columns = _primary_key(table)
-        identity = [self.dialect.quote(column.name) for column in columns] or [self.dialect.row_identity]
+        identity = self.dialect.identity(path[-1])
         source, links = self._chain(p, path, "t")
         due = self.dialect.recheck(self.due(p, selection, now))
         where = " AND ".join([links, self.among(p, selection, [key]), due])

@@ -28,7 +28,7 @@ from wane.contract.model import (
 from wane.contract.names import TableName
 from wane.contract.pieces import key_path
 from wane.findings import Finding, Severity, did_you_mean
-from wane.store.schema import Column, Kind, Schema, TableInfo
+from wane.store.schema import Column, Index, Kind, Schema, TableInfo
 
 READABLE = (Kind.TABLE, Kind.PARTITIONED)
 
@@ -52,6 +52,10 @@ class BoundFollower:
     reference: BoundReference
     where: tuple[tuple[Column, State], ...]
     followers: tuple[BoundFollower, ...]
+    watched: bool = False
+    """Something fires when its rows are deleted, and may keep them."""
+    inherited: bool = False
+    """PostgreSQL: other tables inherit from it, and its key is unique in each of them only."""
 
     def walk(self) -> Iterator[BoundFollower]:
         yield self
@@ -96,6 +100,10 @@ class Types:
         raise NotImplementedError
 
     def reference(self, column: Column, to: Column) -> str:
+        raise NotImplementedError
+
+    def loose(self, column: Column) -> bool:
+        """Whether the column calls different texts equal. This one answers yes or no."""
         raise NotImplementedError
 
     def rules_allowed(self, table: TableInfo) -> str:
@@ -238,11 +246,7 @@ class _Binder:
             )
             raise _Missing
         columns = tuple(self._column(table, name, "key") for name in names)
-        unique = any(
-            index.unique and index.valid and index.predicate is None and set(index.columns) <= set(names)
-            for index in table.indexes
-        )
-        if not unique and set(names) != set(table.primary_key):
+        if not self._unique(table, columns):
             self._error(
                 "key",
                 "no-key",
@@ -250,6 +254,24 @@ class _Binder:
                 "name columns with a unique index",
             )
         return columns
+
+    def _unique(self, table: TableInfo, columns: tuple[Column, ...]) -> bool:
+        """Whether no two rows agree in these columns, by the equality that statements use."""
+        loose = {column.name: column.collation for column in columns if self.types.loose(column)}
+        names = {column.name for column in columns}
+
+        def tells_apart(index: Index) -> bool:
+            # An index of bytes lets `a` and `A` in, and a column without regard to case calls them equal.
+            orders = dict(zip(index.columns, index.collations, strict=False))
+            return all(_same(orders.get(name), loose[name]) for name in index.columns if name in loose)
+
+        if any(
+            index.unique and index.valid and index.predicate is None and set(index.columns) <= names
+            for index in table.indexes
+            if tells_apart(index)
+        ):
+            return True
+        return not loose and names == set(table.primary_key)
 
     def _check_states(self, column: Column | None) -> None:
         if column is None:
@@ -284,6 +306,14 @@ class _Binder:
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
         place = f"rule.{self.rule.name}.with"
         reference = self._reference(follower.reference, parent, key, place)
+        if not self._unique(parent, reference.to):
+            self._error(
+                place,
+                "wrong-reference",
+                f"{follower.reference} points at {', '.join(c.name for c in reference.to)}, which is not unique in"
+                f" {parent.name}: rows would leave with one row while another still has them",
+                "point at a unique key: { table, columns, to }",
+            )
         own_key = tuple(column for name in reference.table.primary_key if (column := reference.table.column(name)))
         where = tuple((self._column(reference.table, name, place), value) for name, value in follower.where)
         for column, value in where:
@@ -291,7 +321,14 @@ class _Binder:
             if problem:
                 self._error(place, "wrong-state-type", problem)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
-        return BoundFollower(reference, where, inner)
+        heirs = [one for one in self.schema.tables if one.parent == reference.table.qualified]
+        watched = any(one.delete_triggers for one in (reference.table, *heirs))
+        inherited = bool(heirs) and reference.table.kind is Kind.TABLE
+        return BoundFollower(reference, where, inner, watched, inherited)
+
+
+def _same(collation: str | None, other: str | None) -> bool:
+    return (collation or "").upper() == (other or "").upper()
 
 
 def _enforced(child: TableInfo, columns: tuple[Column, ...], parent: TableInfo, to: tuple[Column, ...]) -> bool:

@@ -116,13 +116,13 @@ class Transaction(ABC):
         selection = batch.selection
         counts: Counter[str] = Counter({str(selection.name): 0})
         for path in follower_paths(selection):
-            counts[str(path[-1].reference.name)] += self.change(self.rows.delete_followers(selection, path, keys))
+            name = path[-1].reference.name
+            counts[str(name)] += self.change(self.rows.delete_followers(selection, path, keys))
+            if path[-1].watched and self._read(self.rows.any_follower(selection, path, keys)):
+                raise _kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
         taken = self.change(self.rows.take_keys(selection, batch.now, keys))
         if taken != len(keys):
-            raise StoreError(
-                f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}",
-                "a trigger or a rule on the table keeps rows from leaving; nothing was changed",
-            )
+            raise _kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
         counts[str(selection.name)] += taken
         return dict(counts)
 
@@ -136,6 +136,8 @@ class Transaction(ABC):
                 gone = self.change(statement)
                 counts[str(path[-1].reference.name)] += gone
                 room -= gone
+        if not counts.total():
+            raise _kept(f"{batch.selection.name}: rows that are to leave with it stay")
         return dict(counts)
 
     def _read(self, statement: Statement) -> list[tuple[Any, ...]]:
@@ -152,6 +154,10 @@ def _fitting(followers: Sequence[int], most: int) -> int:
     return len(followers)
 
 
+def _kept(message: str) -> StoreError:
+    return StoreError(message, "a trigger or a rule on the table keeps rows from leaving; nothing was changed")
+
+
 def gated(*selections: Selection) -> list[TableInfo]:
     """Every table that loses rows under some rules, in an order that is the same for everybody."""
     tables = [selection.table for selection in selections]
@@ -162,11 +168,14 @@ def gated(*selections: Selection) -> list[TableInfo]:
 def driver_connection(connection: Any, kind: type[C]) -> C:
     """The driver's own connection behind what a caller passes: itself, or that of a SQLAlchemy connection or session."""
     found = connection
-    if hasattr(found, "get_bind") and hasattr(found, "connection"):
-        found = found.connection()  # A session begins its transaction here.
-    if hasattr(found, "exec_driver_sql"):
-        found.exec_driver_sql("SELECT 1")  # A connection begins its transaction with its first statement.
-        found = found.connection.driver_connection
+    try:
+        if hasattr(found, "get_bind") and hasattr(found, "connection"):
+            found = found.connection()  # A session begins its transaction here.
+        if hasattr(found, "exec_driver_sql"):
+            found.exec_driver_sql("SELECT 1")  # A connection begins its transaction with its first statement.
+            found = found.connection.driver_connection
+    except Exception as problem:
+        raise StoreError(f"the connection cannot be used: {problem}", "pass an open one") from problem
     if not isinstance(found, kind):
         wanted = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
         raise StoreError(

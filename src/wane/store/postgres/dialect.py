@@ -24,7 +24,7 @@ from wane.store.moments import (
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.rows import Dialect, Parameters
 from wane.store.schema import Column, TableInfo
-from wane.store.selection import Types
+from wane.store.selection import BoundFollower, Types
 
 _WHOLE = ("smallint", "integer", "bigint")
 _BITS = {"smallint": 15, "integer": 31, "bigint": 63}
@@ -39,8 +39,6 @@ _DATE_AND_CLOCK = _DAY + r"%s([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,
 
 class PostgresDialect(Dialect):
     """Named placeholders are written `%(name)s`, psycopg's way; a percent sign in an identifier is doubled for it."""
-
-    row_identity = "ctid"
 
     @staticmethod
     def quote(name: str) -> str:
@@ -119,6 +117,16 @@ class PostgresDialect(Dialect):
             return f"{expression} IS NULL"
         return self._exactly(expression, column, f"= {self.back(p, name, column, value)}")
 
+    def compared(self, expression: str, column: Column, to: Column) -> list[str]:
+        return [expression]
+
+    def identity(self, follower: BoundFollower) -> list[str]:
+        key = follower.reference.table.primary_key
+        if key and not follower.inherited:
+            return [self.quote(name) for name in key]
+        # Partitions and heirs number their rows each for itself.
+        return ["tableoid", "ctid"]
+
     def assign(self, p: Parameters, column: Column, value: object) -> str:
         return f"{p.bind('mark', value)}::{_comparable(column)}"
 
@@ -126,6 +134,8 @@ class PostgresDialect(Dialect):
         return f"{expression}::text"
 
     def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
+        if isinstance(value, bytes | bytearray | memoryview):
+            value = f"\\x{bytes(value).hex()}"
         return f"{p.bind(name, None if value is None else str(value))}::text::{_comparable(column)}"
 
     def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
@@ -208,6 +218,9 @@ class PostgresTypes(Types):
             return ""
         return f"{column.name} is {column.type} and {to.name} is {to.type}, which cannot be compared"
 
+    def loose(self, column: Column) -> bool:
+        return column.loose
+
     def rules_allowed(self, table: TableInfo) -> str:
         return ""
 
@@ -239,4 +252,5 @@ def _comparable(column: Column) -> str:
     """The type that a state is compared as, so that the column's index serves."""
     if column.labels:
         return column.type.replace("%", "%%")
-    return {"character varying": "text", "character": "bpchar"}.get(_bare(column), _bare(column))
+    # A bare bit is a single one.
+    return {"character varying": "text", "character": "bpchar", "bit": column.type}.get(_bare(column), _bare(column))

@@ -16,7 +16,7 @@ from wane.store.base import Store
 from wane.store.migrations import migrations
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
-from wane.store.postgres.transaction import PostgresTransaction, takes_by_key, writing
+from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, takes_by_key, writing
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
@@ -59,7 +59,7 @@ class PostgresStore(Store):
         self._turn = threading.RLock()
         self._inside = 0
         self._connection = _connect(url, read_only=read_only)
-        self._database = self._connection.info.dbname
+        self._own_identity = ""
         try:
             if self._connection.info.server_version < OLDEST_VERSION:
                 raise StoreError(f"{self.version()} is too old", "Wane needs PostgreSQL 14 or newer")
@@ -91,14 +91,13 @@ class PostgresStore(Store):
         return moment.astimezone(UTC)  # type: ignore[no-any-return]
 
     def identity(self) -> str:
-        [(system, database)] = self._rows(_IDENTITY)
-        return f"postgres:{system}:{database}"
+        return _identity(self._rows(_IDENTITY))
 
     def version(self) -> str:
         return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
 
     def reflect(self) -> Schema:
-        with _explained("the schema cannot be read"):
+        with self._turn, _explained("the schema cannot be read"):
             return reflect(self._connected())
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
@@ -112,7 +111,7 @@ class PostgresStore(Store):
                     connection.execute("SET statement_timeout = 0")
 
     def explain(self, statement: Statement) -> str:
-        with _explained("the statement cannot be explained"):
+        with self._turn, _explained("the statement cannot be explained"):
             found = self._connected().execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
         return "\n".join(line for (line,) in found)
 
@@ -153,10 +152,14 @@ class PostgresStore(Store):
                     self._inside -= 1
             return
         used = driver_connection(connection, psycopg.Connection)
-        if used.info.dbname != self._database:
-            raise StoreError("the connection is to another database", "pass a connection to the keeper's own database")
+        own = self._own_identity = self._own_identity or self.identity()
         with _explained("the database refused"), writing(used, caller=True):
-            yield PostgresTransaction(used, self.rows)
+            transaction = PostgresTransaction(used, self.rows)
+            # Not by name: another server may have a database of the same.
+            if _identity(transaction.execute(_IDENTITY, {})) != own:
+                hint = "pass a connection to the keeper's own database"
+                raise StoreError("the connection is to another database", hint)
+            yield transaction
 
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         if takes_by_key(selection):
@@ -204,8 +207,7 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
         "default_transaction_read_only": "on" if read_only else "off",
         # Under any other level the second look would see what the first one saw.
         "default_transaction_isolation": "read committed",
-        "timezone": "UTC",
-        "datestyle": "ISO",
+        **TEXT_SETTINGS,
         # Batches are short; compiling them would take longer than running them.
         "jit": "off",
     }
@@ -228,6 +230,11 @@ def _has_news(connection: psycopg.Connection[Any]) -> bool:
     readable = select.poll()
     readable.register(connection.fileno(), select.POLLIN)
     return bool(readable.poll(0))
+
+
+def _identity(found: list[tuple[Any, ...]]) -> str:
+    [(system, database)] = found
+    return f"postgres:{system}:{database}"
 
 
 def _first_line(problem: Exception) -> str:

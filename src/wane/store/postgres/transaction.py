@@ -11,6 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from wane.contract.model import Mark
 from wane.errors import StoreError
 from wane.store.rows import Rows, Statement, qualified
 from wane.store.schema import TableInfo
@@ -20,7 +21,16 @@ from wane.store.transaction import Batch, Key, Taken, Transaction
 _GATE = 0x77616E65
 """The space of advisory locks that Wane uses; they end with the transaction, so connection poolers do not disturb them."""
 
+TEXT_SETTINGS = {
+    # Holds know rows by the text of their keys, and keys travel as texts: it must be the same text on every connection.
+    "bytea_output": "hex",
+    "datestyle": "ISO",
+    "extra_float_digits": "1",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+}
 _LOCAL_SETTINGS = {
+    **TEXT_SETTINGS,
     # Policies would hide rows silently; off means that they raise instead.
     "row_security": "off",
     "lock_timeout": "200ms",
@@ -92,8 +102,12 @@ class PostgresTransaction(Transaction):
 
 
 def takes_by_key(selection: Selection) -> bool:
-    """Whether a rule's rows are looked up and locked before they are taken: see Transaction._take_locked."""
-    return bool(selection.followers or selection.saved_by or selection.watched)
+    """Whether a rule's rows are looked up and locked before they are taken: see Transaction._take_locked.
+
+    Marks too: a trigger may keep a row as it was, and only who knows which rows were meant notices.
+    """
+    marks = isinstance(selection.rule.action, Mark)
+    return marks or bool(selection.followers or selection.saved_by or selection.watched)
 
 
 @contextmanager

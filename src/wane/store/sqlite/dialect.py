@@ -14,7 +14,7 @@ from wane.contract.model import State, Time, Unit
 from wane.store.moments import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
 from wane.store.rows import Dialect, Parameters
 from wane.store.schema import Column, TableInfo
-from wane.store.selection import Types
+from wane.store.selection import BoundFollower, Types
 from wane.store.sqlite.reflect import OWN_PREFIX
 
 _TEXT_TYPES = ("CHAR", "CLOB", "TEXT")
@@ -24,8 +24,6 @@ _CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-6][0-9]"
 
 class SqliteDialect(Dialect):
     """Named placeholders are written `:name`."""
-
-    row_identity = "rowid"
 
     def placeholder(self, name: str) -> str:
         return f":{name}"
@@ -104,11 +102,29 @@ class SqliteDialect(Dialect):
             return f"{expression} = {bound}"
         return f"{expression} = {bound} AND {self.bytewise(expression, column)} = {bound}"
 
+    def compared(self, expression: str, column: Column, to: Column) -> list[str]:
+        if column.collation == to.collation:
+            return [expression]
+        if to.collation is None:
+            # An index knows the column's own order only; the bytes are compared on what it finds.
+            return [expression, f"{expression} COLLATE BINARY"]
+        return [f"{expression} COLLATE {self.quote(to.collation)}"]
+
+    def identity(self, follower: BoundFollower) -> list[str]:
+        table = follower.reference.table
+        key = [table.column(name) for name in table.primary_key]
+        if key and all(column is not None and not column.nullable for column in key):
+            return [self.quote(name) for name in table.primary_key]
+        # A column may be called rowid; then that name means the column.
+        taken = {column.name.lower() for column in table.columns}
+        return [next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)]
+
     def assign(self, p: Parameters, column: Column, value: object) -> str:
         return p.bind("mark", value)
 
     def out(self, expression: str) -> str:
-        return expression
+        # A bare column would come through the converters that a caller's connection may have for its type.
+        return f"+{expression}"
 
     def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
         return p.bind(name, value)
@@ -174,6 +190,9 @@ class SqliteTypes(Types):
 
     def reference(self, column: Column, to: Column) -> str:
         return ""
+
+    def loose(self, column: Column) -> bool:
+        return column.collation is not None
 
     def rules_allowed(self, table: TableInfo) -> str:
         if table.schema == "main":

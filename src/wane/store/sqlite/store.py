@@ -20,7 +20,7 @@ from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.reflect import reflect
-from wane.store.sqlite.transaction import SqliteTransaction, takes_by_key, writing
+from wane.store.sqlite.transaction import SqliteTransaction, reading_text, takes_by_key, writing
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
 
@@ -83,7 +83,7 @@ class SqliteStore(Store):
         return f"SQLite {sqlite3.sqlite_version}"
 
     def reflect(self) -> Schema:
-        with _explained("the schema cannot be read"):
+        with self._turn, _explained("the schema cannot be read"):
             return reflect(self._connection)
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
@@ -128,13 +128,16 @@ class SqliteStore(Store):
                 yield SqliteTransaction(self._connection, self.rows)
             return
         used = driver_connection(connection, sqlite3.Connection)
-        self._require_same(used)
-        with _explained("the database refused"), writing(used, leave_open=True):
-            yield SqliteTransaction(used, self.rows)
+        with _explained("the database refused"), reading_text(used):
+            self._require_same(used)
+            with writing(used, leave_open=True):
+                yield SqliteTransaction(used, self.rows)
 
     def _require_same(self, connection: sqlite3.Connection) -> None:
         """The caller's connection must be to this very file."""
-        files = {name: file for _, name, file in connection.execute("PRAGMA database_list")}
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        files = {name: file for _, name, file in cursor.execute("PRAGMA database_list")}
         if not files.get("main") or not self.path.samefile(files["main"]):
             raise StoreError(f"the connection is not to {self.path}", "pass a connection to the keeper's own database")
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from wane.contract.model import Mark
 from wane.store.rows import Rows, Statement
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
@@ -58,7 +59,7 @@ class SqliteTransaction(Transaction):
 
 def takes_by_key(selection: Selection) -> bool:
     """Whether a rule's rows are looked up before they are taken: to find their followers, or to see that a trigger kept none."""
-    return bool(selection.followers or selection.watched)
+    return isinstance(selection.rule.action, Mark) or bool(selection.followers or selection.watched)
 
 
 def _begin(cursor: sqlite3.Cursor) -> None:
@@ -91,7 +92,8 @@ def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iter
     """
     cursor = connection.cursor()
     # Taking the write lock at once: reading first and writing later fails beside another writer, whatever the timeout.
-    if leave_open and not connection.in_transaction and connection.isolation_level is not None:
+    begun = leave_open and not connection.in_transaction and _begins_by_itself(connection)
+    if begun:
         cursor.execute("BEGIN IMMEDIATE")
     inside = connection.in_transaction
     if inside or leave_open:
@@ -104,6 +106,25 @@ def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iter
     except BaseException:
         # A full disk or a lost file may have ended the transaction already.
         if connection.in_transaction:
-            for undo in ("ROLLBACK TO wane", "RELEASE wane") if inside else ("ROLLBACK",):
+            for undo in ("ROLLBACK TO wane", "RELEASE wane") if inside and not begun else ("ROLLBACK",):
                 cursor.execute(undo)
         raise
+
+
+def _begins_by_itself(connection: sqlite3.Connection) -> bool:
+    """Whether the caller expects the connection to open transactions, and commits them."""
+    mode = getattr(
+        connection, "autocommit", -1
+    )  # Since Python 3.12; -1 means that the isolation level decides, as before.
+    return connection.isolation_level is not None if mode == -1 else not mode
+
+
+@contextmanager
+def reading_text(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read texts as texts: a caller's connection may read them in its own way, and a key must come back as it was."""
+    before = connection.text_factory
+    connection.text_factory = str
+    try:
+        yield
+    finally:
+        connection.text_factory = before
