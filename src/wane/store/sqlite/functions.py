@@ -7,6 +7,7 @@ table behind for the caller to commit. So whoever writes is refused before anyth
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,10 +24,11 @@ def database_file(connection: Connection) -> Path:
     """The file of the main database."""
     if not isinstance(connection, Connection):
         raise StoreError(f"a {type(connection).__name__} is not a connection of the sqlite3 module", "pass one")
-    files = {name: file for _, name, file in connection.execute("PRAGMA database_list")}
+    # The connection may read texts as bytes.
+    files = {os.fsdecode(name): file for _, name, file in connection.execute("PRAGMA database_list")}
     if not files.get("main"):
         raise StoreError("a database in memory, or a temporary one, has no file", "use a database in a file")
-    return Path(files["main"])
+    return Path(os.fsdecode(files["main"]))
 
 
 def add_functions(connection: Connection, functions: Mapping[str, tuple[int, Callable[..., Any]]]) -> None:

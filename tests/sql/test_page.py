@@ -1,0 +1,54 @@
+"""The examples of docs/reference/sql.md and docs/reference/webhooks.md run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.sqlfunctions import install
+from wane.webhooks import WebhookRetention
+from webhooks.hooks import T, contract, contract_file, delivery, event, prepare
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def fill(database: Database) -> None:
+    prepare(database)
+    event(database, 1, "handled", T, attempts=2, deliveries=1, jobs=["webhooks"])
+    delivery(database, T)
+
+
+@pytest.mark.parametrize("page", ["sql.md", "webhooks.md"])
+def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = blocks(page, "python")
+    assert examples
+    monkeypatch.chdir(tmp_path)
+    contract_file(tmp_path)
+    database = SqliteDatabase(tmp_path / "hooks.db")
+    fill(database)
+    for example in examples:
+        # The loop of the second example waits for the interval after the pass above it.
+        exec(compile(example.replace("interval_s=60", "interval_s=0.1"), page, "exec"), {"__name__": "__main__"})
+    assert database.query("SELECT count(*) FROM knocker_events") == [(0,)]
+    assert database.query("SELECT count(*) FROM knocker_deliveries") == [(0,)]
+    database.close()
+
+
+def test_sql_examples_run(postgres_database: PostgresDatabase) -> None:
+    fill(postgres_database)
+    with WebhookRetention.open(postgres_database.url, contract=contract()) as webhooks:
+        install(webhooks.keeper)
+    for example in blocks("sql.md", "sql"):
+        for statement in filter(str.strip, example.split(";\n")):
+            assert postgres_database.query(statement), statement
+    assert postgres_database.query("SELECT count(*) FROM knocker_events") == [(0,)]
+    postgres_database.script("SET search_path = public, wane")
+    assert postgres_database.query("SELECT count(*) FROM knocker_prune_audits") == [(4,)]
