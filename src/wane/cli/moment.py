@@ -7,15 +7,21 @@ from datetime import UTC, datetime
 import typer
 
 from wane.contract.duration import parse_duration
+from wane.errors import WrongArgument
 from wane.prune.arguments import require_moment
 
 
 def parse_moment(text: str, now: datetime, option: str) -> datetime:
     """An ISO 8601 moment (UTC unless it says otherwise), unix seconds, or a duration before now."""
     try:
-        return require_moment(float(text), option)
+        number = float(text)
     except ValueError:
         pass
+    else:
+        try:
+            return require_moment(number, option)
+        except WrongArgument as problem:
+            raise typer.BadParameter(f"{text} is no moment near ours; {problem.hint}", param_hint=option) from None
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

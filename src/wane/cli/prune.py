@@ -6,10 +6,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -19,8 +19,8 @@ from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, count_text, moment_text, print_json, say, table
 from wane.contract.load import load_contract
-from wane.contract.model import Budget, Contract, State
-from wane.events import BatchTaken, Event, SlowedDown
+from wane.contract.model import Contract, State
+from wane.events import BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
 from wane.plan.model import read_plan
 from wane.prune.pace import FAST
@@ -146,17 +146,13 @@ def sweep(
 
         plan(only, contract, url, as_json=as_json)
         return
-    loaded = load_contract(contract)
-    given = Budget()
-    budget = None
-    if rows or seconds or batches:
-        budget = Budget(rows or given.rows, seconds or given.seconds, batches or given.batches)
+    loaded = _with_budgets(load_contract(contract), {"rows": rows, "seconds": seconds, "batches": batches})
     with (
-        _sweeping(as_json=as_json) as (stop, listener),
+        _sweeping(as_json=as_json) as (stop, listener, caught),
         open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
     ):
-        done = keeper.sweep(*(only or ()), budget=budget, approve=approve or (), pace=FAST if fast else None, stop=stop)
-    _finish(done, as_json=as_json)
+        done = keeper.sweep(*(only or ()), approve=approve or (), pace=FAST if fast else None, stop=stop)
+    _finish(done, caught, as_json=as_json)
 
 
 def apply(
@@ -171,18 +167,24 @@ def apply(
     loaded = load_contract(contract)
     made = read_plan(file)
     with (
-        _sweeping(as_json=as_json) as (stop, listener),
+        _sweeping(as_json=as_json) as (stop, listener, caught),
         open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
     ):
         done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
-    _finish(done, as_json=as_json)
+    _finish(done, caught, as_json=as_json)
 
 
 @contextmanager
-def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Any]]:
-    """Progress on a terminal, and a stop between two batches for Ctrl-C and SIGTERM."""
+def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Listener, list[int]]]:
+    """Progress on a terminal, a stop between two batches for Ctrl-C and SIGTERM, and which of them came."""
     stop = threading.Event()
-    before = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGINT, signal.SIGTERM)}
+    caught: list[int] = []
+
+    def catch(sign: int, _: object) -> None:
+        caught.append(sign)
+        stop.set()
+
+    before = {sign: signal.signal(sign, catch) for sign in (signal.SIGINT, signal.SIGTERM)}
     out = console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}")
     gone = 0
@@ -199,19 +201,32 @@ def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Any]]:
                 elif isinstance(event, SlowedDown):
                     progress.console.print(f"[yellow]{escape(f'{event.table}.{event.rule}: {event.cause}')}[/]")
 
-            yield stop, listener
+            yield stop, listener, caught
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
 
 
-def _finish(done: Sweep, *, as_json: bool) -> None:
+def _with_budgets(contract: Contract, given: dict[str, int | None]) -> Contract:
+    """The contract with what was given in place of its rules' own budgets; what was not given stays theirs."""
+    said = {name: value for name, value in given.items() if value is not None}
+    tables = (
+        replace(one, rules=tuple(replace(rule, budget=replace(rule.budget, **said)) for rule in one.rules))
+        for one in contract.tables
+    )
+    return replace(contract, tables=tuple(tables)) if said else contract
+
+
+def _finish(done: Sweep, caught: list[int], *, as_json: bool) -> None:
     if as_json:
         print_json({"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]})
     else:
         print_sweep(done)
     if done.failed:
         raise typer.Exit(1)
+    if caught:
+        # What was asked for was not done to the end, and shells know these codes.
+        raise typer.Exit(128 + caught[0])
 
 
 def print_sweep(done: Sweep) -> None:

@@ -85,6 +85,10 @@ class Bindings:
         count = self.store.count_rows(table, _COUNT_SECONDS)
         return None if count is None else count.rows
 
+    def orphan_states(self, table: Table) -> tuple[State, ...]:
+        """The states of the table's rule for orphans."""
+        return _covering(table, None, orphans=True).states
+
     def explicit(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> Rule:
         """A rule for an explicit call: the guards and followers are those that the contract gives these states, the cutoff is the caller's.
 

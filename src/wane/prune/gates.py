@@ -6,8 +6,7 @@ from wane.contract.model import SweepSettings
 from wane.contract.names import TableName
 from wane.prune.primitive import whoami
 from wane.store import Store
-from wane.store.own import Flag
-from wane.store.transaction import Transaction
+from wane.store.own import Flag, OwnTables
 
 
 def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
@@ -15,9 +14,9 @@ def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
     return settings.master_flag if table is None else settings.table_flag.replace("{table}", str(table))
 
 
-def closed_gate(transaction: Transaction, table: TableName | str, settings: SweepSettings) -> str:
+def closed_gate(own_tables: OwnTables, table: TableName | str, settings: SweepSettings) -> str:
     """Why sweeps of the table are off; "" if they are on."""
-    flags = transaction.own.flags()
+    flags = own_tables.flags()
     master, own = flags.get(flag_name(None, settings)), flags.get(flag_name(table, settings))
     if master is None or not master.enabled:
         return f"the master flag {settings.master_flag} is off: `wane enable` turns it on"

@@ -1,6 +1,6 @@
 """What an application does itself, on its own connection: consume a one-time row, or delete one whose work is done.
 
-These are the application's own acts: counted, not audited. Holds are honoured all the same.
+These are the application's own acts: counted, not audited. Holds are honoured all the same, and what follows the row leaves with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from wane.events import Listener, RowConsumed
 from wane.prune.binding import Bindings
 from wane.store import Store
 from wane.store.selection import Selection
+from wane.store.transaction import gated, kept
 
 
 def consume(
@@ -68,10 +69,14 @@ def _remove(
         )
     store.require_migrated()
     with store.transaction(connection) as transaction:
-        transaction.enter([selection.table])
+        transaction.enter(gated(selection))
         alive = transaction.now() if kind == "consume" else None
-        statement = store.rows.remove(selection, key, alive)
+        removable = store.rows.removable(selection, key, alive, declared.live)
+        going = bool(selection.followers) and transaction.take_followers(selection, removable)
+        statement = store.rows.remove(selection, key, alive, declared.live)
         found = transaction.execute(statement.text, statement.parameters)
+        if going and not found:
+            raise kept(f"{declared.name}: the row was to leave with its followers, but the database kept it")
     if not found:
         return None
     listener(RowConsumed(str(declared.name), kind))

@@ -6,11 +6,13 @@ import getpass
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from wane.contract.duration import format_duration
 from wane.contract.model import Archive, Cap, Contract, Mark, Rule, Table
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, nobody
@@ -141,7 +143,13 @@ class Pruner:
                 raise WrongArgument("a rule has its own states", "leave `states` out")
             chosen = self._by_rule(declared, rule)
             return Order(declared, chosen, "mark" if isinstance(chosen.action, Mark) else "prune")
-        given = () if states is None and declared.state is None else require_states(states)
+        if states is None and orphans:
+            given = self.bindings.orphan_states(declared)
+        elif states is None and declared.state is not None:
+            known = ", ".join(repr(state) for rule in declared.rules for state in rule.states)
+            raise WrongArgument(f"{table} has states: say which may go", f"states with rules: {known}")
+        else:
+            given = () if states is None else require_states(states)
         moment = self._explicit_moment(declared, older_than)
         chosen = self.bindings.explicit(declared, given, orphans=orphans)
         return Order(declared, chosen, "prune_orphans" if orphans else "prune", moment)
@@ -161,7 +169,7 @@ class Pruner:
         moment = require_moment(older_than)
         floor = dict(self.contract.floors).get(table.name, timedelta(0))
         if moment > self.store.now() - floor and floor:
-            raise WrongArgument(f"older_than is under the floor of {floor.days} days for {table.name}")
+            raise WrongArgument(f"older_than is under the floor of {format_duration(floor)} for {table.name}")
         return moment
 
     def take(self, order: Order, actor: str | None, connection: object | None) -> Pruned:
@@ -245,17 +253,24 @@ def take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
         return transaction.take(batch)
     statement = transaction.rows.scopes_beyond_cap(selection, _MOST_SCOPES)
     scopes = transaction.execute(statement.text, statement.parameters)
-    counts: dict[str, int] = {}
-    room = batch.most
+    counts = _take_scopes(transaction, batch, scopes)
+    if len(scopes) == _MOST_SCOPES and not counts.total():
+        # All of them beyond their cap, and nothing in them may leave; one that is further down may have something.
+        statement = transaction.rows.scopes_due(selection, batch.now, _MOST_SCOPES)
+        counts = _take_scopes(transaction, batch, transaction.execute(statement.text, statement.parameters))
+    return Taken(dict(counts), None, done=not counts.total())
+
+
+def _take_scopes(transaction: Transaction, batch: Batch, scopes: Sequence[tuple[Any, ...]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    own, name = batch.limit, str(batch.selection.name)
     for scope in scopes:
-        one = replace(batch, selection=replace(selection, scope=scope), limit=min(batch.limit, room), most=room)
-        taken = transaction.take(one)
-        for name, rows in taken.counts.items():
-            counts[name] = counts.get(name, 0) + rows
-        room = batch.most - sum(counts.values())
-        if room <= 0:
-            return Taken(counts, None, done=False)
-    return Taken(counts, None, done=len(scopes) < _MOST_SCOPES)
+        limit, most = own - counts[name], batch.most - counts.total()
+        if limit <= 0 or most <= 0:
+            break
+        one = replace(batch, selection=replace(batch.selection, scope=scope), limit=min(limit, most), most=most)
+        counts.update(transaction.take(one).counts)
+    return counts
 
 
 def whoami() -> str:

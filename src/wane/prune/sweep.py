@@ -10,12 +10,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from wane.contract.model import Archive, Budget, Cap, Contract, Mark, Rule, Table
+from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
 from wane.errors import BindError, Locked, TimedOut, WaneError
 from wane.events import BatchTaken, BudgetExhausted, Listener, RuleFailed, RuleSwept, SlowedDown, nobody
 from wane.prune.binding import Bindings
@@ -24,13 +25,14 @@ from wane.prune.pace import Pace
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.store import Store
 from wane.store.base import Exactness
-from wane.store.own import AuditEntry
-from wane.store.rows import cutoff
+from wane.store.own import AuditEntry, OwnTables
+from wane.store.rows import Statement, cutoff
 from wane.store.selection import Selection
-from wane.store.transaction import Batch, Position, Taken, gated
+from wane.store.transaction import Batch, Position, Taken, Transaction, gated
 
 _LOOK_SECONDS = 2.0
 _PLANNED = "rows of the plan"
+_TOLD = "told to stop"
 
 
 class Outcome(StrEnum):
@@ -108,7 +110,8 @@ class Sweeper:
         self.store.require_migrated()
         run = uuid.uuid4().hex
         swept = []
-        for table, rule in self._rules(only):
+        rules = list(self._rules(only))
+        for table, rule in rules if frozen is None else _as_planned(rules):
             plan = None if frozen is None else frozen.get(f"{table.name}.{rule.name}")
             if frozen is not None and plan is None:
                 continue
@@ -120,6 +123,32 @@ class Sweeper:
             named = not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
             if named and not table.append_only and not isinstance(rule.action, Archive):
                 yield table, rule
+
+
+def _as_planned(rules: Sequence[tuple[Table, Rule]]) -> list[tuple[Table, Rule]]:
+    """Rules in an order in which none makes rows due for one that comes later: those were not in the plan."""
+    left, ordered = list(rules), []
+    while left:
+        # In a circle somebody must begin; the contract's order decides.
+        first = next((one for one in left if not any(_frees(one, other) for other in left if other != one)), left[0])
+        left.remove(first)
+        ordered.append(first)
+    return ordered
+
+
+def _frees(one: tuple[Table, Rule], other: tuple[Table, Rule]) -> bool:
+    """Whether sweeping one rule can make rows due for another: by marking them, or by taking what saved them."""
+    (table, rule), (their_table, their_rule) = one, other
+    if isinstance(rule.action, Mark):
+        return table == their_table and rule.action.state in their_rule.states
+    loses = {table.name} | {follower.reference.table for follower in _walk(rule.followers)}
+    return any(isinstance(guard, ReferencedBy) and guard.reference.table in loses for guard in their_rule.guards)
+
+
+def _walk(followers: Sequence[Follower]) -> Iterator[Follower]:
+    for follower in followers:
+        yield follower
+        yield from _walk(follower.followers)
 
 
 class _RuleSweep:
@@ -183,15 +212,21 @@ class _RuleSweep:
 
     def _stopped(self, selection: Selection) -> tuple[Outcome, str]:
         """Why the rule is not swept at all: its gate is closed, or it would take so much that a person should look first."""
-        with self.sweeper.store.transaction() as transaction:
-            closed = closed_gate(transaction, self.table.name, self.sweeper.contract.sweep)
-            known = transaction.own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
+        if self.sweeper.stop.is_set():
+            return Outcome.STOPPED, _TOLD
+        # Read without a transaction: this look waits for no writer. Every batch looks again.
+        own = OwnTables(self.sweeper.store.rows.dialect, self._look)
+        closed = closed_gate(own, self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
         asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
         if asked or self.action == "mark":
             return Outcome.DONE, ""
+        known = own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
         return self._fused(selection, swept_before=bool(known))
+
+    def _look(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return self.sweeper.store.read(Statement(text, parameters), _LOOK_SECONDS)
 
     def _fused(self, selection: Selection, *, swept_before: bool) -> tuple[Outcome, str]:
         settings = self.sweeper.contract.sweep
@@ -215,15 +250,15 @@ class _RuleSweep:
         size, floor, skip_locked = pace.first_batch, None, False
         while True:
             if self.sweeper.stop.is_set():
-                return Outcome.STOPPED, "told to stop"
+                return Outcome.STOPPED, _TOLD
             spent = self._spent()
-            if spent == _PLANNED:
+            if spent == _PLANNED and self.batches:
                 return Outcome.DONE, ""
-            if spent:
+            if spent and spent != _PLANNED:
                 self._tell_budget(spent)
                 return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
             try:
-                closed, taken = self._batch(selection, self._size(size), floor, skip_locked=skip_locked)
+                closed, taken = self._batch(selection, size, floor, skip_locked=skip_locked)
             except (Locked, TimedOut) as problem:
                 size, skip_locked = self._slow_down(problem, size, skip_locked=skip_locked)
                 continue
@@ -237,25 +272,33 @@ class _RuleSweep:
                 return Outcome.DONE, ""
             self.sweeper.stop.wait(pace.pause_seconds(seconds))
 
-    def _size(self, size: int) -> int:
-        """No batch goes beyond what the budget, or the plan, has left."""
-        left = self.budget.rows - self.counts.total()
+    def _take(
+        self, transaction: Transaction, selection: Selection, now: datetime, batch: tuple[int, Position | None, bool]
+    ) -> Taken:
+        """No batch goes beyond what the budget has left, followers included, or the plan, which counts the rule's own rows."""
+        size, floor, skip_locked = batch
+        most = max(1, min(size, self.budget.rows - self.counts.total()))
+        limit = most
         if self.frozen is not None and self.frozen.rows is not None:
-            left = min(left, self.frozen.rows - self.counts[str(self.table.name)])
-        return max(1, min(size, left))
+            limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
+        if limit <= 0:
+            return Taken(
+                {}, floor, done=True
+            )  # A plan of nothing: told in the trail, like every sweep that took nothing.
+        return take_all_scopes(transaction, Batch(selection, now, limit, most, floor, skip_locked))
 
     def _batch(
         self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
     ) -> tuple[str, Taken | None]:
         with self.sweeper.store.transaction() as transaction:
             self.entered = time.monotonic()
-            closed = closed_gate(transaction, self.table.name, self.sweeper.contract.sweep)
+            closed = closed_gate(transaction.own, self.table.name, self.sweeper.contract.sweep)
             if closed:
                 return closed, None
             transaction.enter(gated(selection))
             clock = transaction.now()
             now = clock if self.frozen is None else self.frozen.now
-            taken = take_all_scopes(transaction, Batch(selection, now, size, size, floor, skip_locked))
+            taken = self._take(transaction, selection, now, (size, floor, skip_locked))
             entry = AuditEntry(
                 kind=self.action,
                 table=str(self.table.name),

@@ -566,9 +566,33 @@ class Rows:
             f"SELECT (SELECT count(*) FROM gone), {outputs} FROM (SELECT 1) AS one LEFT JOIN last ON true"
         )
 
-    def remove(self, selection: Selection, key: Mapping[str, object], alive_at: datetime | None) -> Statement:
-        """Delete one row by its key, unless it is held, and return it; with a moment, only if it expires after that."""
+    def remove(
+        self, selection: Selection, key: Mapping[str, object], alive_at: datetime | None, live: Sequence[State] = ()
+    ) -> Statement:
+        """Delete one row by its key, unless it is held, and return it; with a moment, only if it expires after that and is in one
+        of the live states, if there are any."""
         p = self.parameters()
+        where = " AND ".join(self._removable(p, selection, key, alive_at, live))
+        outputs = ", ".join(self.dialect.quote(column.name) for column in selection.table.columns)
+        return p.statement(f"DELETE FROM {self.dialect.table(selection.table)} AS t WHERE {where} RETURNING {outputs}")
+
+    def removable(
+        self, selection: Selection, key: Mapping[str, object], alive_at: datetime | None, live: Sequence[State] = ()
+    ) -> Statement:
+        """The key, to be handed back, of the row that `remove` would delete."""
+        p = self.parameters()
+        where = " AND ".join(self._removable(p, selection, key, alive_at, live))
+        outputs = ", ".join(self.dialect.out(self.column(column)) for column in selection.key)
+        return p.statement(f"SELECT {outputs} FROM {self.dialect.table(selection.table)} AS t WHERE {where}")
+
+    def _removable(
+        self,
+        p: Parameters,
+        selection: Selection,
+        key: Mapping[str, object],
+        alive_at: datetime | None,
+        live: Sequence[State],
+    ) -> list[str]:
         conditions = [
             self.dialect.equal(p, f"k{number}", self.column(column), column, key[column.name])
             for number, column in enumerate(selection.key)
@@ -577,10 +601,9 @@ class Rows:
             column, time = selection.time_column, selection.time
             expired = self.dialect.before(p, "t", column, time, alive_at, inclusive=True)
             conditions += [*self.dialect.plausible(p, "t", column, time), f"NOT ({' AND '.join(expired)})"]
-        conditions += self._not_held(p, selection)
-        outputs = ", ".join(self.dialect.quote(column.name) for column in selection.table.columns)
-        table = self.dialect.table(selection.table)
-        return p.statement(f"DELETE FROM {table} AS t WHERE {' AND '.join(conditions)} RETURNING {outputs}")
+            if live and selection.state is not None:
+                conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, live))
+        return conditions + self._not_held(p, selection)
 
     def key_text(self, table: TableInfo, columns: Sequence[Column], key: Mapping[str, object]) -> Statement:
         """The key of one row as holds write it; no row if there is no such row."""
@@ -603,6 +626,16 @@ class Rows:
             f"SELECT {outputs} FROM {self.dialect.table(selection.table)} AS n WHERE {self._room(p, selection)}"
             f" GROUP BY {', '.join(scope)} HAVING count(*) > {p.bind('most', selection.rule.bound.most)}"
             f" ORDER BY {', '.join(scope)} LIMIT {p.bind('limit', limit)}"
+        )
+
+    def scopes_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
+        """The scopes of which a row is due: exact, and slower than `scopes_beyond_cap`, which knows neither states nor holds."""
+        p = self.parameters()
+        scope = [self.dialect.bytewise(self.column(column), column) for column in selection.per]
+        where = " AND ".join(self.due(p, selection, now))
+        return p.statement(
+            f"SELECT {', '.join(self.dialect.out(text) for text in scope)} FROM {self.dialect.table(selection.table)} AS t"
+            f" WHERE {where} GROUP BY {', '.join(scope)} ORDER BY {', '.join(scope)} LIMIT {p.bind('limit', limit)}"
         )
 
 

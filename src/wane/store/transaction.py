@@ -119,12 +119,20 @@ class Transaction(ABC):
             name = path[-1].reference.name
             counts[str(name)] += self.change(self.rows.delete_followers(selection, path, keys))
             if path[-1].watched and self._read(self.rows.any_follower(selection, path, keys)):
-                raise _kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
+                raise kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
         taken = self.change(self.rows.take_keys(selection, batch.now, keys))
         if taken != len(keys):
-            raise _kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
+            raise kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
         counts[str(selection.name)] += taken
         return dict(counts)
+
+    def take_followers(self, selection: Selection, statement: Statement) -> bool:
+        """Lock the rows whose keys a statement reads, look again, and delete what follows those that it still reads, if any."""
+        found = self._read(statement)
+        keys = self._read(statement) if found and self.lock(selection, found, skip_locked=False) else []
+        for path in follower_paths(selection) if keys else ():
+            self.change(self.rows.delete_followers(selection, path, keys))
+        return bool(keys)
 
     def _take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
         """A row with more followers than fit loses them first, batch by batch, and leaves when the rest fits."""
@@ -137,7 +145,7 @@ class Transaction(ABC):
                 counts[str(path[-1].reference.name)] += gone
                 room -= gone
         if not counts.total():
-            raise _kept(f"{batch.selection.name}: rows that are to leave with it stay")
+            raise kept(f"{batch.selection.name}: rows that are to leave with it stay")
         return dict(counts)
 
     def _read(self, statement: Statement) -> list[tuple[Any, ...]]:
@@ -154,7 +162,8 @@ def _fitting(followers: Sequence[int], most: int) -> int:
     return len(followers)
 
 
-def _kept(message: str) -> StoreError:
+def kept(message: str) -> StoreError:
+    """Rows that were to leave did not."""
     return StoreError(message, "a trigger or a rule on the table keeps rows from leaving; nothing was changed")
 
 
