@@ -221,7 +221,7 @@ def test_beside_a_writer_it_fails_and_takes_nothing(database: SqliteDatabase, co
         ("wane_prune_orphans('receipt', 'yesterday', 100)", "not a moment"),
         ("wane_prune_orphans('receipt', '2026-01-01T00:00:00', 100)", "no zone"),
         ("wane_prune_orphans('receipt', 1700000000000, 100)", "not milliseconds"),
-        ("wane_prune_orphans('inbox', 1700000000, 100)", "states must be a list"),
+        ("wane_prune_orphans('inbox', 1700000000, 100)", "prunes orphans by age"),
     ],
 )
 def test_a_failing_call_says_why_when_asked(
