@@ -14,7 +14,7 @@ from itertools import combinations, count
 from typing import TYPE_CHECKING
 
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Age, Archive, Mark, Rule, Table
+from wane.contract.model import Age, Archive, Mark, Rule, State, Table
 from wane.contract.model import Orphans as OrphansBound
 from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.keeper import Keeper
@@ -27,11 +27,12 @@ from wane.webhooks.retention import MOST_FOLLOWERS
 
 if TYPE_CHECKING:
     # They need the PostgreSQL driver, which an embedded installation does not have.
-    from wane.store.postgres.functions.surface import ByRule
+    from wane.store.postgres.functions.surface import ByRule, Orphans
     from wane.store.postgres.functions.taking import Taking
     from wane.store.postgres.functions.webhooks import Webhooks
 
 _READ_SECONDS = 10.0
+_LONG_AGO = 1
 _MOST_STATUSES = 4
 """Every choice of statuses has a function of its own; more statuses than this would make too many."""
 
@@ -117,7 +118,7 @@ class _Offers:
     """Collects what can be called, and why the rest cannot."""
 
     def __init__(self, keeper: Keeper) -> None:
-        from wane.store.postgres.functions.surface import ByRule
+        from wane.store.postgres.functions.surface import ByRule, Orphans
         from wane.store.postgres.functions.taking import Taking, take_function
 
         self.keeper = keeper
@@ -129,15 +130,13 @@ class _Offers:
         self._taking = Taking
         self._write = take_function
         self._offer = ByRule
+        self._orphans_offer = Orphans
 
     def surface(self) -> SqlSurface:
-        from wane.store.postgres.functions.surface import Orphans, Surface, install_statements
+        from wane.store.postgres.functions.surface import Surface, install_statements
 
         rules = [self._by_rule(table, rule) for table, rule in self.contract.rules()]
-        orphans = []
-        for table in self._with_orphans():
-            taking, reason = self._take_orphans(table)
-            orphans.append(Orphans(str(table.name), taking, self._floor(table), reason))
+        orphans = [self._orphans(table) for table in self._with_orphans()]
         mark = fingerprint(self.contract)
         surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), MOST_ROWS)
         return SqlSurface(mark, tuple(install_statements(surface)), tuple(self.refused))
@@ -178,15 +177,23 @@ class _Offers:
         self.refused.append(Refused(label, reason))
         return None, reason
 
-    def _take_orphans(self, table: Table) -> tuple[Taking | None, str]:
+    def _orphans(self, table: Table) -> Orphans:
+        taking: Taking | None = None
+        states: tuple[State, ...] = ()
         label = f"prune_orphans({table.name})"
-        if table.state is not None:
-            reason = (
-                "the table has states, which have to be named: prune its orphans from Python or from the command line"
-            )
+        try:
+            rule = self._explicit(table, None, orphans=True)
+        except WaneError as problem:
+            reason = problem.message
             self.refused.append(Refused(label, reason))
-            return None, reason
-        return self._take(table, self.bindings.explicit(table, (), orphans=True), label)
+        else:
+            taking, reason = self._take(table, rule, label)
+            states = rule.states
+        return self._orphans_offer(str(table.name), states, taking, self._floor(table), reason)
+
+    def _explicit(self, table: Table, states: tuple[str, ...] | None, *, orphans: bool = False) -> Rule:
+        """The rule of a call with a cutoff of its own, whatever that is."""
+        return self.keeper.pruner.order(str(table.name), None, states, _LONG_AGO, orphans=orphans).rule
 
     def _webhooks(self) -> Webhooks | None:
         from wane.store.postgres.functions.webhooks import Webhooks
@@ -197,15 +204,11 @@ class _Offers:
         events, deliveries = self.bindings.table(family.events), self.bindings.table(family.deliveries)
         choices = []
         for statuses in self._choices(events):
-            taking, _ = self._take(
-                events, self.bindings.explicit(events, statuses), f"{PRUNE_EVENTS}({', '.join(statuses)})"
-            )
+            taking, _ = self._take(events, self._explicit(events, statuses), f"{PRUNE_EVENTS}({', '.join(statuses)})")
             if taking is None:
                 return None
             choices.append((statuses, taking))
-        orphans, _ = self._take(
-            deliveries, self.bindings.explicit(deliveries, (), orphans=True), PRUNE_ORPHAN_DELIVERIES
-        )
+        orphans, _ = self._take(deliveries, self._explicit(deliveries, None, orphans=True), PRUNE_ORPHAN_DELIVERIES)
         if orphans is None:
             return None
         return Webhooks(

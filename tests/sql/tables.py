@@ -35,6 +35,9 @@ CREATE INDEX presence_tenant ON presence (tenant, seen_at, id);
 CREATE TABLE lease (name text PRIMARY KEY, expires_us bigint);
 CREATE INDEX lease_expiry ON lease (expires_us, name);
 
+CREATE TABLE draft (id bigint PRIMARY KEY, post_id bigint, status text NOT NULL, saved_at timestamptz NOT NULL);
+CREATE INDEX draft_age ON draft (post_id, status, saved_at, id);
+
 CREATE TABLE receipt (id bigint PRIMARY KEY, post_id bigint, taken_at timestamptz NOT NULL);
 CREATE INDEX receipt_age ON receipt (post_id, taken_at, id);
 """
@@ -91,6 +94,16 @@ why = "Owners renew."
 [table.lease.rule.expired]
 expires = { column = "expires_us", unit = "us" }
 
+[table.draft]
+why   = "A draft that never became a post, unless somebody works on it."
+state = "status"
+live  = ["open"]
+time  = { column = "saved_at" }
+[table.draft.rule.orphans]
+when    = ["dropped", "sent"]
+orphans = "post_id"
+keep    = "1d"
+
 [table.receipt]
 why  = "A receipt without its post is of no use."
 time = { column = "taken_at" }
@@ -104,7 +117,7 @@ comment = { inline = "with its post" }
 vote    = { inline = "with its comment" }
 """
 
-NAMES = ("job", "inbox", "outbox", '"odd % name"', "post", "comment", "vote", "presence", "lease", "receipt")
+NAMES = ("job", "inbox", "outbox", '"odd % name"', "post", "comment", "vote", "presence", "lease", "draft", "receipt")
 RULES = (
     ("job", "marked"),
     ("job", "gone"),
@@ -114,6 +127,7 @@ RULES = (
     ("presence", "cap"),
     ("presence", "all"),
     ("lease", "expired"),
+    ("draft", "orphans"),
     ("receipt", "orphans"),
 )
 
@@ -157,6 +171,7 @@ def fill(database: Database, seed: int, rows: int = 60) -> None:
         "vote": [(n, luck.randrange(1, rows * 2)) for n in numbers],
         "presence": [(n, some(None, "a", "b", "A"), micros(moment()) / 1e6) for n in numbers],
         "lease": [(f"l{n}", some(None, micros(moment()))) for n in numbers],
+        "draft": [(n, some(None, n), some("open", "dropped", "sent"), moment()) for n in numbers],
         "receipt": [(n, some(None, n), moment()) for n in numbers],
     }
     for name, found in tables.items():

@@ -19,8 +19,10 @@ from wane import Keeper
 from wane.contract.load import load_contract
 from wane.contract.model import Archive, Time, Unit
 from wane.demo.seed import seed
+from wane.prune import primitive
 from wane.sqlfunctions import install
 from wane.store.moments import fraction_bound, number_bound, text_bound, wall_bound
+from wane.store.postgres.functions import taking
 from wane.store.postgres.functions.words import bounds
 from wane.store.schema import Column
 from wane.webhooks import WebhookRetention
@@ -95,6 +97,41 @@ def test_every_kind_of_rule_takes_what_the_engine_takes(
         # The next rule sees what this one left.
         postgres_database.query("SELECT wane.prune(?, ?, ?)", (table, rule, limit))
     assert taken >= len(RULES)
+
+
+@pytest.mark.parametrize("table", ["draft", "receipt"])
+@pytest.mark.parametrize("days", [-1, 0.5, 2, 5])
+def test_orphans_leave_by_a_moment_of_ones_own(
+    keeper: Keeper, postgres_database: PostgresDatabase, table: str, days: float
+) -> None:
+    fill(postgres_database, 4)
+    moment = datetime.now(UTC) - timedelta(days=days)
+    undone = Undone(postgres_database, NAMES)
+    pruned, *engine = undone.by_engine(lambda c: keeper.prune_orphans(table, older_than=moment, limit=20, connection=c))
+    answer, *by_sql = undone.by_sql("SELECT wane.prune_orphans(%s, %s, 20)", table, moment)
+    assert by_sql == engine
+    assert answer["counts"] == pruned.counts
+    assert answer["cutoff"] == moment.isoformat()
+    assert pruned.rows > 0
+
+
+def test_a_cap_per_scope_looks_beyond_many_scopes_that_may_not_leave(
+    keeper: Keeper, postgres_database: PostgresDatabase
+) -> None:
+    """More scopes than one call looks at are beyond their cap and held; one behind them is not."""
+    assert taking.MOST_SCOPES == primitive._MOST_SCOPES
+    rows = [(n, f"a{n // 5:05}", T + n) for n in range(5 * taking.MOST_SCOPES)]
+    last = [(10_000 + n, "z", T + n) for n in range(7)]
+    postgres_database.executemany("INSERT INTO presence VALUES (?, ?, ?)", [*rows, *last])
+    postgres_database.execute(
+        "INSERT INTO wane.hold (table_name, key, reason, author, created_at)"
+        " SELECT 'public.presence', jsonb_build_array(id::text)::text, 'x', 'x', now() FROM presence WHERE tenant <> 'z'"
+    )
+    undone = Undone(postgres_database, ("presence",))
+    pruned, *engine = undone.by_engine(lambda c: keeper.prune("presence", rule="cap", limit=100, connection=c))
+    answer, *by_sql = undone.by_sql("SELECT wane.prune('presence', 'cap', 100)")
+    assert by_sql == engine
+    assert answer["counts"] == pruned.counts == {"presence": 3}
 
 
 def test_a_row_with_more_followers_than_fit_loses_them_call_by_call(

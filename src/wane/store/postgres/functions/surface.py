@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +37,8 @@ class Orphans:
     """`wane.prune_orphans(table, …)`."""
 
     table: str
+    states: Sequence[str | int | bool]
+    """Those that the trail says were asked for."""
     taking: Taking | None
     floor: timedelta
     refused: str = ""
@@ -229,11 +232,17 @@ END"""
 def _prune_orphans(surface: Surface) -> str:
     offered = table_of(
         [
-            (literal(one.table), *_number(one.taking), interval(one.floor), literal(one.refused))
+            (
+                literal(one.table),
+                f"{literal(json.dumps(list(one.states)))}::jsonb",
+                *_number(one.taking),
+                interval(one.floor),
+                literal(one.refused),
+            )
             for one in surface.orphans
         ],
-        "table_name, number, may_skip, floor, refused",
-        "'', 0, false, interval '0', ''",
+        "table_name, states, number, may_skip, floor, refused",
+        "'', '[]'::jsonb, 0, false, interval '0', ''",
     )
     body = f"""\
 DECLARE offer record;
@@ -248,7 +257,7 @@ BEGIN
   END IF;
   PERFORM {OWN_SCHEMA}.sql_older_than(older_than, offer.floor);
   RETURN {OWN_SCHEMA}.sql_run(offer.number, offer.may_skip, 'prune_orphans', NULL,
-    jsonb_build_object('states', '[]'::jsonb, 'older_than', {OWN_SCHEMA}.sql_moment(older_than), 'limit', row_limit),
+    jsonb_build_object('states', offer.states, 'older_than', {OWN_SCHEMA}.sql_moment(older_than), 'limit', row_limit),
     row_limit, row_limit, older_than);
 END"""
     return plpgsql("prune_orphans", "table_name text, older_than timestamptz, row_limit integer", body)

@@ -26,6 +26,7 @@ from wane.store.selection import Selection
 from wane.store.transaction import Batch, gated
 
 MOST_SCOPES = 1_000
+"""How many scopes one call looks at, as `wane.prune.primitive` says."""
 
 SETTINGS = """\
 SET search_path FROM CURRENT
@@ -107,6 +108,7 @@ DECLARE
   wane_total bigint := 0;
   wane_take bigint;
   wane_room bigint;
+  wane_scopes bigint;
   wane_gone bigint;
   wane_some boolean;
   wane_row record;
@@ -135,18 +137,33 @@ END"""
         return plain(recorder.last())
 
     def _scopes(self) -> str:
-        """One batch, or for a cap per scope one for each scope until the call is full."""
+        """One batch, or what `take_all_scopes` does: one for each scope beyond the cap until the call is full.
+
+        If there are very many and nothing in them may leave, a second round looks at those where something may.
+        """
         if not self.selection.per:
             return self._batch()
-        scopes = plain(self.rows.scopes_beyond_cap(replace(self.selection, scope=None), MOST_SCOPES))
+        anywhere = replace(self.selection, scope=None)
+        beyond = plain(self.rows.scopes_beyond_cap(anywhere, MOST_SCOPES))
+        due = plain(self.rows.scopes_due(anywhere, ANY_MOMENT, MOST_SCOPES))
         names = [f"o{number}" for number in range(len(self.selection.per))]
+        outputs = ", ".join(names)
         chosen = " ".join(f"wane_s{number} := wane_scope.{name};" for number, name in enumerate(names))
         return f"""\
-  FOR wane_scope IN SELECT * FROM ({scopes}) AS s({", ".join(names)}) LOOP
+  FOR wane_round IN 1..2 LOOP
+  wane_scopes := 0;
+  FOR wane_scope IN
+    SELECT * FROM ({beyond}) AS s({outputs}) WHERE wane_round = 1
+    UNION ALL
+    SELECT * FROM ({due}) AS s({outputs}) WHERE wane_round = 2
+  LOOP
+  wane_scopes := wane_scopes + 1;
   {chosen}
 {self._batch()}
   wane_most := wane_all - wane_total;
   EXIT WHEN wane_most <= 0;
+  END LOOP;
+  EXIT WHEN wane_total > 0 OR wane_scopes < {MOST_SCOPES};
   END LOOP;"""
 
     def _batch(self) -> str:
