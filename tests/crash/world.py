@@ -129,13 +129,13 @@ class World:
             stay = set(sorted(self.ever[name])[-MOST:])  # The larger the number, the newer.
         return stay
 
-    def due(self) -> int:
-        """How many rows have yet to leave or to be marked."""
-        left = sum(len(self.there(name) - self.must_stay(name)) for name in TABLES if name != "marked")
-        [(unmarked,)] = self.database.query(
+    def due(self) -> dict[str, int]:
+        """How many rows of each table have yet to leave or to be marked."""
+        left = {name: len(self.there(name) - self.must_stay(name)) for name in TABLES}
+        [(left["marked"],)] = self.database.query(
             "SELECT count(*) FROM marked WHERE status = 'done' AND done_at < ?", (NEW_MS,)
         )
-        return left + int(unmarked)
+        return left
 
     def balance(self) -> None:
         """Fail unless the trail tells exactly what left, table by table, and nothing left that had to stay."""
