@@ -138,6 +138,24 @@ def test_a_follower_that_arrives_in_an_open_transaction_leaves_counted(
         assert audited(keeper, "notes") == 2
 
 
+def test_followers_that_the_application_deletes_first_are_its_own(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row with more followers than a batch takes loses some of them first; that there are none by then is no failure."""
+    create(postgres_database, "REFERENCES jobs")
+    fill(postgres_database, 1)
+    postgres_database.execute("INSERT INTO notes SELECT n, 1 FROM generate_series(1, 20) AS n")
+    with kept(postgres_database, tmp_path, FOLLOWED) as keeper:
+        pause = Paused(monkeypatch, PostgresTransaction, "change", "DELETE FROM")
+        taking = Background(lambda: TAKES["prune"](keeper))
+        pause.await_reached()
+        postgres_database.execute("DELETE FROM notes")
+        pause.go_on.set()
+        assert taking.result() == 0
+        assert audited(keeper, "notes") == 0
+        assert TAKES["prune"](keeper) == 1
+
+
 @pytest.mark.parametrize("action", ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL"])
 def test_whoever_refers_to_a_row_that_is_leaving_waits_and_is_refused(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str

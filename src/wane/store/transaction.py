@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,6 +19,9 @@ from wane.store.schema import TableInfo
 from wane.store.selection import Selection
 
 C = TypeVar("C")
+
+_MOST_LOOKS = 6
+"""How often one batch looks for more rows when those it found had few followers."""
 
 Key = tuple[Any, ...]
 Position = tuple[Any, ...]
@@ -96,6 +99,22 @@ class Transaction(ABC):
         For rules with guards or followers: what saves a row, or leaves with it, may be on its way in a transaction that is not
         committed yet. Locking waits for it, and the second look sees it.
         """
+        counts: Counter[str] = Counter()
+        floor, paths = batch.floor, len(follower_paths(batch.selection))
+        for _ in range(_MOST_LOOKS if paths else 1):
+            room = batch.most - counts.total()
+            # As many rows as fit if each has one follower of every kind; if there is room left, look again.
+            limit = min(batch.limit - counts[str(batch.selection.name)], max(1, room // (1 + paths)))
+            if room <= 0 or limit <= 0:
+                break
+            taken = self._look_and_take(replace(batch, limit=limit, most=room, floor=floor))
+            counts.update(taken.counts)
+            floor = taken.floor
+            if taken.done or not sum(taken.counts.values()):
+                return Taken(dict(counts), floor, done=taken.done)
+        return Taken(dict(counts), floor, done=False)
+
+    def _look_and_take(self, batch: Batch) -> Taken:
         selection = batch.selection
         found = self._read(self.rows.candidates(selection, batch.now, batch.limit, batch.floor))
         if not found:
@@ -138,13 +157,17 @@ class Transaction(ABC):
         """A row with more followers than fit loses them first, batch by batch, and leaves when the rest fits."""
         room = batch.most
         counts: Counter[str] = Counter({str(batch.selection.name): 0})
-        for path in follower_paths(batch.selection):
+        paths = follower_paths(batch.selection)
+        for path in paths:
             if room > 0:
                 statement = self.rows.delete_some_followers(batch.selection, path, key, batch.now, room)
                 gone = self.change(statement)
                 counts[str(path[-1].reference.name)] += gone
                 room -= gone
-        if not counts.total():
+        # None went because something keeps them, or because the application was faster.
+        if not counts.total() and any(
+            self._read(self.rows.any_follower(batch.selection, path, [key])) for path in paths
+        ):
             raise kept(f"{batch.selection.name}: rows that are to leave with it stay")
         return dict(counts)
 
