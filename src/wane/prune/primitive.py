@@ -268,7 +268,10 @@ def _take_scopes(transaction: Transaction, batch: Batch, scopes: Sequence[tuple[
         limit, most = own - counts[name], batch.most - counts.total()
         if limit <= 0 or most <= 0:
             break
-        one = replace(batch, selection=replace(batch.selection, scope=scope), limit=min(limit, most), most=most)
+        whole = bool(counts.total())
+        one = replace(
+            batch, selection=replace(batch.selection, scope=scope), limit=min(limit, most), most=most, whole=whole
+        )
         counts.update(transaction.take(one).counts)
     return counts
 

@@ -20,9 +20,6 @@ from wane.store.selection import Selection
 
 C = TypeVar("C")
 
-_MOST_LOOKS = 6
-"""How often one batch looks for more rows when those it found had few followers."""
-
 Key = tuple[Any, ...]
 Position = tuple[Any, ...]
 """Where a row stands among the others of its rule: (time, key)."""
@@ -42,6 +39,8 @@ class Batch:
     floor: Position | None = None
     """Only rows behind this position: where the batch before ended."""
     skip_locked: bool = False
+    whole: bool = False
+    """Take no row's followers before the row: what does not fit this time fits the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +98,25 @@ class Transaction(ABC):
         For rules with guards or followers: what saves a row, or leaves with it, may be on its way in a transaction that is not
         committed yet. Locking waits for it, and the second look sees it.
         """
+        own = str(batch.selection.name)
         counts: Counter[str] = Counter()
-        floor, paths = batch.floor, len(follower_paths(batch.selection))
-        for _ in range(_MOST_LOOKS if paths else 1):
+        floor = batch.floor
+        # Looking at more rows than fit is wasted, so the first look expects one follower of every kind, and later ones as many as were seen.
+        followers: float = len(follower_paths(batch.selection))
+        while True:
             room = batch.most - counts.total()
-            # As many rows as fit if each has one follower of every kind; if there is room left, look again.
-            limit = min(batch.limit - counts[str(batch.selection.name)], max(1, room // (1 + paths)))
+            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))))
             if room <= 0 or limit <= 0:
-                break
-            taken = self._look_and_take(replace(batch, limit=limit, most=room, floor=floor))
+                return Taken(dict(counts), floor, done=False)
+            look = replace(batch, limit=limit, most=room, floor=floor)
+            taken = self._look_and_take(look, first=not counts)
             counts.update(taken.counts)
             floor = taken.floor
-            if taken.done or not sum(taken.counts.values()):
+            if taken.done or not taken.counts.get(own) or not follower_paths(batch.selection):
                 return Taken(dict(counts), floor, done=taken.done)
-        return Taken(dict(counts), floor, done=False)
+            followers = counts.total() / counts[own] - 1
 
-    def _look_and_take(self, batch: Batch) -> Taken:
+    def _look_and_take(self, batch: Batch, *, first: bool) -> Taken:
         selection = batch.selection
         found = self._read(self.rows.candidates(selection, batch.now, batch.limit, batch.floor))
         if not found:
@@ -125,6 +127,8 @@ class Transaction(ABC):
         due = self._read(self.rows.still_due(selection, batch.now, keys, batch.most)) if keys else []
         fitting = _fitting([row[-1] for row in due], batch.most)
         if due and not fitting:
+            if batch.whole:
+                return Taken({}, batch.floor, done=False)
             return Taken(self._take_some_followers(batch, due[0][:-1]), batch.floor, done=False)
         chosen = [row[:-1] for row in due[:fitting]]
         if fitting < len(due):

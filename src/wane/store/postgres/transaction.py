@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,7 +94,7 @@ class PostgresTransaction(Transaction):
             self.execute(f"LOCK TABLE {', '.join(tables)} IN SHARE MODE", {})
         if takes_by_key(selection) or batch.skip_locked:
             skip = batch.skip_locked or bool(unenforced)
-            return self._take_locked(Batch(selection, batch.now, most, batch.most, batch.floor, skip))
+            return self._take_locked(replace(batch, limit=most, skip_locked=skip))
         statement = self.rows.take_range(selection, batch.now, most, batch.floor)
         [(count, *end)] = self.execute(statement.text, statement.parameters)
         if end[0] is None:

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,7 +53,7 @@ class SqliteTransaction(Transaction):
         most = min(batch.limit, batch.most)
         if takes_by_key(selection):
             limit = min(most, _MOST_VALUES // len(selection.key))
-            return self._take_locked(Batch(selection, batch.now, limit, batch.most))
+            return self._take_locked(replace(batch, limit=limit, floor=None, skip_locked=False))
         count = self.change(self.rows.take_oldest(selection, batch.now, most))
         return Taken({str(selection.name): count}, None, done=count < most)
 

@@ -1,0 +1,212 @@
+"""Caps: the newest so many stay, of a table or of each scope; what leaves is the oldest that may."""
+
+from __future__ import annotations
+
+import pytest
+
+from prune.keeping import AT, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
+from servers import Database, SqliteDatabase
+from wane.contract.model import Cap, Table
+from wane.errors import WrongArgument
+from wane.prune import primitive
+from wane.prune.pace import FAST
+
+
+def capped(most: int, *per: str, **more: object) -> Table:
+    return table("job", rule("cap", Cap(AT, most, per), when=(), **more), state=None)  # type: ignore[arg-type]
+
+
+def test_the_newest_stay(database: Database) -> None:
+    jobs(database, *[(n, "x", ago(n)) for n in range(10)])
+    with keeping(database, capped(4)) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).counts == {"job": 6}
+        assert kept.ids() == [0, 1, 2, 3]
+        assert kept.keeper.prune("job", rule="cap", limit=100).counts == {"job": 0}
+        [first, second] = kept.trail()
+        assert (first.kind, first.cutoff, first.inputs) == ("prune", None, {"rule": "cap", "limit": 100})
+        assert second.rows == 0
+
+
+@pytest.mark.parametrize("rows", [0, 3, 4, 5])
+def test_a_cap_that_is_not_reached_takes_nothing(database: Database, rows: int) -> None:
+    jobs(database, *[(n, "x", ago(n)) for n in range(rows)])
+    with keeping(database, capped(4)) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == max(0, rows - 4)
+
+
+def test_the_oldest_beyond_the_cap_leave_first(database: Database) -> None:
+    jobs(database, *[(n, "x", ago(n)) for n in range(10)])
+    with keeping(database, capped(4)) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=2).rows == 2
+        assert kept.ids() == list(range(8))
+
+
+def test_among_rows_of_one_moment_the_larger_keys_stay(database: Database) -> None:
+    same = ago(3)
+    jobs(database, *[(n, "x", same) for n in (5, 1, 4, 2, 3)])
+    with keeping(database, capped(2)) as kept:
+        kept.keeper.prune("job", rule="cap", limit=100)
+        assert kept.ids() == [4, 5]
+
+
+def test_rows_without_a_moment_have_no_place_and_stay(database: Database) -> None:
+    jobs(database, *[(n, "x", ago(n)) for n in range(5)], (10, "x", None), (11, "x", 17))
+    with keeping(database, capped(2)) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 3
+        assert kept.ids() == [0, 1, 10, 11]
+
+
+def test_rows_of_other_states_take_a_place_and_stay(database: Database) -> None:
+    """A cap names what it may evict; a live row counts, and is never evicted."""
+    jobs(database, *[(n, "live" if n % 2 else "done", ago(n)) for n in range(10)])
+    declared = table("job", rule("cap", Cap(AT, 4), when=["done"]), live=["live"])
+    with keeping(database, declared) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 3
+        assert kept.ids() == [0, 1, 2, 3, 5, 7, 9]
+
+
+def test_derived_inventory_may_evict_live_rows(database: Database) -> None:
+    jobs(database, *[(n, "live", ago(n)) for n in range(6)])
+    declared = table("job", rule("cap", Cap(AT, 4), when=["live"], derived=True), live=["live"])
+    with keeping(database, declared) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 2
+        assert kept.ids() == [0, 1, 2, 3]
+
+
+def test_guards_save_rows_beyond_a_cap_and_they_keep_their_place(database: Database) -> None:
+    jobs(database, *[(n, "x", ago(n)) for n in range(6)])
+    notes(database, (1, 4, "x"), (2, 1, "x"))
+    with keeping(database, capped(3, unless=[referenced_by("note.job_id")])) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 2
+        assert kept.ids() == [0, 1, 2, 4]
+
+
+def test_followers_leave_with_rows_beyond_a_cap(database: Database) -> None:
+    jobs(database, *[(n, "x", ago(n)) for n in range(4)])
+    notes(database, *[(n, n, "x") for n in range(4)])
+    with keeping(database, capped(2, followers=[follower("note.job_id")])) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).counts == {"job": 2, "note": 2}
+        assert (kept.ids(), kept.ids("note")) == ([0, 1], [0, 1])
+
+
+# --- Per scope ------------------------------------------------------------------------------------------------------
+
+
+def scoped(database: Database, *tenants: str | None, rows: int = 5) -> None:
+    jobs(database)
+    insert(
+        database,
+        "job",
+        "id, state, at_ms, tenant",
+        *[(number * 10 + n, "x", ago(n), tenant) for number, tenant in enumerate(tenants) for n in range(rows)],
+    )
+
+
+def left(database: Database) -> dict[str | None, int]:
+    return dict(database.query("SELECT tenant, count(*) FROM job GROUP BY tenant"))
+
+
+def test_every_scope_keeps_its_newest_and_null_is_a_scope(database: Database) -> None:
+    scoped(database, "a", "b", None, "", "A")
+    database.execute("DELETE FROM job WHERE tenant = 'b' AND id > 11")
+    with keeping(database, capped(2, "tenant")) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).counts == {"job": 12}
+        assert left(database) == {"a": 2, "b": 2, None: 2, "": 2, "A": 2}
+        assert kept.ids() == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41]
+
+
+def test_a_limit_holds_over_all_scopes(database: Database) -> None:
+    scoped(database, "a", "b", "c")
+    with keeping(database, capped(2, "tenant")) as kept:
+        assert [kept.keeper.prune("job", rule="cap", limit=4).rows for _ in range(4)] == [4, 4, 1, 0]
+        assert left(database) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_one_scope_can_be_pruned_alone(database: Database) -> None:
+    scoped(database, "a", "b", None)
+    with keeping(database, capped(2, "tenant")) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=2, scope={"tenant": "b"}).rows == 2
+        assert left(database) == {"a": 5, "b": 3, None: 5}
+        assert kept.keeper.prune("job", rule="cap", limit=9, scope={"tenant": None}).rows == 3
+        assert kept.keeper.prune("job", rule="cap", limit=9, scope={"tenant": "nobody"}).rows == 0
+        assert [entry.inputs["scope"] for entry in kept.trail()] == [
+            {"tenant": "b"},
+            {"tenant": None},
+            {"tenant": "nobody"},
+        ]
+        with pytest.raises(WrongArgument, match="counts per tenant"):
+            kept.keeper.prune("job", rule="cap", limit=9, scope={"owner": "b"})
+        with pytest.raises(WrongArgument, match="counts per tenant"):
+            kept.keeper.prune("job", rule="cap", limit=9, scope={})
+
+
+def test_a_scope_needs_a_rule_that_counts_per_scope(database: Database) -> None:
+    scoped(database, "a")
+    with keeping(database, capped(2)) as kept, pytest.raises(WrongArgument, match="has no `per`"):
+        kept.keeper.prune("job", rule="cap", limit=9, scope={"tenant": "a"})
+
+
+def test_a_scope_may_have_several_columns(database: Database) -> None:
+    jobs(database)
+    insert(
+        database,
+        "job",
+        "id, state, at_ms, tenant, parent_id",
+        *[(n, "x", ago(n), "ab"[n % 2], [None, 1, 2][n % 3]) for n in range(18)],
+    )
+    with keeping(database, capped(1, "tenant", "parent_id")) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=2, scope={"parent_id": None, "tenant": "a"}).rows == 2
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 10
+        assert kept.ids() == [0, 1, 2, 3, 4, 5]
+
+
+def test_scopes_that_differ_by_case_are_two(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.execute(
+        "CREATE TABLE job (id INTEGER PRIMARY KEY, at_ms INTEGER, tenant TEXT COLLATE NOCASE, state TEXT)"
+    )
+    rows = [(n, ago(n), "aA"[n % 2]) for n in range(6)]
+    insert(sqlite_database, "job", "id, at_ms, tenant", *rows)
+    with keeping(sqlite_database, capped(2, "tenant")) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100, scope={"tenant": "a"}).rows == 1
+        assert kept.ids() == [0, 1, 2, 3, 5]
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 1
+        assert kept.ids() == [0, 1, 2, 3]
+
+
+def test_a_sweep_of_scopes_ends_when_all_are_under_their_cap(database: Database) -> None:
+    scoped(database, *"abcdefgh")
+    notes(database, *[(n, n, "x") for n in range(80)])
+    with keeping(database, capped(2, "tenant", followers=[follower("note.job_id")])) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=FAST).rules
+        assert (swept.outcome, swept.counts) == ("done", {"job": 24, "note": 24})
+        assert set(left(database).values()) == {2}
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5, 7])
+def test_scopes_with_followers_that_do_not_fit_wait_for_the_next_call(database: Database, limit: int) -> None:
+    """Each row brings two notes: a call whose limit is not a multiple of three has room left that nothing fits into."""
+    scoped(database, *"abc", rows=4)
+    notes(database, *[(n * 2 + k, n, "x") for n in range(30) for k in range(2)])
+    with keeping(database, capped(2, "tenant", followers=[follower("note.job_id")])) as kept:
+        taken = []
+        while pruned := kept.keeper.prune("job", rule="cap", limit=limit).rows:
+            taken.append(pruned)
+        assert sum(taken) == 18
+        assert max(taken) <= limit
+        assert set(left(database).values()) == {2}
+
+
+def test_scopes_that_may_lose_nothing_do_not_hide_others(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More scopes beyond their cap than one call looks at, and only the last has a row that may leave."""
+    monkeypatch.setattr(primitive, "_MOST_SCOPES", 3)
+    scoped(database, *"abcdef")
+    database.execute("UPDATE job SET state = 'live'")
+    database.execute("UPDATE job SET state = 'done' WHERE tenant = 'f'")
+    declared = table("job", rule("cap", Cap(AT, 2, ("tenant",)), when=["done"]), live=["live"])
+    with keeping(database, declared) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 3
+        assert left(database) == {**dict.fromkeys("abcde", 5), "f": 2}
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=FAST).rules
+        assert (swept.outcome, swept.rows, swept.batches) == ("done", 0, 1)

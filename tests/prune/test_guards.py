@@ -1,0 +1,102 @@
+"""Guards save rows: while a column is NULL, while it is not, while another row refers to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from prune.keeping import ago, insert, jobs, keeping, notes, referenced_by, rule, table
+from servers import Database, PostgresDatabase
+from wane.contract.model import Guard, WhileNotNull, WhileNull
+from wane.errors import StoreError
+
+
+def test_a_row_stays_while_a_column_is_null(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(4)])
+    database.execute("UPDATE job SET resolved_ms = 0 WHERE id IN (1, 2)")
+    with keeping(database, table("job", rule(unless=[WhileNull("resolved_ms")]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 2
+        assert kept.ids() == [0, 3]
+
+
+def test_a_row_stays_while_a_column_is_not_null(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(4)])
+    database.execute("UPDATE job SET tenant = '' WHERE id IN (1, 2)")
+    with keeping(database, table("job", rule(unless=[WhileNotNull("tenant")]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 2
+        assert kept.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("foreign_key", [None, "job (id)", "job (id) ON DELETE CASCADE", "job (id) ON DELETE SET NULL"])
+def test_a_row_stays_while_another_refers_to_it(database: Database, foreign_key: str | None) -> None:
+    jobs(database, *[(n, "done", ago(30 - n)) for n in range(5)])
+    notes(database, (1, 1, "x"), (2, 3, "x"), (3, 3, "x"), (4, None, "x"), foreign_key=foreign_key)
+    with keeping(database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=2).rows == 2
+        assert kept.ids() == [1, 3, 4]
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert (kept.ids(), kept.ids("note")) == ([1, 3], [1, 2, 3, 4])
+        database.execute("DELETE FROM note WHERE id IN (1, 2)")
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert kept.ids() == [3]
+        assert database.query("SELECT job_id FROM note ORDER BY id") == [(3,), (None,)]
+
+
+def test_a_reference_of_several_columns_needs_all_of_them(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(1, 5)])
+    database.execute("UPDATE job SET tenant = 'x'")
+    database.execute("CREATE TABLE note (id integer NOT NULL PRIMARY KEY, job integer, tenant text)")
+    insert(database, "note", "id, job, tenant", (1, 1, "x"), (2, 2, "y"), (3, 3, None), (4, None, "x"))
+    guard = referenced_by("note.job,tenant", to=["id", "tenant"])
+    with keeping(database, table("job", rule(unless=[guard]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 3
+        assert kept.ids() == [1]
+
+
+def test_a_row_may_be_saved_by_one_of_its_own_table(database: Database) -> None:
+    """The child leaves first; its parent only when it is gone."""
+    jobs(database, (1, "done", ago(40)), (2, "done", ago(30)), (3, "queued", ago(30)), (4, "done", ago(35)))
+    database.execute("UPDATE job SET parent_id = 1 WHERE id = 2")
+    database.execute("UPDATE job SET parent_id = 4 WHERE id = 3")
+    with keeping(database, table("job", rule(unless=[referenced_by("job.parent_id")]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert kept.ids() == [1, 3, 4]
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert kept.ids() == [3, 4]
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 0
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_any_of_several_guards_saves(database: Database, many: int) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(4)])
+    database.execute("UPDATE job SET resolved_ms = 1 WHERE id <> 0")
+    database.execute("UPDATE job SET tenant = 'x' WHERE id = 1")
+    notes(database, (1, 2, "x"))
+    guards: list[Guard] = [WhileNull("resolved_ms"), WhileNotNull("tenant"), referenced_by("note.job_id")]
+    with keeping(database, table("job", rule(unless=guards[:many]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 4 - many
+        assert kept.ids() == list(range(many))
+
+
+def test_saved_rows_do_not_use_up_the_limit(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(60 - n)) for n in range(50)])
+    notes(database, *[(n, n, "x") for n in range(40)])
+    with keeping(database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=5).rows == 5
+        assert kept.ids() == [*range(40), *range(45, 50)]
+
+
+def test_a_reference_in_a_transaction_that_is_not_committed_saves_once_it_is(
+    postgres_database: PostgresDatabase,
+) -> None:
+    """Without a foreign key nothing but the lock on the referring table can tell: while it is written to, nothing leaves."""
+    jobs(postgres_database, (1, "done", ago(30)), (2, "done", ago(30)))
+    notes(postgres_database)
+    writer = postgres_database.connect()
+    with keeping(postgres_database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept:
+        with writer.transaction():
+            writer.execute("INSERT INTO note (id, job_id) VALUES (1, 1)")
+            with pytest.raises(StoreError, match="others hold locks"):
+                kept.keeper.prune("job", rule="old", limit=100)
+            assert kept.ids() == [1, 2]
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert kept.ids() == [1]
