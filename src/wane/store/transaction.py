@@ -108,15 +108,16 @@ class Transaction(ABC):
             limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))))
             if room <= 0 or limit <= 0:
                 return Taken(dict(counts), floor, done=False)
-            look = replace(batch, limit=limit, most=room, floor=floor)
-            taken = self._look_and_take(look, first=not counts)
+            # A row that does not fit into what is left fits into the next batch, or loses followers there.
+            look = replace(batch, limit=limit, most=room, floor=floor, whole=batch.whole or bool(counts))
+            taken = self._look_and_take(look)
             counts.update(taken.counts)
             floor = taken.floor
             if taken.done or not taken.counts.get(own) or not follower_paths(batch.selection):
                 return Taken(dict(counts), floor, done=taken.done)
             followers = counts.total() / counts[own] - 1
 
-    def _look_and_take(self, batch: Batch, *, first: bool) -> Taken:
+    def _look_and_take(self, batch: Batch) -> Taken:
         selection = batch.selection
         found = self._read(self.rows.candidates(selection, batch.now, batch.limit, batch.floor))
         if not found:
