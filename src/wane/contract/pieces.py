@@ -99,7 +99,9 @@ class Mistakes:
         elif kind == "value_error":
             self.refuse(place, "wrong-value", problem["ctx"]["error"])
         elif kind == "greater_than":
-            self.error(place, "wrong-value", f"found {describe(problem['input'])}, expected more than {problem['ctx']['gt']}")
+            self.error(
+                place, "wrong-value", f"found {describe(problem['input'])}, expected more than {problem['ctx']['gt']}"
+            )
         elif kind in ("greater_than_equal", "less_than_equal"):
             limit = problem["ctx"].get("ge", problem["ctx"].get("le"))
             word = "least" if kind == "greater_than_equal" else "most"
