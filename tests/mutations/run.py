@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutations.toml")
 COPIED = ("src", "tests", "pyproject.toml")
 TESTS_FAILED = 1
-"""What pytest answers when tests ran and some failed; every other number but 0 means that they could not be run."""
+"""What pytest answers when tests ran and some failed. A larger number means that they could not be run, a negative one that a
+signal ended them: that is noticed as well."""
 SECONDS = 300
 
 
@@ -127,7 +128,7 @@ def survivors(tree: Path, mutation: Mutation) -> list[str]:
             done = run_tests(tree, [test], each=True)
             if done.returncode == 0:
                 found.append(test)
-            elif done.returncode != TESTS_FAILED:
+            elif done.returncode > TESTS_FAILED:
                 raise Stale(f"{test} cannot be run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return found
 

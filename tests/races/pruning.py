@@ -18,7 +18,7 @@ from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome
 
 _MOST_CALLS = 10_000
-_EMPTY_CALLS = 5
+_EMPTY_CALLS = 50
 """Whoever loses a race for the same rows takes none, so taking none once does not mean that none are due."""
 
 
