@@ -22,6 +22,7 @@ from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
 from wane.events import BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
+from wane.observe.logs import log_event
 from wane.plan.model import read_plan
 from wane.prune.pace import FAST
 from wane.prune.primitive import Pruned
@@ -194,6 +195,7 @@ def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Listener, lis
 
             def listener(event: Event) -> None:
                 nonlocal gone
+                log_event(event)
                 if isinstance(event, BatchTaken):
                     gone += sum(event.counts.values())
                     text = f"{event.table}.{event.rule}: {gone:,} rows, next batch {event.next_batch:,}"

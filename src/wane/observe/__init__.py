@@ -1,0 +1,1 @@
+"""Listeners: what becomes of the events that the other rooms tell."""
