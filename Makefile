@@ -40,7 +40,7 @@ demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
 test: lint ## lint, type-check and test against real databases
-	@$(BIN)/pytest --numprocesses $(WORKERS) -m 'not bench' $(TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) $(TESTS)
 
 lint: setup ## ruff, mypy (strict) and the direction of imports
 	@$(BIN)/ruff check .
@@ -53,7 +53,8 @@ format: setup ## rewrite the sources in the house format
 	@$(BIN)/ruff format .
 
 bench: setup ## run the benchmarks, one at a time
-	@$(BIN)/pytest -m bench --numprocesses 0 $(TESTS)
+	@$(BIN)/python -m bench.check_plan
+	@$(BIN)/python -m bench.prune
 
 crash: setup ## kill sweeps at random moments, hundreds of times on each store
 	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --numprocesses 0 -rP tests/crash
