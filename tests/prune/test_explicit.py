@@ -1,0 +1,228 @@
+"""Explicit calls: a cutoff of one's own, with the guards and followers that the contract gives those states, and nothing that no rule lets go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from prune.keeping import (
+    AT,
+    DAY,
+    EXPIRES,
+    KEEP_WEEK,
+    WEEK,
+    ago,
+    follower,
+    insert,
+    jobs,
+    keeping,
+    moment,
+    notes,
+    referenced_by,
+    rule,
+    table,
+)
+from servers import Database
+from wane.contract.model import FOREVER, Age, Archive, Mark, Orphans, Table, Time, Unit, WhileNull
+from wane.errors import WrongArgument
+from wane.prune.pace import FAST
+
+NOW = datetime.now(UTC)
+
+
+def test_a_cutoff_of_ones_own_takes_the_place_of_the_rules(database: Database) -> None:
+    jobs(database, (1, "done", ago(3)), (2, "done", ago(1)), (3, "queued", ago(3)))
+    with keeping(database) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
+        assert kept.keeper.prune("job", states=["done"], older_than=moment(ago(2)), limit=10).rows == 1
+        assert kept.ids() == [2, 3]
+
+
+def test_only_the_named_states_go(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)), (3, "lost", ago(30)))
+    with keeping(database, table("job", rule(when=["done", "failed", "lost"]))) as kept:
+        assert kept.keeper.prune("job", states=("failed", "lost"), older_than=NOW, limit=10).rows == 2
+        assert kept.ids() == [1]
+
+
+def test_states_of_several_rules_bring_the_guards_and_followers_of_all(database: Database) -> None:
+    jobs(database, *[(n, "done" if n % 2 else "failed", ago(30)) for n in range(6)])
+    database.execute("UPDATE job SET resolved_ms = 1 WHERE id > 1")
+    notes(database, *[(n, n, "x") for n in range(6)])
+    database.execute("CREATE TABLE reply (id integer NOT NULL PRIMARY KEY, job_id integer)")
+    insert(database, "reply", "id, job_id", (1, 4), (2, 5))
+    declared = table(
+        "job",
+        rule("done", KEEP_WEEK, when=["done"], unless=[WhileNull("resolved_ms")]),
+        rule(
+            "failed",
+            Age(AT, DAY),
+            when=["failed"],
+            unless=[referenced_by("reply.job_id")],
+            followers=[follower("note.job_id")],
+        ),
+    )
+    with keeping(database, declared) as kept:
+        pruned = kept.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
+        assert pruned.counts == {"job": 2, "note": 2}
+        assert (kept.ids(), kept.ids("note")) == ([0, 1, 4, 5], [0, 1, 4, 5])
+        assert pruned.rule is None
+
+
+def test_states_that_age_by_different_columns_need_a_call_each(database: Database) -> None:
+    jobs(database)
+    declared = table(
+        "job", rule("done"), rule("failed", Age(Time("resolved_ms", Unit.MILLISECONDS), DAY), when=["failed"])
+    )
+    with keeping(database, declared) as kept, pytest.raises(WrongArgument, match="age by different columns"):
+        kept.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
+
+
+@pytest.mark.parametrize(
+    ("states", "told"),
+    [
+        (["queued"], "'queued' is a live state of job"),
+        (["done", "queued"], "'queued' is a live state of job"),
+        (["dine"], r"no rule of job prunes rows in the state 'dine' by age\n  hint: did you mean"),
+        (["marked"], "no rule of job prunes rows in the state 'marked' by age"),
+        (["leased"], "no rule of job prunes rows in the state 'leased' by age"),
+        (["cold"], "job.cold moves rows to the archive"),
+        (["kept"], "no rule of job prunes rows in the state 'kept' by age"),
+        ([1], "no rule of job prunes rows in the state 1 by age"),
+    ],
+)
+def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[str], told: str) -> None:
+    jobs(database, *[(n, state, ago(300)) for n, state in enumerate(["done", "queued", "marked", "leased", "cold"])])
+    database.execute("ALTER TABLE job ADD COLUMN expires_ms bigint")
+    declared = table(
+        "job",
+        rule("done"),
+        rule("marked", when=["marked"], then=Mark("done")),
+        rule("leased", EXPIRES, when=["leased"]),
+        rule("cold", when=["cold"], then=Archive()),
+        rule("kept", FOREVER, when=["kept"]),
+    )
+    with keeping(database, declared) as kept:
+        with pytest.raises(WrongArgument, match=told):
+            kept.keeper.prune("job", states=states, older_than=NOW, limit=10)
+        assert kept.ids() == [0, 1, 2, 3, 4]
+        assert kept.trail() == []
+
+
+@pytest.mark.parametrize(("name", "told"), [("cold", "moves rows to the archive"), ("kept", "keeps its rows forever")])
+def test_rules_that_do_not_prune_are_refused_by_name(database: Database, name: str, told: str) -> None:
+    jobs(database, (1, "cold", ago(30)), (2, "kept", ago(30)))
+    declared = table("job", rule("cold", when=["cold"], then=Archive()), rule("kept", FOREVER, when=["kept"]))
+    with keeping(database, declared) as kept:
+        with pytest.raises(WrongArgument, match=told):
+            kept.keeper.prune("job", rule=name, limit=10)
+        assert kept.ids() == [1, 2]
+
+
+def test_a_table_without_states_needs_none(database: Database) -> None:
+    jobs(database, (1, "x", ago(3)), (2, "y", ago(1)))
+    with keeping(database, table("job", rule(when=()), state=None)) as kept:
+        assert kept.keeper.prune("job", older_than=moment(ago(2)), limit=10).rows == 1
+        assert kept.trail()[0].inputs == {"states": [], "older_than": moment(ago(2)).isoformat(), "limit": 10}
+
+
+def test_a_table_with_states_asks_which(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        with pytest.raises(WrongArgument, match=r"job has states: say which may go\n  hint: states with rules: 'done'"):
+            kept.keeper.prune("job", older_than=NOW, limit=10)
+        assert kept.ids() == [1]
+
+
+def test_no_call_goes_under_a_floor(database: Database) -> None:
+    jobs(database, (1, "done", ago(91)), (2, "done", ago(89)))
+    declared = table("job", rule(bound=Age(AT, timedelta(days=100))))
+    with keeping(database, declared, floors=[("job", timedelta(days=90))]) as kept:
+        with pytest.raises(WrongArgument, match="under the floor of 90d"):
+            kept.keeper.prune("job", states=["done"], older_than=moment(ago(88)), limit=10)
+        assert kept.ids() == [1, 2]
+        assert kept.keeper.prune("job", states=["done"], older_than=moment(ago(90.5)), limit=10).rows == 1
+        assert kept.ids() == [2]
+
+
+# --- Append-only ----------------------------------------------------------------------------------------------------
+
+
+def append_only() -> Table:
+    return table("job", rule(), append_only=True, scheduler=None)
+
+
+def test_an_append_only_table_loses_rows_by_explicit_calls_alone(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
+    with keeping(database, append_only()) as kept:
+        kept.keeper.enable()
+        assert kept.keeper.sweep(pace=FAST).rules == ()
+        assert kept.keeper.sweep("job", "job.old", pace=FAST).rules == ()
+        assert kept.keeper.apply(kept.keeper.plan(), pace=FAST).rules == ()
+        assert kept.ids() == [1, 2]
+        assert kept.trail() == []
+        assert kept.keeper.prune("job", states=["done"], older_than=moment(ago(25)), limit=10).rows == 1
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
+        assert len(kept.trail()) == 2
+
+
+# --- Orphans --------------------------------------------------------------------------------------------------------
+
+ORPHANS = table("job", rule("orphans", Orphans(AT, WEEK, "parent_id"), when=()), state=None)
+
+
+def with_parents(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(4)], (9, "done", ago(1)))
+    database.execute("UPDATE job SET parent_id = id WHERE id IN (1, 2)")
+
+
+def test_only_rows_without_a_parent_leave(database: Database) -> None:
+    with_parents(database)
+    with keeping(database, ORPHANS) as kept:
+        pruned = kept.keeper.prune_orphans("job", older_than=moment(ago(25)), limit=1)
+        assert (pruned.kind, pruned.counts, pruned.rule) == ("prune_orphans", {"job": 1}, None)
+        assert kept.ids() == [1, 2, 3, 9]
+        assert kept.keeper.prune_orphans("job", older_than=moment(ago(25)), limit=10).rows == 1
+        assert kept.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 1
+        assert kept.ids() == [1, 2]
+        [first, *_] = kept.trail()
+        assert (first.kind, first.rule, first.cutoff) == ("prune_orphans", None, moment(ago(25)))
+        assert first.inputs == {"states": [], "older_than": moment(ago(25)).isoformat(), "limit": 1}
+        assert len(kept.keeper.audit(kind="prune_orphans")) == 3
+
+
+def test_orphans_leave_by_their_rule_too(database: Database) -> None:
+    with_parents(database)
+    with keeping(database, ORPHANS) as kept:
+        assert kept.keeper.prune("job", rule="orphans", limit=10).rows == 2
+        assert kept.ids() == [1, 2, 9]
+
+
+def test_orphans_of_a_table_with_states_are_those_of_the_rules_states(database: Database) -> None:
+    with_parents(database)
+    database.execute("UPDATE job SET state = 'queued' WHERE id = 3")
+    declared = table("job", rule("orphans", Orphans(AT, WEEK, "parent_id"), when=["done"]), rule())
+    with keeping(database, declared) as kept:
+        assert kept.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 2
+        assert kept.ids() == [1, 2, 3]
+        with pytest.raises(WrongArgument, match="live state"):
+            kept.keeper.prune_orphans("job", states=["queued"], older_than=NOW, limit=10)
+        assert kept.trail()[0].inputs["states"] == ["done"]
+
+
+def test_a_table_without_a_rule_for_orphans_has_none(database: Database) -> None:
+    with_parents(database)
+    with keeping(database) as kept:
+        with pytest.raises(WrongArgument, match="no rule of job prunes orphans by age"):
+            kept.keeper.prune_orphans("job", older_than=NOW, limit=10)
+        assert kept.ids() == [0, 1, 2, 3, 9]
+
+
+def test_orphans_are_no_way_around_a_rule_by_age(database: Database) -> None:
+    """A rule for orphans does not let rows with a parent go."""
+    with_parents(database)
+    with keeping(database, ORPHANS) as kept:
+        with pytest.raises(WrongArgument, match="no rule of job prunes rows by age"):
+            kept.keeper.prune("job", older_than=NOW, limit=10)
+        assert kept.ids() == [0, 1, 2, 3, 9]

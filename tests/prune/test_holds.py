@@ -1,0 +1,456 @@
+"""Holds: what somebody ordered to stay leaves through no door, until the hold ends or is released."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from prune.keeping import (
+    AT,
+    EXPIRES,
+    Keeping,
+    ago,
+    follower,
+    insert,
+    jobs,
+    keeping,
+    moment,
+    notes,
+    referenced_by,
+    rule,
+    table,
+)
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.contract.model import Cap, Mark, Orphans, Table
+from wane.errors import UnknownTable, WrongArgument
+from wane.prune.pace import FAST
+
+NOW = datetime.now(UTC)
+
+
+def hold(kept: Keeping, name: str, key: dict[str, object] | None = None, **more: Any) -> int:
+    held = kept.keeper.hold(name, key, reason="a test", **more)
+    assert held.id is not None
+    return held.id
+
+
+# --- Every door -----------------------------------------------------------------------------------------------------
+
+
+def _sweep(kept: Keeping) -> None:
+    kept.keeper.enable()
+    kept.keeper.sweep(pace=FAST)
+
+
+def _apply(kept: Keeping) -> None:
+    kept.keeper.enable()
+    kept.keeper.apply(kept.keeper.plan(), pace=FAST)
+
+
+DOORS: dict[str, tuple[Table, Callable[[Keeping], object]]] = {
+    "rule": (table(), lambda kept: kept.keeper.prune("job", rule="old", limit=10)),
+    "explicit": (table(), lambda kept: kept.keeper.prune("job", states=["done"], older_than=NOW, limit=10)),
+    "orphans": (
+        table("job", rule("orphans", Orphans(AT, timedelta(days=1), "parent_id"), when=["done"])),
+        lambda kept: kept.keeper.prune_orphans("job", older_than=NOW, limit=10),
+    ),
+    "sweep": (table(), _sweep),
+    "apply": (table(), _apply),
+    "mark": (
+        table("job", rule("old", then=Mark("cleaned"))),
+        lambda kept: kept.keeper.prune("job", rule="old", limit=10),
+    ),
+    "cap": (
+        table("job", rule("cap", Cap(AT, 1), when=["done"])),
+        lambda kept: kept.keeper.prune("job", rule="cap", limit=10),
+    ),
+    "scoped cap": (
+        table("job", rule("cap", Cap(AT, 1, ("tenant",)), when=["done"])),
+        lambda kept: kept.keeper.prune("job", rule="cap", limit=10),
+    ),
+    "guarded": (
+        table("job", rule(unless=[referenced_by("note.job_id")])),
+        lambda kept: kept.keeper.prune("job", rule="old", limit=10),
+    ),
+    "followed": (
+        table("job", rule(followers=[follower("note.job_id")])),
+        lambda kept: kept.keeper.prune("job", rule="old", limit=10),
+    ),
+    "discard": (table(), lambda kept: [kept.keeper.discard("job", {"id": n}) for n in range(4)]),
+    "caller": (
+        table(),
+        lambda kept: kept.keeper.prune("job", rule="old", limit=10, connection=kept.database.connect()),
+    ),
+}
+
+
+def changed(database: Database) -> list[int]:
+    """The rows that are no longer as they were."""
+    left = {number for (number,) in database.query("SELECT id FROM job WHERE state = 'done'")}
+    return sorted(set(range(4)) - left)
+
+
+def fill(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(30 - n)) for n in range(4)])
+    notes(database)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_held_row_leaves_through_no_door(database: Database, door: str) -> None:
+    declared, open_door = DOORS[door]
+    fill(database)
+    with keeping(database, declared) as kept:
+        hold(kept, "job", {"id": 1})
+        open_door(kept)
+        newest = [] if "cap" in door else [3]
+        assert changed(database) == [0, 2, *newest]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_held_table_loses_nothing_through_any_door(database: Database, door: str) -> None:
+    declared, open_door = DOORS[door]
+    fill(database)
+    with keeping(database, declared) as kept:
+        hold(kept, "job")
+        open_door(kept)
+        assert changed(database) == []
+
+
+def test_a_held_row_is_not_consumed(database: Database) -> None:
+    database.execute("CREATE TABLE ticket (id integer NOT NULL PRIMARY KEY, expires_ms bigint)")
+    insert(database, "ticket", "id, expires_ms", (1, ago(-1)), (2, ago(-1)))
+    with keeping(database, table("ticket", rule("expired", EXPIRES, when=()), state=None)) as kept:
+        hold(kept, "ticket", {"id": 1})
+        assert kept.keeper.consume("ticket", {"id": 1}) is None
+        assert kept.keeper.consume("ticket", {"id": 2}) is not None
+
+
+def test_a_held_row_does_not_use_up_the_limit_and_takes_its_place_in_a_cap(database: Database) -> None:
+    fill(database)
+    with keeping(database, table(), table("note", rule("none", when=()), state=None)) as kept:
+        hold(kept, "job", {"id": 0})
+        assert kept.keeper.prune("job", rule="old", limit=1).rows == 1
+        assert changed(database) == [1]
+
+
+def test_what_is_planned_leaves_held_rows_out(database: Database) -> None:
+    fill(database)
+    with keeping(database) as kept:
+        hold(kept, "job", {"id": 1})
+        assert kept.keeper.plan().due == 3
+        assert kept.keeper.preview("job", rule="old").due.rows == 3  # type: ignore[union-attr]
+
+
+# --- Followers ------------------------------------------------------------------------------------------------------
+
+
+FOLLOWED = table("job", rule(followers=[follower("note.job_id", follower("page.note_id"))]))
+
+
+def chain(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
+    notes(database, (10, 1, "x"), (11, 1, "x"), (20, 2, "x"))
+    database.execute("CREATE TABLE page (id integer NOT NULL PRIMARY KEY, note_id integer)")
+    insert(database, "page", "id, note_id", (100, 10), (200, 20))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize(("name", "key"), [("note", 11), ("page", 100), ("job", 1)])
+def test_a_held_follower_saves_its_row_and_everything_with_it(
+    database: Database, name: str, key: int, limit: int
+) -> None:
+    chain(database)
+    with keeping(database, FOLLOWED) as kept:
+        number = hold(kept, name, {"id": key})
+        while kept.keeper.prune("job", rule="old", limit=limit).rows:
+            pass
+        assert [kept.ids(one) for one in ("job", "note", "page")] == [[1], [10, 11], [100]]
+        kept.keeper.release_hold(number)
+        while kept.keeper.prune("job", rule="old", limit=limit).rows:
+            pass
+        assert [kept.ids(one) for one in ("job", "note", "page")] == [[], [], []]
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_a_held_table_of_followers_saves_the_rows_that_have_some(database: Database, limit: int) -> None:
+    chain(database)
+    database.execute("DELETE FROM page WHERE id = 200")
+    with keeping(database, FOLLOWED) as kept:
+        hold(kept, "page")
+        while kept.keeper.prune("job", rule="old", limit=limit).rows:
+            pass
+        assert [kept.ids(one) for one in ("job", "note", "page")] == [[1], [10, 11], [100]]
+
+
+def test_a_held_follower_of_another_kind_saves_nothing(database: Database) -> None:
+    """It would not leave with the row."""
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
+    notes(database, (1, 1, "draft"), (2, 1, "sent"), (3, 2, "draft"))
+    declared = table("job", rule(followers=[follower("note.job_id", where={"kind": "draft"})]))
+    with keeping(database, declared) as kept:
+        hold(kept, "note", {"id": 2})
+        hold(kept, "note", {"id": 3})
+        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
+        assert (kept.ids(), kept.ids("note")) == ([2], [2, 3])
+
+
+# --- How long -------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_that_ended_holds_no_longer(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        number = hold(kept, "job", {"id": 1}, ends_at=NOW + timedelta(hours=1))
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
+        past = "datetime('now', '-1 second')" if database.store == "sqlite" else "now() - interval '1 second'"
+        own = "wane_hold" if database.store == "sqlite" else "wane.hold"
+        database.execute(f"UPDATE {own} SET ends_at = {past} WHERE id = {number}")
+        assert kept.keeper.holds() == []
+        assert [one.id for one in kept.keeper.holds(everything=True)] == [number]
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
+
+
+def test_a_hold_ends_by_the_databases_clock(database: Database) -> None:
+    """Two holds, one for a moment: as soon as it is past, and not before, its row leaves."""
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
+    with keeping(database) as kept:
+        ends = kept.keeper.store.now() + timedelta(milliseconds=400)
+        hold(kept, "job", {"id": 1}, ends_at=ends)
+        hold(kept, "job", {"id": 2})
+        while True:
+            before = kept.keeper.store.now()
+            taken = kept.keeper.prune("job", rule="old", limit=10).rows
+            if taken:
+                assert kept.keeper.store.now() >= ends
+                break
+            assert before < ends + timedelta(seconds=5)
+        assert kept.ids() == [2]
+
+
+@pytest.mark.parametrize("seconds", [-1, 0])
+def test_a_hold_cannot_end_in_the_past(database: Database, seconds: int) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept, pytest.raises(WrongArgument, match="would end in the past"):
+        hold(kept, "job", {"id": 1}, ends_at=kept.keeper.store.now() + timedelta(seconds=seconds))
+
+
+def test_several_holds_on_one_row_all_have_to_go(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        numbers = [hold(kept, "job", {"id": 1}), hold(kept, "job", {"id": 1}), hold(kept, "job")]
+        for number in numbers:
+            assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
+            kept.keeper.release_hold(number)
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
+
+
+def test_a_released_hold_is_remembered_and_cannot_be_released_again(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        number = hold(kept, "job", {"id": 1})
+        kept.keeper.release_hold(number)
+        [past] = kept.keeper.holds(everything=True)
+        assert (past.id, past.reason, past.author, past.released_by) == (number, "a test", "tester", "tester")
+        assert past.released_at is not None
+        for wrong in (number, 999):
+            with pytest.raises(WrongArgument, match=f"there is no hold {wrong}"):
+                kept.keeper.release_hold(wrong)
+
+
+def test_a_hold_says_who_why_and_until_when(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        ends = moment(ago(-30))
+        made = kept.keeper.hold("job", {"id": 1}, reason=" a case at court ", ends_at=ends)
+        [found] = kept.keeper.holds("job")
+        assert found == made
+        assert (found.reason, found.author, found.ends_at) == ("a case at court", "tester", ends)
+        assert abs(found.created_at - datetime.now(UTC)) < timedelta(seconds=10)
+        assert kept.keeper.holds("job", limit=1) == [made]
+
+
+# --- Keys -----------------------------------------------------------------------------------------------------------
+
+TEXTS = ["", " ", "a'b", 'say "hi"', "[1]", '["1"]', "null", "\\", "ü", "a\nb", "%s", "x,y", "1"]
+
+
+def test_odd_texts_hold_exactly_their_row(database: Database) -> None:
+    database.execute("CREATE TABLE job (id text NOT NULL PRIMARY KEY, state text, at_ms bigint)")
+    insert(database, "job", "id, state, at_ms", *[(text, "done", ago(30)) for text in TEXTS])
+    with keeping(database) as kept:
+        for text in TEXTS:
+            hold(kept, "job", {"id": text})
+            insert(database, "job", "id, state, at_ms", (text + "'", "done", ago(30)))
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == len(TEXTS)
+        assert sorted(kept.ids()) == sorted(TEXTS)
+
+
+def test_parts_of_a_key_are_told_apart(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE job (a text NOT NULL, b text NOT NULL, state text, at_ms bigint, PRIMARY KEY (b, a))"
+    )
+    keys = [("x", "y"), ("y", "x"), ('x","y', ""), ("x", 'y","'), ("xy", ""), ("", "xy")]
+    insert(database, "job", "a, b, state, at_ms", *[(a, b, "done", ago(30)) for a, b in keys])
+    with keeping(database) as kept:
+        hold(kept, "job", {"a": "x", "b": "y"})
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 5
+        assert database.query("SELECT a, b FROM job") == [("x", "y")]
+
+
+@pytest.mark.parametrize("key", [("code",), ("code", "id"), ("id", "code")])
+def test_a_hold_by_the_primary_key_holds_whatever_key_the_contract_names(
+    database: Database, key: tuple[str, ...]
+) -> None:
+    database.execute(
+        "CREATE TABLE job (id integer NOT NULL PRIMARY KEY, code text NOT NULL UNIQUE, state text, at_ms bigint)"
+    )
+    insert(database, "job", "id, code, state, at_ms", (1, "a", "done", ago(30)), (2, "b", "done", ago(30)))
+    for declared in (table(key=key), table("job", rule(followers=[follower("note.code", to=["code"])]), key=key)):
+        database.execute("CREATE TABLE IF NOT EXISTS note (id integer NOT NULL PRIMARY KEY, code text)")
+        with keeping(database, declared) as kept:
+            if not kept.keeper.holds():
+                hold(kept, "job", {"id": 1})
+            kept.keeper.prune("job", rule="old", limit=10)
+            assert kept.ids() == [1]
+
+
+def test_the_order_of_the_contracts_key_does_not_matter(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE job (a integer NOT NULL, b integer NOT NULL, state text, at_ms bigint, PRIMARY KEY (a, b))"
+    )
+    insert(database, "job", "a, b, state, at_ms", (1, 2, "done", ago(30)), (2, 1, "done", ago(30)))
+    with keeping(database, table(key=["b", "a"])) as kept:
+        hold(kept, "job", {"b": 2, "a": 1})
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
+        assert database.query("SELECT a, b FROM job") == [(1, 2)]
+
+
+POSTGRES_KEYS: dict[str, tuple[object, object]] = {
+    "uuid": (uuid.UUID(int=1), uuid.UUID(int=2)),
+    "bytea": (b"\x00\xff'", b"\x00"),
+    "timestamptz": (datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 1, tzinfo=UTC)),
+    "timestamp": (datetime(2024, 1, 1), datetime(2024, 1, 1, 1)),
+    "date": ("2024-01-02", "2024-02-01"),
+    "numeric": ("1.50", "1.51"),
+    "double precision": (0.1, 0.30000000000000004),
+    "interval": ("1 day 02:00", "26 hours 1 second"),
+    "boolean": (True, False),
+    "varchar(5)": ("a", "A"),
+    "tstzrange": ("[2024-01-01 00:00+00,2024-01-02 00:00+00)", "[2024-01-01 00:00+00,2024-01-03 00:00+00)"),
+}
+OTHER_SETTINGS = {
+    "bytea_output": "escape",
+    "timezone": "Asia/Kolkata",
+    "datestyle": "German",
+    "extra_float_digits": "-5",
+    "intervalstyle": "iso_8601",
+}
+
+
+@pytest.mark.parametrize("type_", POSTGRES_KEYS)
+def test_keys_of_every_type_are_held_on_every_connection(postgres_database: PostgresDatabase, type_: str) -> None:
+    """The text of a key depends on a session's settings; the hold must not."""
+    held, other = POSTGRES_KEYS[type_]
+    postgres_database.execute(f"CREATE TABLE job (id {type_} PRIMARY KEY, state text, at_ms bigint)")
+    insert(postgres_database, "job", "id, state, at_ms", (held, "done", ago(30)), (other, "done", ago(30)))
+    with keeping(postgres_database) as kept:
+        hold(kept, "job", {"id": held})
+        connection = postgres_database.connect()
+        for name, value in OTHER_SETTINGS.items():
+            connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+        assert kept.keeper.prune("job", rule="old", limit=10, connection=connection).rows == 1
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
+        [(count,)] = postgres_database.query(
+            f"SELECT count(*) FROM job WHERE id = ?::text::{type_}",
+            (f"\\x{held.hex()}" if isinstance(held, bytes) else str(held),),
+        )
+        assert count == 1
+
+
+def test_a_domain_over_a_moment_is_held_in_every_zone(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script("""
+        CREATE DOMAIN moment AS timestamptz;
+        CREATE TABLE job (id moment PRIMARY KEY, state text, at_ms bigint);
+    """)
+    insert(postgres_database, "job", "id, state, at_ms", ("2024-01-01", "done", ago(30)))
+    with keeping(postgres_database) as kept:
+        hold(kept, "job", {"id": "2024-01-01 00:00+00"})
+        connection = postgres_database.connect()
+        connection.execute("SET timezone = 'Asia/Kolkata'")
+        assert kept.keeper.prune("job", rule="old", limit=5, connection=connection).rows == 0
+
+
+@pytest.mark.parametrize("value", [1, "1", 1.5, b"1", b"\x00'", 2**62, "x"])
+def test_values_of_every_type_are_held_apart(sqlite_database: SqliteDatabase, value: object) -> None:
+    """A column without a type holds a number and its text, which are two rows."""
+    sqlite_database.execute("CREATE TABLE job (id PRIMARY KEY, state TEXT, at_ms INTEGER)")
+    values = [1, "1", 1.5, b"1", b"\x00'", 2**62, "x"]
+    insert(sqlite_database, "job", "id, state, at_ms", *[(one, "done", ago(30)) for one in values])
+    with keeping(sqlite_database) as kept:
+        hold(kept, "job", {"id": value})
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == len(values) - 1
+        assert kept.ids() == [value]
+
+
+def test_a_bytes_key_is_held_on_both_stores(database: Database) -> None:
+    kind = "BLOB" if database.store == "sqlite" else "bytea"
+    database.execute(f"CREATE TABLE job (id {kind} NOT NULL PRIMARY KEY, state text, at_ms bigint)")
+    insert(database, "job", "id, state, at_ms", (b"\x01\xff", "done", ago(30)), (b"a", "done", ago(30)))
+    with keeping(database) as kept:
+        hold(kept, "job", {"id": b"\x01\xff"})
+        assert kept.keeper.prune("job", rule="old", limit=5).rows == 1
+        assert kept.ids() == [b"\x01\xff"]
+
+
+# --- Refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [{}, {"state": "done"}, {"id": 1, "state": "done"}, {"ID": 1}])
+def test_a_hold_names_exactly_the_primary_key(database: Database, key: dict[str, object]) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        with pytest.raises(WrongArgument, match="the key of job is id"):
+            hold(kept, "job", key)
+        assert kept.keeper.holds() == []
+
+
+def test_a_table_without_a_primary_key_is_held_as_a_whole(database: Database) -> None:
+    database.execute("CREATE TABLE job (id integer NOT NULL UNIQUE, state text, at_ms bigint)")
+    insert(database, "job", "id, state, at_ms", (1, "done", ago(30)))
+    with keeping(database, table(key=["id"])) as kept:
+        with pytest.raises(WrongArgument, match="which it does not have"):
+            hold(kept, "job", {"id": 1})
+        hold(kept, "job")
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
+
+
+def test_a_row_that_is_not_there_cannot_be_held(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept, pytest.raises(WrongArgument, match="job has no row with id = 2"):
+        hold(kept, "job", {"id": 2})
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_hold_needs_a_reason(database: Database, reason: str) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept, pytest.raises(WrongArgument, match="needs a reason"):
+        kept.keeper.hold("job", {"id": 1}, reason=reason)
+
+
+def test_a_table_that_is_not_there_cannot_be_held(database: Database) -> None:
+    jobs(database)
+    with keeping(database) as kept, pytest.raises(UnknownTable, match="did you mean 'job'"):
+        hold(kept, "jobb")
+
+
+def test_a_table_that_the_contract_does_not_name_can_be_held(database: Database) -> None:
+    """Followers need no entry of their own."""
+    jobs(database, (1, "done", ago(30)))
+    notes(database, (1, 1, "x"))
+    with keeping(database) as kept:
+        hold(kept, "note", {"id": 1})
+        assert [one.table.rpartition(".")[2] for one in kept.keeper.holds("note")] == ["note"]
