@@ -199,7 +199,7 @@ def test_an_unknown_rule_is_refused(keeper: Keeper, database: PostgresDatabase, 
         prune(database, table, rule, 10)
 
 
-@pytest.mark.parametrize("older_than", [None, "infinity", "-infinity", "1969-01-01", "2300-01-01"])
+@pytest.mark.parametrize("older_than", [None, "tomorrow", "infinity", "-infinity", "1969-01-01", "2300-01-01"])
 def test_a_moment_that_cannot_be_meant_is_refused(
     keeper: Keeper, database: PostgresDatabase, older_than: str | None
 ) -> None:

@@ -168,6 +168,9 @@ BEGIN
   IF NOT isfinite(wane_moment) OR wane_moment < timestamptz 'epoch' OR wane_moment >= timestamptz '2200-01-01 00:00:00+00' THEN
     {wrong("format('older_than is not a moment near ours: %s', wane_moment)", "'unix seconds are not milliseconds'")}
   END IF;
+  IF wane_moment > clock_timestamp() + interval '1 minute' THEN
+    {wrong("format('older_than is in the future: %s', wane_moment)", "'no row can be that old yet'")}
+  END IF;
   IF wane_floor > interval '0' AND wane_moment > clock_timestamp() - wane_floor THEN
     {wrong("format('older_than is under the floor of %s', wane_floor)")}
   END IF;

@@ -5,6 +5,7 @@ There is no way to call one that leaves no audit row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from wane.contract.model import Cap, Expiry, Rule
@@ -91,6 +92,8 @@ class _Writer:
         variables = self._bounds(rule)
         declared = [f"wane_{name} {kind};" for name, (kind, _) in variables.items()]
         declared += [f"wane_{letter}{number} text[];" for letter in "kc" for number in range(self.width)]
+        places = range(len(self.rows.places(self.selection)))
+        declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in places]
         declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
         computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
         if cutoff(rule, ANY_MOMENT) is not None:
@@ -108,6 +111,14 @@ DECLARE
   wane_total bigint := 0;
   wane_take bigint;
   wane_room bigint;
+  wane_look bigint;
+  wane_left bigint;
+  wane_own bigint := 0;
+  wane_sum bigint := 0;
+  wane_taken bigint := 0;
+  wane_followers float8;
+  wane_floored boolean;
+  wane_whole boolean := false;
   wane_scopes bigint;
   wane_gone bigint;
   wane_some boolean;
@@ -157,7 +168,7 @@ END"""
     UNION ALL
     SELECT * FROM ({due}) AS s({outputs}) WHERE wane_round = 2
   LOOP
-  wane_scopes := wane_scopes + 1;
+  wane_scopes := wane_scopes + 1; wane_whole := wane_total > 0;
   {chosen}
 {self._batch()}
   wane_most := wane_all - wane_total;
@@ -182,45 +193,77 @@ END"""
         return f"{head}  IF NOT wane_skip THEN\n{ranged}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
 
     def _locked(self, *, skip: bool) -> str:
+        """What `Transaction._take_locked` does: looks, none at more rows than are likely to fit, until the batch is full."""
+        paths = len(follower_paths(self.selection))
+        again = "wane_followers := wane_sum::float8 / wane_own - 1;" if paths else "EXIT;"
+        return f"""\
+  wane_own := 0; wane_sum := 0; wane_floored := false; wane_followers := {paths};
+  LOOP
+    wane_room := wane_most - wane_sum;
+    wane_look := least(wane_take - wane_own, greatest(1, trunc(wane_room / (1 + wane_followers))::bigint));
+    EXIT WHEN wane_room <= 0 OR wane_look <= 0;
+    wane_whole := wane_whole OR wane_own > 0;
+    wane_taken := 0;
+{self._look(skip=skip)}
+    EXIT WHEN wane_taken = 0;
+    {again}
+  END LOOP;"""
+
+    def _look(self, *, skip: bool) -> str:
+        """What `Transaction._look_and_take` does."""
         selection, width = self.selection, self.width
-        take, most = Variable("wane_take"), Variable("wane_most")
-        places = [f"p{number}" for number in range(len(self.rows.places(selection)))]
-        found = self._collect(self.rows.candidates(selection, ANY_MOMENT, take), places)
+        places = len(self.rows.places(selection))
+        floor = tuple(Variable(f"wane_f{number}") for number in range(places))
+        look, room = Variable("wane_look"), Variable("wane_room")
+        later = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look, floor), places)
+        first = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look), places)
         locks = {how: self._collect(self._lock(skip_locked=how)) for how in (True, False)}
         lock = locks[True] if skip else f"IF wane_skip THEN {locks[True]} ELSE {locks[False]} END IF;"
-        still = plain(self.rows.still_due(selection, ANY_MOMENT, self.keys, most))
+        still = plain(self.rows.still_due(selection, ANY_MOMENT, self.keys, room))
         outputs = ", ".join([*(f"o{number}" for number in range(width)), "followers"])
         emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(width))
         chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(width))
+        ended = " ".join(f"wane_f{n} := wane_p{n}[cardinality(wane_p{n})];" for n in range(places))
         return f"""\
-  {found}
-  IF wane_k0 IS NOT NULL THEN
+    IF wane_floored THEN {later} ELSE {first} END IF;
+    EXIT WHEN wane_k0 IS NULL;
     {lock}
-  END IF;
-  IF wane_k0 IS NOT NULL THEN
-    wane_room := wane_most; wane_some := false; {emptied}
-    FOR wane_row IN SELECT * FROM ({still}) AS d({outputs}) LOOP
-      wane_room := wane_room - 1 - wane_row.followers;
-      IF wane_room < 0 THEN
-        wane_some := cardinality(wane_c0) = 0;
-        IF wane_some THEN {chosen} END IF;
-        EXIT;
-      END IF;
-      {chosen}
-    END LOOP;
+    wane_left := wane_room; wane_some := false; {emptied}
+    IF wane_k0 IS NOT NULL THEN
+      FOR wane_row IN SELECT * FROM ({still}) AS d({outputs}) LOOP
+        wane_left := wane_left - 1 - wane_row.followers;
+        IF wane_left < 0 THEN
+          wane_some := cardinality(wane_c0) = 0;
+          IF wane_some THEN {chosen} END IF;
+          EXIT;
+        END IF;
+        {chosen}
+      END LOOP;
+    END IF;
     IF wane_some THEN
+      EXIT WHEN wane_whole;
 {self._some_followers()}
+      EXIT;
     ELSIF cardinality(wane_c0) > 0 THEN
 {self._take_chosen()}
     END IF;
-  END IF;"""
+    IF wane_left >= 0 THEN
+      wane_floored := true; {ended}
+    END IF;"""
 
-    def _collect(self, statement: Statement, more: list[str] | None = None) -> str:
+    def _candidates(self, statement: Statement, places: int) -> str:
+        """Read the keys of due rows into the arrays, and their positions."""
+        names = [f"p{number}" for number in range(places)]
+        return self._collect(statement, names)
+
+    def _collect(self, statement: Statement, places: Sequence[str] = ()) -> str:
         """Read keys into the arrays."""
         names = [f"o{number}" for number in range(self.width)]
-        arrays = ", ".join(f"array_agg(c.{name})" for name in names)
-        targets = ", ".join(f"wane_k{number}" for number in range(self.width))
-        return f"SELECT {arrays} INTO {targets} FROM ({plain(statement)}) AS c({', '.join([*names, *(more or [])])});"
+        arrays = ", ".join(f"array_agg(c.{name})" for name in [*names, *places])
+        targets = ", ".join(
+            [*(f"wane_k{number}" for number in range(self.width)), *(f"wane_{name}" for name in places)]
+        )
+        return f"SELECT {arrays} INTO {targets} FROM ({plain(statement)}) AS c({', '.join([*names, *places])});"
 
     def _lock(self, *, skip_locked: bool) -> Statement:
         recorder = Recorder(self.rows)
@@ -249,15 +292,16 @@ END"""
 
     def _some_followers(self) -> str:
         """What `Transaction._take_some_followers` does."""
-        lines = ["wane_room := wane_most;"]
-        for path in follower_paths(self.selection):
-            some = self.rows.delete_some_followers(
-                self.selection, path, self.chosen[0], ANY_MOMENT, Variable("wane_room")
-            )
+        selection, lines = self.selection, ["wane_left := wane_room;"]
+        paths = follower_paths(selection)
+        for path in paths:
+            some = self.rows.delete_some_followers(selection, path, self.chosen[0], ANY_MOMENT, Variable("wane_left"))
             change = self._change(some, str(path[-1].reference.name))
-            lines += ["IF wane_room > 0 THEN", *change, "wane_room := wane_room - wane_gone;", "END IF;"]
-        stays = literal(f"{self.selection.name}: rows that are to leave with it stay")
-        lines.append(f"IF wane_room = wane_most THEN {_raise(stays)} END IF;")
+            lines += ["IF wane_left > 0 THEN", *change, "wane_left := wane_left - wane_gone;", "END IF;"]
+        stays = literal(f"{selection.name}: rows that are to leave with it stay")
+        still = " OR ".join(f"EXISTS ({plain(self.rows.any_follower(selection, path, self.chosen))})" for path in paths)
+        if paths:
+            lines.append(f"IF wane_left = wane_room AND ({still}) THEN {_raise(stays)} END IF;")
         return "\n".join(lines)
 
     def _change(self, statement: Statement, name: str) -> list[str]:
@@ -265,9 +309,11 @@ END"""
 
     def _count(self, name: str) -> str:
         key = literal(name)
+        own = " wane_own := wane_own + wane_gone; wane_taken := wane_taken + wane_gone;"
         return (
             f"wane_counts := wane_counts || jsonb_build_object({key}, coalesce((wane_counts ->> {key})::bigint, 0) + wane_gone);"
-            " wane_total := wane_total + wane_gone;"
+            " wane_total := wane_total + wane_gone; wane_sum := wane_sum + wane_gone;"
+            f"{own if name == str(self.selection.name) else ''}"
         )
 
 

@@ -58,13 +58,19 @@ class FunctionDialect(PostgresDialect):
                 p.values[name] = Variable(f"wane_{_NUMBER.sub('', name)}")
         return written
 
-    def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
+    def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
         if not isinstance(value, Variable):
-            return super().equal(p, name, expression, column, value)
-        known = super().equal(p, name, expression, column, value.name)
+            return super().back(p, name, column, value)
+        written = super().back(p, name, column, value.name)
         for bound, text in p.values.items():
             if text == value.name:
                 p.values[bound] = value
+        return written
+
+    def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
+        known = super().equal(p, name, expression, column, value)
+        if not isinstance(value, Variable):
+            return known
         return f"({known} OR ({value.name} IS NULL AND {expression} IS NULL))"
 
 
