@@ -9,6 +9,7 @@ with wane.open("sqlite:///state.db", contract="wane.toml") as keeper:
 
 from __future__ import annotations
 
+from wane.async_keeper import AsyncKeeper
 from wane.contract.load import load_contract, read_contract
 from wane.contract.model import Contract
 from wane.errors import WaneError
@@ -20,6 +21,7 @@ from wane.plan.model import Plan, Step, read_plan
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncKeeper",
     "Contract",
     "Finding",
     "Keeper",

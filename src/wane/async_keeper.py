@@ -53,6 +53,7 @@ class AsyncKeeper:
     disable = _later(Keeper.disable)
     discard = _later(Keeper.discard)
     enable = _later(Keeper.enable)
+    migrate = _later(Keeper.migrate)
     hold = _later(Keeper.hold)
     holds = _later(Keeper.holds)
     plan = _later(Keeper.plan)

@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from wane.check.cover import cover
 from wane.contract.load import load_contract
+from wane.contract.lookup import require_known
 from wane.contract.model import Budget, Contract, State
-from wane.contract.names import TableName
-from wane.errors import UnknownRule, UnknownTable, UrlError
+from wane.errors import UrlError, WrongArgumentType
 from wane.events import Listener, nobody
-from wane.findings import Finding, did_you_mean
+from wane.findings import Finding
 from wane.plan.build import READ_SECONDS, Progress, build_plan
 from wane.plan.model import Plan, Step
 from wane.prune.apply import apply_plan
@@ -51,6 +51,10 @@ class Keeper:
 
     def close(self) -> None:
         self.store.close()
+
+    def migrate(self) -> list[str]:
+        """Create or update Wane's own tables; return what was applied. Safe to repeat, and for several processes at once."""
+        return self.store.migrate()
 
     def check(self, *, strict: bool = False) -> list[Finding]:
         """Everything about the database that the contract gets wrong or leaves out."""
@@ -131,6 +135,8 @@ class Keeper:
         stop: threading.Event | None = None,
     ) -> Sweep:
         """Sweep every rule, or those named, batch by batch, if the flags allow it."""
+        if isinstance(approve, str):
+            raise WrongArgumentType(f"approve must be a list of rules, not {approve!r}", f"write [{approve!r}]")
         require_known(self.contract, [*only, *approve])
         return self._sweeper(pace, stop, approve).sweep(only, budget=budget)
 
@@ -228,17 +234,3 @@ def database_url(url: str | None, contract: Contract) -> DatabaseUrl:
     if contract.store.url is None:
         raise UrlError("no database is named", 'give a URL, or write `url = "…"` under [store] in the contract')
     return resolve_url(contract.store.url, base=None if contract.path is None else contract.path.parent)
-
-
-def require_known(contract: Contract, names: Collection[str]) -> None:
-    """Raise if a name is neither a `table` nor a `table.rule` of the contract."""
-    rules = {f"{table.name}.{rule.name}": rule for table in contract.tables for rule in table.rules}
-    tables = {str(table.name) for table in contract.tables}
-    for name in names:
-        if name in tables or name in rules:
-            continue
-        head, _, rule = name.rpartition(".")
-        if head in tables:
-            known = [one.name for one in contract.table(TableName.parse(head)).rules]
-            raise UnknownRule(f"{head} has no rule {rule!r}", did_you_mean(rule, known) or f"rules: {', '.join(known)}")
-        raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*tables, *rules]))

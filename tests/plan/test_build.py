@@ -163,7 +163,7 @@ def test_a_plan_states_what_a_person_would_count(database: Database) -> None:
     ]
     assert plan.due == 7
     assert (plan.made_at, plan.fingerprint, plan.problems) == (NOW, fingerprint(contract), ())
-    assert [step.seconds for step in plan.steps] == [0.0001, 0.001, 0.0002, 0.0001]
+    assert [step.seconds for step in plan.steps] == [0.0005, 0.005, 0.001, 0.0005]
 
 
 def test_without_a_moment_the_databases_clock_decides(database: Database) -> None:

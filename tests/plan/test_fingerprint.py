@@ -93,6 +93,7 @@ PROSE = {
     (Contract, "windows"),
     (Contract, "strict"),
     (Contract, "archive_url"),
+    (Contract, "sweep"),
 }
 
 

@@ -40,6 +40,10 @@ def check(
 
     Exits 1 if there are errors. Without --cover no database is touched.
     """
+    if strict and not cover_:
+        raise typer.BadParameter("what nobody mentions shows against a database: add --cover", param_hint="--strict")
+    if as_markdown and not show:
+        raise typer.BadParameter("Markdown of what? add --show", param_hint="--markdown")
     reading = read_contract(contract)
     findings = list(reading.findings)
     database = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +54,7 @@ def _run(folder: Path, rows: int) -> None:
     _findings(findings)
     out.print(f"[green]{many(len(built.counts), 'table')}, every one bounded[/] ({summary(findings)})")
 
-    _heading("What would leave now? Reads only.", f"$ wane plan -c {built.contract}")
+    _heading("What would leave now? Reads only.", f"$ wane plan --out {built.plan} -c {built.contract}")
     made = walk.plan(built)
     print_plan(made)
 
@@ -90,7 +91,7 @@ def _run(folder: Path, rows: int) -> None:
         f" and [bold]{kept}[/] of {planted} planted traps stayed.\n\nLook around:"
     )
     for command in ("plan -v job_queue", "check --show", "audit list", "sweep"):
-        out.print(f"  wane {command} -c {escape(str(built.contract))}", soft_wrap=True)
+        out.print(f"  {_wane()} {command} -c {escape(str(built.contract))}", soft_wrap=True)
 
 
 def _run_silently(folder: Path, rows: int) -> None:
@@ -112,6 +113,12 @@ def _run_silently(folder: Path, rows: int) -> None:
             ],
         }
     )
+
+
+def _wane() -> str:
+    """How this command was called, so that the next can be copied."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "wane" and not called.is_absolute() else "wane"
 
 
 def _heading(title: str, *lines: str) -> None:

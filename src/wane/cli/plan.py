@@ -70,6 +70,8 @@ def plan(
         raise typer.Exit(1)
     if exit_code and made.due:
         raise typer.Exit(3)
+    if exit_code and any(step.due is None for step in made.steps):
+        raise typer.Exit(1)  # Unknown is not none.
 
 
 def _moment(text: str | None) -> datetime | None:

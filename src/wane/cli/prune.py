@@ -117,6 +117,8 @@ def print_pruned(pruned: Pruned) -> None:
     verb = "marked" if pruned.kind == "mark" else "pruned"
     counts = ", ".join(f"{escape(name)} [bold]{count:,}[/]" for name, count in pruned.counts.items())
     console().print(f"{verb} {counts} (audit row {pruned.audit_id})")
+    if pruned.skipped_locked:
+        say("[yellow]others hold locks:[/] rows that they have locked were left for the next time")
 
 
 def sweep(
@@ -164,7 +166,7 @@ def apply(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take exactly what a plan says; stop if reality departs from it."""
+    """Take what a plan says, and no more; stop if reality departs from it."""
     loaded = load_contract(contract)
     made = read_plan(file)
     with (
@@ -173,6 +175,8 @@ def apply(
     ):
         done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
     _finish(done, caught, as_json=as_json)
+    if any(rule.outcome is Outcome.OFF for rule in done.rules):
+        raise typer.Exit(1)  # Somebody asked for this plan, and it was not carried out.
 
 
 @contextmanager

@@ -160,7 +160,12 @@ class _Lint:
             excuse = self.excused.get(name)
             declared = self.ruled.get(name)
             if name in above:
-                mistakes.error(place, "follow-cycle", f"{name} would follow itself", "remove it")
+                mistakes.error(
+                    place,
+                    "follow-cycle",
+                    f"{name} would follow itself",
+                    "guard the row instead: `unless = [{ referenced_by = … }]`",
+                )
                 continue
             if excuse is not None and excuse.kind in UNTOUCHABLE:
                 mistakes.error(

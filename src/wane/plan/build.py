@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import cache
 
+from wane.check.indexes import check_indexes
+from wane.check.references import check_references
+from wane.check.report import Report
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Archive, Contract, Mark, Rule
 from wane.contract.pieces import key_path
 from wane.errors import StoreError, Unreachable
-from wane.findings import Finding, Severity
+from wane.findings import Finding, Severity, errors_of
 from wane.plan.model import Plan, Step
 from wane.store import Store
 from wane.store.base import Count
@@ -39,7 +42,8 @@ def build_plan(
 ) -> Plan:
     """Plan every rule, or `only` those named `table` or `table.rule`, as of `now` (by default the database's clock)."""
     now = now or store.now()
-    selections, problems = bind_contract(contract, store.reflect(), store.types)
+    schema = store.reflect()
+    selections, problems = bind_contract(contract, schema, store.types)
     wanted = [one for one in selections if not only or {str(one.name), one.label} & set(only)]
     steps: list[Step] = []
     refused: list[Finding] = []
@@ -48,10 +52,18 @@ def build_plan(
     def rows(table: TableInfo) -> Count | None:
         return store.count_rows(table, seconds)
 
+    def count_of(table: TableInfo) -> int | None:
+        count = rows(table)
+        return None if count is None else count.rows
+
     for number, selection in enumerate(wanted):
         if progress is not None:
             progress(number, len(wanted), selection.label)
+        report = Report(contract)
         try:
+            check_references(contract, schema, selection, report)
+            check_indexes(store, selection, count_of, report)
+            refused += errors_of(report.findings)  # Due or not, no sweep and no prune takes these rows.
             swept = not contract.table(selection.name).append_only
             count = rows(selection.table)
             steps.append(plan_step(store, selection, now, seconds, count, swept=swept, explain=explain))

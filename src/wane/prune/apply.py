@@ -1,6 +1,6 @@
-"""Applying a plan: exactly what was read, or nothing.
+"""Applying a plan: what was read, and no more.
 
-The plan's cutoffs are frozen, so no row that became due later leaves with it. It is refused if the contract, the database or the plan's
+The plan's cutoffs are frozen, so no row that became due later leaves with it, and no rule takes more rows than its step says. It is refused if the contract, the database or the plan's
 age is not what it was, and a step is refused if more rows are due now, under its frozen cutoff, than it says.
 """
 

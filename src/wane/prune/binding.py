@@ -14,9 +14,10 @@ from datetime import timedelta
 from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report
+from wane.contract.lookup import find_rule, find_table
 from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, State, Table
 from wane.contract.names import TableName
-from wane.errors import BindError, UnknownRule, UnknownTable, WrongArgument
+from wane.errors import BindError, WrongArgument
 from wane.findings import did_you_mean, errors_of
 from wane.store import Store
 from wane.store.schema import Schema, TableInfo
@@ -45,20 +46,10 @@ class Bindings:
         self._seen: _Seen | None = None
 
     def table(self, name: str) -> Table:
-        for table in self.contract.tables:
-            if str(table.name) == name:
-                return table
-        names = [str(table.name) for table in self.contract.tables]
-        raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, names))
+        return find_table(self.contract, name)
 
     def rule(self, table: Table, name: str) -> Rule:
-        for rule in table.rules:
-            if rule.name == name:
-                return rule
-        names = [rule.name for rule in table.rules]
-        raise UnknownRule(
-            f"{table.name} has no rule {name!r}", did_you_mean(name, names) or f"rules: {', '.join(names)}"
-        )
+        return find_rule(table, name)
 
     def selection(self, table: Table, rule: Rule) -> Selection:
         """The rule, bound; raise BindError if it does not fit the database or must not take rows."""

@@ -60,6 +60,8 @@ def _remove(
     connection: object | None,
     kind: str,
 ) -> dict[str, Any] | None:
+    if declared.append_only:
+        raise WrongArgument(f"{declared.name} is append-only: only an explicit, audited prune deletes from it")
     if not isinstance(key, Mapping):
         raise WrongArgumentType(f"key must map columns to values, not {key!r}", 'write {"id": …}')
     names = [column.name for column in selection.key]

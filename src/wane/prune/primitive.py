@@ -30,6 +30,10 @@ _MOST_SCOPES = 1_000
 """How many scopes beyond their cap one call looks at."""
 
 
+_CLOCKS_DIFFER = timedelta(minutes=1)
+"""How far a caller's "now" may be ahead of the database's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """What one call took: a count per table, and its row in the trail."""
@@ -40,6 +44,8 @@ class Pruned:
     counts: dict[str, int]
     cutoff: datetime | None
     audit_id: int
+    skipped_locked: bool = False
+    """Others hold locks: rows that they have locked were left for the next time."""
 
     @property
     def rows(self) -> int:
@@ -166,9 +172,11 @@ class Pruner:
 
     def _explicit_moment(self, table: Table, older_than: object) -> datetime:
         """The caller's cutoff, which no floor of the contract may be above."""
-        moment = require_moment(older_than)
+        moment, now = require_moment(older_than), self.store.now()
+        if moment > now + _CLOCKS_DIFFER:
+            raise WrongArgument(f"older_than is in the future: {moment.isoformat()}", "no row can be that old yet")
         floor = dict(self.contract.floors).get(table.name, timedelta(0))
-        if moment > self.store.now() - floor and floor:
+        if moment > now - floor and floor:
             raise WrongArgument(f"older_than is under the floor of {format_duration(floor)} for {table.name}")
         return moment
 
@@ -234,7 +242,7 @@ class Pruner:
             seconds=round(time.monotonic() - began, 6),
         )
         number = transaction.own.record(entry)
-        return Pruned(name, rule, order.kind, counts, ending, number)
+        return Pruned(name, rule, order.kind, counts, ending, number, skip_locked)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:
         if scope is None:

@@ -171,6 +171,8 @@ class _RuleSweep:
         self.began = time.monotonic()
         self.entered = self.began
         """When the last batch began its work; what it waited before that, to be let in, says nothing about its size."""
+        self.worked = 0.0
+        """How long it worked. A commit takes as long for few rows as for many, so it says nothing about the size either."""
 
     def run(self) -> SweptRule:
         try:
@@ -238,7 +240,7 @@ class _RuleSweep:
         elif due.rows < settings.fuse_rows or due.rows <= allowed * rows.rows:
             return Outcome.DONE, ""
         else:
-            found = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.0%})"
+            found = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.1%})"
         which = "a rule" if swept_before else "the first sweep of a rule"
         return Outcome.FUSED, (
             f"{found}, and {which} may take {allowed:.0%} of a table unasked: "
@@ -266,7 +268,7 @@ class _RuleSweep:
                 return Outcome.OFF, closed
             seconds = time.monotonic() - self.entered
             floor = taken.floor
-            size = pace.next_batch(size, seconds)
+            size = pace.next_batch(size, self.worked)
             self._tell_batch(taken, seconds, size)
             if taken.done:
                 return Outcome.DONE, ""
@@ -282,9 +284,8 @@ class _RuleSweep:
         if self.frozen is not None and self.frozen.rows is not None:
             limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
         if limit <= 0:
-            return Taken(
-                {}, floor, done=True
-            )  # A plan of nothing: told in the trail, like every sweep that took nothing.
+            # A plan of nothing: told in the trail, like every sweep that took nothing.
+            return Taken({}, floor, done=True)
         return take_all_scopes(transaction, Batch(selection, now, limit, most, floor, skip_locked))
 
     def _batch(
@@ -317,6 +318,7 @@ class _RuleSweep:
             else:
                 number = self.audit_id
                 transaction.own.add_to_record(number, entry, {**self.counts, **total})
+            self.worked = time.monotonic() - self.entered
         # Counted after the commit: what did not happen is not told.
         self.audit_id = number
         self.batches += 1
