@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
 from servers import Database
@@ -101,3 +103,14 @@ def test_what_people_wrote_in_brackets_is_shown_as_they_wrote_it(wane: Wane, fol
     (folder / "[bold]").mkdir()
     path = write_contract(folder / "[bold]", "sqlite:///a.db")
     assert wane("check", "-c", path.relative_to(folder)).err.startswith("[bold]/wane.toml: fine")
+
+
+@pytest.mark.parametrize(
+    ("option", "needed"), [("--strict", "add --cover"), ("--markdown", "add --show")], ids=["strict", "markdown"]
+)
+def test_an_option_that_would_do_nothing_alone_is_refused(
+    wane: Wane, filled: Database, option: str, needed: str
+) -> None:
+    done = wane("check", option)
+    assert done.code == 2
+    assert needed in " ".join(done.err.split())

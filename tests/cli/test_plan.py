@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Wane
-from cli.running import AT, CONTRACT, write_contract
-from servers import Database
+from cli.running import AT, CONTRACT, fill, write_contract
+from servers import Database, PostgresDatabase
 from wane.plan.model import read_plan
 
 
@@ -131,3 +131,15 @@ def test_a_narrow_terminal_loses_columns_before_it_folds_words(
 def test_the_url_on_the_command_line_replaces_the_contracts(wane: Wane, filled: Database, folder: Path) -> None:
     write_contract(folder, "sqlite:///nowhere.db")
     assert wane("plan", "--at", AT, "--json", "--url", filled.url).json["steps"][0]["due"]["rows"] == 3
+
+
+def test_rows_that_could_not_be_counted_are_not_called_none(
+    wane: Wane, postgres_database: PostgresDatabase, folder: Path
+) -> None:
+    """On PostgreSQL, where a reader can be kept waiting."""
+    fill(postgres_database)
+    write_contract(folder, postgres_database.url)
+    with postgres_database.connect() as other, other.transaction():
+        other.execute("LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE")
+        done = wane("plan", "--at", AT, "--exit-code", "--seconds", "0.2")
+    assert done.code == 1

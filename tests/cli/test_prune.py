@@ -142,3 +142,11 @@ def test_a_plan_of_another_contract_or_moment_is_refused(wane: Wane, ready: Data
     (folder / "wane.json").write_text("{}")
     assert wane("apply", "wane.json").code == 1
     assert ids(ready) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_plan_that_is_not_carried_out_is_a_failure(wane: Wane, ready: Database) -> None:
+    assert wane("plan", "--out", "plan.json").code == 0
+    wane("disable")
+    before = ready.query("SELECT count(*) FROM inbox")
+    assert wane("apply", "plan.json").code == 1
+    assert ready.query("SELECT count(*) FROM inbox") == before
