@@ -55,6 +55,9 @@ class Parameters:
 class Dialect(ABC):
     """What differs between the stores when they speak of users' rows."""
 
+    typed_keys = False
+    """Whether keys that come back are compared like the columns they came from, so that those need not be read again."""
+
     @staticmethod
     def quote(name: str) -> str:
         """The one place where an identifier becomes SQL."""
@@ -97,6 +100,10 @@ class Dialect(ABC):
     @abstractmethod
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
         """The condition that a column holds a value, or is NULL if the value is None; an index on the column serves it."""
+
+    @abstractmethod
+    def none(self, query: str) -> str:
+        """The condition that a query finds nothing, asked row by row and answered by the first row that it finds."""
 
     @abstractmethod
     def compared(self, expression: str, column: Column, to: Column) -> list[str]:
@@ -206,9 +213,10 @@ class Rows:
         conditions += self.dialect.plausible(p, "t", selection.time_column, selection.time)
         conditions += self._bound(p, selection, now)
         conditions += self._column_guards(selection)
-        # A scalar probe stops at the first row that refers; NOT EXISTS made the planner join the whole child table.
         conditions += [
-            f"(SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')} LIMIT 1) IS NULL"
+            self.dialect.none(
+                f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
+            )
             for guard in selection.saved_by
         ]
         if self.with_holds:
@@ -365,19 +373,32 @@ class Rows:
     def count_followers(self, selection: Selection, path: Sequence[BoundFollower], now: datetime) -> Statement:
         """How many rows at the end of a path of followers would leave with due rows."""
         p = self.parameters()
-        return p.statement(
-            f"SELECT count(*) FROM {self._following(p, selection, path, ' AND '.join(self.due(p, selection, now)))}"
-        )
+        leaving = self._pointed_at(selection, path, " AND ".join(self.due(p, selection, now)))
+        return p.statement(f"SELECT count(*) FROM {self._following(p, path, leaving)}")
 
-    def _following(self, p: Parameters, selection: Selection, path: Sequence[BoundFollower], where: str) -> str:
-        """The table at the end of a path of followers, and the condition that a row of it follows some rows."""
-        table, alias = self.dialect.table(selection.table), "t"
+    def _pointed_at(self, selection: Selection, path: Sequence[BoundFollower], where: str) -> str:
+        """What the first follower of a path points at, of the rows that a condition names."""
+        to = self.columns(path[0].reference.to, "t")
+        return f"SELECT {to} FROM {self.dialect.table(selection.table)} AS t WHERE {where}"
+
+    def _followers_of(
+        self, p: Parameters, selection: Selection, path: Sequence[BoundFollower], keys: Sequence[tuple[Any, ...]]
+    ) -> str:
+        """The table at the end of a path of followers, and the condition that a row of it follows rows with these keys."""
+        if self.dialect.typed_keys and path[0].reference.to == selection.key:
+            return self._following(p, path, self.dialect.keys(p, selection.key, keys))
+        return self._following(p, path, self._pointed_at(selection, path, self.among(p, selection, keys)))
+
+    def _following(self, p: Parameters, path: Sequence[BoundFollower], leaving: str) -> str:
+        """The table at the end of a path of followers, and the condition that a row of it follows what leaves."""
+        source = ""
         for number, follower in enumerate(path):
-            reference = follower.reference
-            leaving = f"SELECT {self.columns(reference.to, alias)} FROM {table} AS {alias} WHERE {where}"
-            table, alias = self.dialect.table(reference.table), f"f{number}"
-            where = " AND ".join([*self._refers_among(reference, alias, leaving), *self.fixed(p, follower, alias)])
-        return f"{table} AS {alias} WHERE {where}"
+            reference, alias = follower.reference, f"f{number}"
+            where = [*self._refers_among(reference, alias, leaving), *self.fixed(p, follower, alias)]
+            source = f"{self.dialect.table(reference.table)} AS {alias} WHERE {' AND '.join(where)}"
+            if number + 1 < len(path):
+                leaving = f"SELECT {self.columns(path[number + 1].reference.to, alias)} FROM {source}"
+        return source
 
     def _refers_among(self, reference: BoundReference, alias: str, leaving: str) -> list[str]:
         ways = product(
@@ -499,16 +520,14 @@ class Rows:
     ) -> Statement:
         """Delete every row of a follower that belongs to rows with these keys."""
         p = self.parameters()
-        return p.statement(f"DELETE FROM {self._following(p, selection, path, self.among(p, selection, keys))}")
+        return p.statement(f"DELETE FROM {self._followers_of(p, selection, path, keys)}")
 
     def any_follower(
         self, selection: Selection, path: Sequence[BoundFollower], keys: Sequence[tuple[Any, ...]]
     ) -> Statement:
         """A row if anything of a follower belongs to rows with these keys."""
         p = self.parameters()
-        return p.statement(
-            f"SELECT 1 FROM {self._following(p, selection, path, self.among(p, selection, keys))} LIMIT 1"
-        )
+        return p.statement(f"SELECT 1 FROM {self._followers_of(p, selection, path, keys)} LIMIT 1")
 
     def delete_some_followers(
         self, selection: Selection, path: Sequence[BoundFollower], key: tuple[Any, ...], now: datetime, limit: int

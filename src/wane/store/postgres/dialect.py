@@ -40,6 +40,8 @@ _DATE_AND_CLOCK = _DAY + r"%s([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,
 class PostgresDialect(Dialect):
     """Named placeholders are written `%(name)s`, psycopg's way; a percent sign in an identifier is doubled for it."""
 
+    typed_keys = True
+
     @staticmethod
     def quote(name: str) -> str:
         return Dialect.quote(name).replace("%", "%%")
@@ -116,6 +118,11 @@ class PostgresDialect(Dialect):
         if value is None:
             return f"{expression} IS NULL"
         return self._exactly(expression, column, f"= {self.back(p, name, column, value)}")
+
+    def none(self, query: str) -> str:
+        # OFFSET keeps the planner from joining the whole child table, for every batch. And IS NULL on a probe it believes to be
+        # true for one row in 200, so it reads and sorts all that is due, because too few would be left to fill the batch.
+        return f"NOT EXISTS ({query} OFFSET 0)"
 
     def compared(self, expression: str, column: Column, to: Column) -> list[str]:
         return [expression]

@@ -103,6 +103,9 @@ class SqliteDialect(Dialect):
             return f"{expression} = {bound}"
         return f"{expression} = {bound} AND {self.bytewise(expression, column)} = {bound}"
 
+    def none(self, query: str) -> str:
+        return f"({query} LIMIT 1) IS NULL"
+
     def compared(self, expression: str, column: Column, to: Column) -> list[str]:
         if column.collation == to.collation:
             return [expression]

@@ -1,0 +1,240 @@
+"""Applying a plan: exactly the rows that were read, under frozen cutoffs, or a refusal that says what has changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from prune.keeping import AT, WEEK, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
+from servers import Database
+from wane.contract.model import Age, Cap, Mark, Table
+from wane.errors import PlanError
+from wane.plan.model import Plan, read_plan
+from wane.prune.pace import FAST, Pace
+from wane.prune.sweep import Outcome
+from wane.store.base import Count, Exactness
+
+SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=3, least_batch=3, most_batch=3)
+MARKING = table(
+    "job",
+    rule("cleaned", Age(AT, WEEK), then=Mark("cleaned")),
+    rule("gone", Age(AT, timedelta(days=50)), when=["cleaned"]),
+)
+
+
+def planned(kept: Keeping, path: Path) -> Plan:
+    """A plan that was written and read again, as people do."""
+    kept.keeper.enable()
+    kept.keeper.plan().write(path / "plan.json")
+    return read_plan(path / "plan.json")
+
+
+def test_exactly_what_was_planned_leaves(database: Database, tmp_path: Path) -> None:
+    jobs(database, *[(n, "done", ago(30 - n)) for n in range(8)], (100, "done", ago(6.9)), (101, "queued", ago(30)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        sweep = kept.keeper.apply(plan, pace=SMALL)
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.counts) == (Outcome.DONE, {"job": 8})
+        assert kept.ids() == [100, 101]
+        [entry] = kept.trail()
+        assert (entry.rows, entry.run, entry.cutoff) == (8, sweep.run, plan.made_at - WEEK)
+
+
+def test_a_row_that_became_due_later_stays(database: Database, tmp_path: Path) -> None:
+    """Its moment is after the frozen cutoff and before the one of now."""
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        late = round((plan.made_at - WEEK).timestamp() * 1_000) + 1
+        jobs(database, (2, "done", late), create=False)
+        while kept.keeper.store.now() <= plan.made_at + timedelta(milliseconds=5):
+            pass
+        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 1
+        assert kept.ids() == [2]
+        assert kept.keeper.sweep(pace=SMALL).rules[0].rows == 1
+
+
+def test_a_row_that_appeared_since_is_a_refusal(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        jobs(database, (2, "done", ago(40)), create=False)
+        with pytest.raises(PlanError, match=r"job.old: the plan says 1 rows, and now 2 are due by it"):
+            kept.keeper.apply(plan, pace=SMALL)
+        assert kept.ids() == [1, 2]
+        assert kept.trail() == []
+
+
+def test_rows_that_are_gone_since_are_no_problem(database: Database, tmp_path: Path) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(5)])
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        database.execute("DELETE FROM job WHERE id = 1")
+        database.execute("UPDATE job SET state = 'queued' WHERE id = 2")
+        kept.keeper.hold("job", {"id": 3}, reason="a test")
+        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 2
+        assert kept.ids() == [2, 3]
+
+
+def test_a_step_of_nothing_takes_nothing_and_is_told(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(1)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        [swept] = kept.keeper.apply(plan, pace=SMALL).rules
+        assert (swept.outcome, swept.rows, swept.batches) == (Outcome.DONE, 0, 1)
+        [entry] = kept.trail()
+        assert (entry.rows, entry.counts) == (0, {"job": 0})
+
+
+def test_rows_that_an_earlier_step_marked_do_not_leave_with_the_plan(database: Database, tmp_path: Path) -> None:
+    """The marked ones are older; the plan read the others."""
+    jobs(database, (1, "done", ago(100)), (2, "done", ago(90)), (3, "cleaned", ago(60)), (4, "cleaned", ago(55)))
+    with keeping(database, MARKING) as kept:
+        plan = planned(kept, tmp_path)
+        assert [step.due.rows for step in plan.steps if step.due] == [2, 2]
+        sweep = kept.keeper.apply(plan, pace=SMALL)
+        assert {one.rule: one.rows for one in sweep.rules} == {"cleaned": 2, "gone": 2}
+        assert database.query("SELECT id, state FROM job ORDER BY id") == [(1, "cleaned"), (2, "cleaned")]
+
+
+def guarded() -> tuple[Table, Table]:
+    return (
+        table("note", rule("old", when=()), state=None),
+        table("job", rule(unless=[referenced_by("note.job_id")])),
+    )
+
+
+def test_rows_that_an_earlier_step_freed_do_not_leave_with_the_plan(database: Database, tmp_path: Path) -> None:
+    """Job 1 is older than job 2, but a note saved it when the plan was made; the note leaves with the same plan."""
+    jobs(database, (1, "done", ago(40)), (2, "done", ago(30)))
+    notes(database)
+    database.execute("ALTER TABLE note ADD COLUMN at_ms bigint")
+    insert(database, "note", "id, job_id, at_ms", (1, 1, ago(20)))
+    with keeping(database, *guarded()) as kept:
+        plan = planned(kept, tmp_path)
+        kept.keeper.apply(plan, pace=SMALL)
+        assert (kept.ids(), kept.ids("note")) == ([1], [])
+        assert kept.keeper.sweep(pace=SMALL).rules[1].rows == 1
+
+
+def test_followers_leave_with_planned_rows_in_ordinary_batches(database: Database, tmp_path: Path) -> None:
+    """One row with forty followers is one row of the plan, and not forty batches of one."""
+    jobs(database, (1, "done", ago(30)))
+    notes(database, *[(n, 1, "x") for n in range(40)])
+    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
+        plan = planned(kept, tmp_path)
+        [swept] = kept.keeper.apply(plan, pace=FAST).rules
+        assert (swept.counts, swept.batches) == ({"job": 1, "note": 40}, 1)
+
+
+def test_caps_are_applied_as_planned(database: Database, tmp_path: Path) -> None:
+    jobs(database, *[(n, "done", ago(n)) for n in range(10)])
+    with keeping(database, table("job", rule("cap", Cap(AT, 4), when=["done"]))) as kept:
+        plan = planned(kept, tmp_path)
+        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 6
+        assert kept.ids() == [0, 1, 2, 3]
+
+
+def test_only_planned_steps_are_applied(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)))
+    declared = table("job", rule("done", when=["done"]), rule("failed", when=["failed"]))
+    with keeping(database, declared) as kept:
+        kept.keeper.enable()
+        plan = kept.keeper.plan("job.failed")
+        assert [one.rule for one in kept.keeper.apply(plan, pace=SMALL).rules] == ["failed"]
+        assert kept.ids() == [1]
+
+
+def test_a_plan_needs_no_approval_but_an_open_gate(database: Database, tmp_path: Path) -> None:
+    """Whoever applies a plan has read it; the gates are for everybody."""
+    jobs(database, *[(n, "done", ago(30)) for n in range(1_200)])
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        kept.keeper.disable()
+        [swept] = kept.keeper.apply(plan, pace=FAST).rules
+        assert (swept.outcome, swept.rows) == (Outcome.OFF, 0)
+        kept.keeper.enable()
+        assert kept.keeper.apply(plan, pace=FAST).rules[0].rows == 1_200
+
+
+def test_what_could_not_be_counted_exactly_is_applied_by_its_cutoff(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        for due in (None, Count(1, Exactness.ESTIMATE), Count(1, Exactness.AT_LEAST)):
+            guessed = replace(plan, steps=tuple(replace(step, due=due) for step in plan.steps))
+            assert kept.keeper.apply(guessed, pace=SMALL).rules[0].rows == 2
+            jobs(database, (1, "done", ago(30)), (2, "done", ago(20)), create=False)
+
+
+# --- Refusals -------------------------------------------------------------------------------------------------------
+
+
+def refused(kept: Keeping, plan: Plan, told: str) -> None:
+    with pytest.raises(PlanError, match=told) as caught:
+        kept.keeper.apply(plan, pace=SMALL)
+    assert caught.value.hint
+    assert kept.ids() == [1]
+    assert kept.trail() == []
+
+
+def test_a_plan_of_another_contract_is_refused(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+    with keeping(database, table("job", rule(bound=Age(AT, timedelta(days=8))))) as kept:
+        refused(kept, plan, "the contract is not the one that the plan was made with")
+
+
+def test_a_plan_of_another_database_is_refused(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        refused(kept, replace(plan, database=plan.database + "0"), "another database")
+
+
+def test_an_old_plan_is_refused(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        old = kept.keeper.plan(now=kept.keeper.store.now() - timedelta(hours=25))
+        refused(kept, old, "25 hours old")
+        young = kept.keeper.plan(now=kept.keeper.store.now() - timedelta(hours=23))
+        assert kept.keeper.apply(young, pace=SMALL).rules[0].rows == 1
+
+
+def test_a_plan_for_a_moment_to_come_is_refused(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(1)))
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        ahead = kept.keeper.plan(now=kept.keeper.store.now() + timedelta(days=30))
+        assert ahead.due == 1
+        refused(kept, ahead, "has not come yet")
+
+
+def test_a_plan_with_problems_is_refused(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database, table(), table("missing")) as kept:
+        plan = planned(kept, tmp_path)
+        assert plan.problems
+        refused(kept, plan, "rules that do not fit the database")
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', "null", '{"format": 99}'])
+def test_a_damaged_plan_is_no_plan(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "plan.json").write_text(damage)
+    with pytest.raises(PlanError):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_a_plan_that_was_applied_takes_nothing_more(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        plan = planned(kept, tmp_path)
+        kept.keeper.apply(plan, pace=SMALL)
+        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 0
+        assert [entry.rows for entry in kept.trail()] == [1, 0]

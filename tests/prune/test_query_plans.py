@@ -1,0 +1,226 @@
+"""No batch reads or sorts the whole backlog: with the proposed index each statement walks to what it takes, and no further."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from prune.keeping import AT, Keeping, ago, follower, keeping, referenced_by, rule, table
+from servers import Database
+from wane.contract.model import Age, Cap, Mark, Table, WhileNull
+from wane.prune.binding import Bindings
+from wane.store.rows import Statement, follower_paths
+from wane.store.selection import Selection
+from wane.store.transaction import Batch
+
+ROWS = 20_000
+BATCH = 20
+TOUCHED = 1_500
+"""Far fewer rows than the table has, and than are due."""
+OLD = Age(AT, timedelta(days=1))
+STATES = ["done", "failed", "lost", "queued"]
+
+
+@contextmanager
+def large(database: Database, *tables: Table) -> Iterator[Keeping]:
+    """20,000 jobs, nearly all of them due, each with a note, and the indexes that a check proposes."""
+    database.execute(
+        "CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint, tenant text,"
+        " resolved_ms bigint, payload text)"
+    )
+    database.execute("CREATE TABLE note (id integer NOT NULL PRIMARY KEY, job_id integer, kind text, payload text)")
+    first = ago(60)
+    jobs = [(n, STATES[n % 4], first + n * 200_000, f"t{n % 5}", 1, "x" * 40) for n in range(ROWS)]
+    notes = [(n, n, "x", "y" * 40) for n in range(ROWS)]
+    if database.store == "postgres":
+        for name, rows in (("job", jobs), ("note", notes)):
+            with database.connect().cursor().copy(f"COPY {name} FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+    else:
+        database.executemany("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?)", jobs)
+        database.executemany("INSERT INTO note VALUES (?, ?, ?, ?)", notes)
+    database.execute("CREATE INDEX job_due ON job (state, at_ms, id)")
+    database.execute("CREATE INDEX job_time ON job (at_ms, id)")
+    database.execute("CREATE INDEX note_job ON note (job_id)")
+    database.execute("ANALYZE")
+    with keeping(database, *tables) as kept:
+        yield kept
+
+
+def selection(kept: Keeping, name: str = "old") -> Selection:
+    declared = kept.keeper.contract.tables[0]
+    return Bindings(kept.keeper.store, kept.keeper.contract).selection(declared, declared.rule(name))
+
+
+def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield tree
+    for inner in tree.get("Plans", []):
+        yield from nodes(inner)
+
+
+def check(kept: Keeping, statement: Statement) -> None:
+    """Run the statement, then undo it, and look at what it read."""
+    store, database = kept.keeper.store, kept.database
+    if database.store == "sqlite":
+        plan = store.explain(statement)
+        lines = [line.strip() for line in plan.splitlines()]
+        scans = [line for line in lines if re.match(r"SCAN (t|n|g|f\d|d|job|note)\b", line)]
+        assert scans == [], plan
+        for line in lines:
+            # One state after the other is read in order; what is sorted is what they found together, or a handful of keys.
+            assert line not in ("USE TEMP B-TREE FOR ORDER BY", "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY") or any(
+                "CO-ROUTINE" in other or "VIRTUAL TABLE" in other or "LIST SUBQUERY" in other or "COMPOUND" in other
+                for other in lines
+            ), plan
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        connection = database.connect()
+        connection.execute("BEGIN")
+        connection.set_progress_handler(count, 100)
+        connection.execute(statement.text, statement.parameters).fetchall()
+        connection.execute("ROLLBACK")
+        # A whole scan of the table alone would be 20,000 rows of several steps each.
+        assert steps * 100 < 40 * TOUCHED, (steps, plan)
+        return
+    connection = database.connect()
+    connection.execute("BEGIN")
+    text = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}"
+    [([answer],)] = connection.execute(text.encode(), statement.parameters).fetchall()
+    connection.execute("ROLLBACK")
+    for node in nodes(answer["Plan"]):
+        removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
+        read = (node["Actual Rows"] + removed) * node["Actual Loops"]
+        assert read <= TOUCHED, (node["Node Type"], read, store.explain(statement))
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+STATE_CHOICES = pytest.mark.parametrize("when", [["done"], ["done", "failed", "lost"]], ids=["one state", "several"])
+
+
+@STATE_CHOICES
+def test_rows_without_guards_are_taken_by_range(database: Database, when: list[str]) -> None:
+    with large(database, table("job", rule("old", OLD, when=when))) as kept:
+        bound = selection(kept)
+        rows = kept.keeper.store.rows
+        if database.store == "sqlite":
+            check(kept, rows.take_oldest(bound, now(), BATCH))
+        else:
+            check(kept, rows.take_range(bound, now(), BATCH))
+            kept.keeper.prune("job", rule="old", limit=2_000)
+            with kept.keeper.store.transaction() as transaction:
+                taken = transaction.take(Batch(bound, now(), BATCH, BATCH))
+            assert taken.floor is not None
+            check(kept, rows.take_range(bound, now(), BATCH, taken.floor))
+
+
+def test_rows_without_states_are_taken_by_range(database: Database) -> None:
+    with large(database, table("job", rule("old", OLD, when=()), state=None)) as kept:
+        bound, rows = selection(kept), kept.keeper.store.rows
+        take = rows.take_oldest if database.store == "sqlite" else rows.take_range
+        check(kept, take(bound, now(), BATCH))
+
+
+GUARDED = {
+    "column": [WhileNull("resolved_ms")],
+    "none": [],
+}
+
+
+@STATE_CHOICES
+@pytest.mark.parametrize("guard", ["none", "column"])
+def test_rows_with_followers_are_looked_up_and_taken_by_their_keys(
+    database: Database, when: list[str], guard: str
+) -> None:
+    unless = GUARDED[guard]
+    declared = table("job", rule("old", OLD, when=when, unless=unless, followers=[follower("note.job_id")]))
+    with large(database, declared) as kept:
+        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        candidates = rows.candidates(bound, at, BATCH)
+        check(kept, candidates)
+        with kept.keeper.store.transaction() as transaction:
+            found = transaction.execute(candidates.text, candidates.parameters)
+        assert len(found) == BATCH
+        keys = [row[:1] for row in found]
+        check(kept, rows.candidates(bound, at, BATCH, found[-1][1:]))
+        check(kept, rows.still_due(bound, at, keys, BATCH))
+        [path] = follower_paths(bound)
+        check(kept, rows.delete_followers(bound, path, keys))
+        check(kept, rows.any_follower(bound, path, keys))
+        check(kept, rows.delete_some_followers(bound, path, keys[0], at, BATCH))
+        if database.store == "sqlite":
+            database.execute("DELETE FROM note")
+        check(kept, rows.take_keys(bound, at, keys))
+
+
+@STATE_CHOICES
+def test_guarded_rows_probe_what_saves_them(database: Database, when: list[str]) -> None:
+    """Every job but each fifth is free; the walk passes the saved ones and ends after a batch."""
+    with large(database, table("job", rule("old", OLD, when=when, unless=[referenced_by("note.job_id")]))) as kept:
+        database.execute("DELETE FROM note WHERE id % 5 <> 0")
+        database.execute("ANALYZE")
+        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        if database.store == "sqlite":
+            check(kept, rows.take_oldest(bound, at, BATCH))
+        candidates = rows.candidates(bound, at, BATCH)
+        check(kept, candidates)
+        with kept.keeper.store.transaction() as transaction:
+            keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
+        check(kept, rows.still_due(bound, at, keys, BATCH))
+        check(kept, rows.take_keys(bound, at, keys))
+
+
+def test_holds_cost_no_walk(database: Database) -> None:
+    with large(database, table("job", rule("old", OLD, when=["done"], followers=[follower("note.job_id")]))) as kept:
+        for number in range(0, 40, 4):
+            kept.keeper.hold("job", {"id": number}, reason="a test")
+            kept.keeper.hold("note", {"id": number}, reason="a test")
+        database.execute("ANALYZE")
+        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        candidates = rows.candidates(bound, at, BATCH)
+        check(kept, candidates)
+        with kept.keeper.store.transaction() as transaction:
+            keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
+        assert keys[0] == ((40,) if database.store == "sqlite" else ("40",))
+        check(kept, rows.still_due(bound, at, keys, BATCH))
+        check(kept, rows.take_keys(bound, at, keys))
+
+
+def test_marks_are_taken_by_their_keys(database: Database) -> None:
+    with large(database, table("job", rule("old", OLD, when=["done"], then=Mark("cleaned")))) as kept:
+        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        candidates = rows.candidates(bound, at, BATCH)
+        check(kept, candidates)
+        with kept.keeper.store.transaction() as transaction:
+            keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
+        check(kept, rows.take_keys(bound, at, keys))
+
+
+def test_a_cap_walks_its_room_and_a_batch(database: Database) -> None:
+    """What stays is counted off the index once; what is beyond is not."""
+    declared = table("job", rule("cap", Cap(AT, 500), when=["done"]), live=["queued"])
+    with large(database, declared) as kept:
+        bound, rows = selection(kept, "cap"), kept.keeper.store.rows
+        take = rows.take_oldest if database.store == "sqlite" else rows.take_range
+        check(kept, take(bound, now(), BATCH))
+
+
+@pytest.mark.parametrize("name", ["consume", "discard"])
+def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None:
+    with large(database, table("job", rule("old", OLD, when=["done"]))) as kept:
+        bound, rows = selection(kept), kept.keeper.store.rows
+        database.execute("DELETE FROM note WHERE job_id = 7")
+        check(kept, rows.remove(bound, {"id": 7}, now() if name == "consume" else None))

@@ -1,0 +1,548 @@
+"""Sweeps: batch after batch until nothing is due, within a budget, behind two gates, told exactly in the trail."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from prune.keeping import AT, DAY, Keeping, ago, follower, insert, jobs, keeping, notes, rule, table
+from servers import Database
+from wane.contract.model import Age, Budget, Cap, Mark, Time
+from wane.errors import NotMigrated
+from wane.events import BatchTaken, BudgetExhausted, Event, RuleFailed, RuleSwept
+from wane.prune.pace import FAST, Pace
+from wane.prune.sweep import Outcome, Sweeper
+
+SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
+"""Batches of ten rows, without pauses."""
+
+
+def fill(database: Database, rows: int = 45) -> None:
+    jobs(database, *[(n, "done", ago(60 - n / 100)) for n in range(rows)], (9_999, "queued", ago(60)))
+
+
+def batches(kept: Keeping) -> list[int]:
+    return [sum(event.counts.values()) for event in kept.told(BatchTaken)]
+
+
+# --- To the end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_goes_on_until_nothing_is_due(database: Database) -> None:
+    fill(database)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL)
+        [swept] = sweep.rules
+        assert (swept.table, swept.rule, swept.action) == ("job", "old", "prune")
+        assert (swept.outcome, swept.counts, swept.rows, swept.message) == (Outcome.DONE, {"job": 45}, 45, "")
+        assert not sweep.failed
+        assert kept.ids() == [9_999]
+        assert [rows for rows in batches(kept) if rows] == [10, 10, 10, 10, 5]
+
+
+def test_the_trail_has_one_row_per_rule_that_is_the_sum_of_its_batches(database: Database) -> None:
+    fill(database)
+    notes(database, *[(n, n, "x") for n in range(20)])
+    declared = table("job", rule(followers=[follower("note.job_id")]))
+    with keeping(database, declared) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL)
+        [entry] = kept.trail()
+        told = kept.told(BatchTaken)
+    assert entry.counts == {"job": 45, "note": 20}
+    assert entry.rows == 65
+    assert entry.counts == {name: sum(event.counts.get(name, 0) for event in told) for name in ("job", "note")}
+    assert entry.batches == len(told) == sweep.rules[0].batches
+    assert (entry.kind, entry.table, entry.rule, entry.run) == ("prune", "job", "old", sweep.run)
+    assert entry.actor == "tester"
+    assert entry.inputs == {"rule": "old", "budget": 100_000, "sweep": True}
+    assert entry.cutoff is not None
+    assert entry.executed_at - entry.cutoff == timedelta(days=7)
+    assert database.query(
+        "SELECT row_count FROM wane_audit" if database.store == "sqlite" else "SELECT row_count FROM wane.audit"
+    ) == [(65,)]
+
+
+def test_a_sweep_with_nothing_due_is_told_too(database: Database) -> None:
+    jobs(database, (1, "done", ago(1)))
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL)
+        assert (sweep.rules[0].outcome, sweep.rules[0].counts) == (Outcome.DONE, {"job": 0})
+        [entry] = kept.trail()
+        assert (entry.rows, entry.counts, entry.batches, entry.run) == (0, {"job": 0}, 1, sweep.run)
+
+
+def test_every_rule_has_its_own_row_and_all_share_a_run(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)), (3, "lost", ago(1)))
+    declared = table("job", *(rule(name, when=[name]) for name in ("done", "failed", "lost")))
+    with keeping(database, declared) as kept:
+        kept.keeper.enable()
+        runs = [kept.keeper.sweep(pace=SMALL).run for _ in range(2)]
+        assert [(entry.rule, entry.rows, entry.run) for entry in kept.trail()] == [
+            *((name, rows, runs[0]) for name, rows in (("done", 1), ("failed", 1), ("lost", 0))),
+            *((name, 0, runs[1]) for name in ("done", "failed", "lost")),
+        ]
+
+
+def test_only_what_is_named_is_swept(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)))
+    notes(database)
+    database.execute("ALTER TABLE note ADD COLUMN at_ms bigint")
+    insert(database, "note", "id, at_ms", (1, ago(30)))
+    declared = (
+        table("job", rule("done", when=["done"]), rule("failed", when=["failed"])),
+        table("note", rule("old", when=()), state=None),
+    )
+    with keeping(database, *declared) as kept:
+        kept.keeper.enable()
+        assert [one.rule for one in kept.keeper.sweep("job.failed", pace=SMALL).rules] == ["failed"]
+        assert (kept.ids(), kept.ids("note")) == ([1], [1])
+        assert [one.table for one in kept.keeper.sweep("note", pace=SMALL).rules] == ["note"]
+        assert (kept.ids(), kept.ids("note")) == ([1], [])
+
+
+def test_rows_that_become_due_by_an_earlier_rule_leave_in_the_same_sweep(database: Database) -> None:
+    jobs(database, (1, "done", ago(100)))
+    declared = table(
+        "job", rule("mark", then=Mark("cleaned")), rule("gone", Age(AT, timedelta(days=90)), when=["cleaned"])
+    )
+    with keeping(database, declared) as kept:
+        kept.keeper.enable()
+        assert [one.rows for one in kept.keeper.sweep(pace=SMALL).rules] == [1, 1]
+        assert kept.ids() == []
+
+
+def test_events_come_after_the_commit_and_in_order(database: Database) -> None:
+    fill(database, 25)
+    seen: list[tuple[str, int]] = []
+
+    def listen(event: Event) -> None:
+        [(left,)] = database.query("SELECT count(*) FROM job WHERE state = 'done'")
+        seen.append((type(event).__name__, left))
+
+    with keeping(database, listener=listen) as kept:
+        kept.keeper.enable()
+        kept.keeper.sweep(pace=SMALL)
+        told = kept.told(RuleSwept)
+    taken = [left for name, left in seen if name == "BatchTaken"]
+    assert taken[:3] == [15, 5, 0]
+    assert seen[-1] == ("RuleSwept", 0)
+    [swept] = told
+    assert (swept.scheduler, swept.table, swept.rule, swept.label) == ("tick", "job", "old", "job.old")
+    assert (swept.action, swept.counts, swept.outcome) == ("prune", {"job": 25}, "done")
+
+
+def test_the_label_of_rules_without_states_is_the_table(database: Database) -> None:
+    jobs(database, (1, "x", ago(30)))
+    with keeping(database, table("job", rule(when=()), state=None)) as kept:
+        kept.keeper.enable()
+        kept.keeper.sweep(pace=SMALL)
+        assert {event.label for event in kept.events if isinstance(event, BatchTaken | RuleSwept)} == {"job"}
+
+
+# --- Budgets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "rows"),
+    [
+        (Budget(rows=25), "rows", 25),
+        (Budget(batches=2), "batches", 20),
+        (Budget(rows=7), "rows", 7),
+    ],
+)
+def test_a_budget_ends_a_sweep_and_is_told(database: Database, budget: Budget, spent: str, rows: int) -> None:
+    fill(database)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL, budget=budget)
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.rows) == (Outcome.BUDGET, rows)
+        assert f"the budget of {spent} is spent" in swept.message
+        assert not sweep.failed
+        assert kept.told(BudgetExhausted) == [BudgetExhausted("tick", "job", "old", "job.old", spent)]
+        assert kept.ids() == [*range(rows, 45), 9_999]
+        assert kept.trail()[0].rows == rows
+
+
+def test_seconds_are_a_budget(database: Database) -> None:
+    fill(database)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=SMALL, budget=Budget(seconds=0)).rules
+        assert (swept.outcome, swept.rows) == (Outcome.BUDGET, 0)
+        assert [event.spent for event in kept.told(BudgetExhausted)] == ["seconds"]
+        assert kept.trail() == []
+
+
+def test_a_rule_has_its_own_budget_and_the_next_sweep_goes_on(database: Database) -> None:
+    fill(database)
+    with keeping(database, table("job", rule(budget=Budget(rows=30)))) as kept:
+        kept.keeper.enable()
+        assert [kept.keeper.sweep(pace=SMALL).rules[0].rows for _ in range(3)] == [30, 15, 0]
+
+
+def test_followers_count_in_the_budget_of_rows(database: Database) -> None:
+    fill(database, 10)
+    notes(database, *[(n, n // 3, "x") for n in range(30)])
+    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=SMALL, budget=Budget(rows=21)).rules
+        assert swept.rows == 21
+
+
+def test_a_budget_that_is_just_enough_is_not_exhausted_on_sqlite_nor_told_wrong(database: Database) -> None:
+    """Ten due rows and a budget of ten: all leave, whatever is said of the budget."""
+    fill(database, 10)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=SMALL, budget=Budget(rows=10)).rules
+        assert swept.rows == 10
+        assert kept.ids() == [9_999]
+
+
+# --- The gates ------------------------------------------------------------------------------------------------------
+
+
+def test_sweeps_are_off_until_they_are_enabled(database: Database) -> None:
+    fill(database, 5)
+    with keeping(database) as kept:
+        sweep = kept.keeper.sweep(pace=SMALL)
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.rows, swept.batches) == (Outcome.OFF, 0, 0)
+        assert swept.message == "the master flag iu_core.retention_enabled is off: `wane enable` turns it on"
+        assert not sweep.failed
+        assert len(kept.ids()) == 6
+        assert kept.trail() == []
+
+
+def test_off_is_off_even_where_the_fuse_would_blow(database: Database) -> None:
+    fill(database, 1_200)
+    with keeping(database) as kept:
+        sweep = kept.keeper.sweep(pace=SMALL)
+        assert (sweep.rules[0].outcome, sweep.failed) == (Outcome.OFF, False)
+
+
+def test_explicit_calls_need_no_gate(database: Database) -> None:
+    fill(database, 5)
+    with keeping(database) as kept:
+        kept.keeper.disable()
+        kept.keeper.disable("job")
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 5
+
+
+def test_a_tables_own_flag_stops_only_its_sweeps(database: Database) -> None:
+    fill(database, 5)
+    notes(database)
+    database.execute("ALTER TABLE note ADD COLUMN at_ms bigint")
+    insert(database, "note", "id, at_ms", (1, ago(30)))
+    with keeping(database, table(), table("note", rule(when=()), state=None)) as kept:
+        assert kept.keeper.enable() == "iu_core.retention_enabled"
+        assert kept.keeper.disable("job") == "queue.retention.job.enabled"
+        first, second = kept.keeper.sweep(pace=SMALL).rules
+        assert (first.outcome, second.outcome, second.rows) == (Outcome.OFF, Outcome.DONE, 1)
+        assert "queue.retention.job.enabled is off" in first.message
+        kept.keeper.enable("job")
+        assert kept.keeper.sweep("job", pace=SMALL).rules[0].rows == 5
+
+
+def test_the_master_flag_is_above_the_tables(database: Database) -> None:
+    fill(database, 5)
+    with keeping(database) as kept:
+        kept.keeper.enable("job")
+        assert kept.keeper.sweep(pace=SMALL).rules[0].outcome is Outcome.OFF
+        kept.keeper.enable()
+        kept.keeper.disable()
+        assert kept.keeper.sweep(pace=SMALL).rules[0].outcome is Outcome.OFF
+
+
+@pytest.mark.parametrize("which", [None, "job"])
+def test_a_gate_that_closes_stops_a_running_sweep_at_its_next_batch(database: Database, which: str | None) -> None:
+    fill(database)
+    with keeping(database) as other:
+
+        def close(event: Event) -> None:
+            if isinstance(event, BatchTaken) and any(event.counts.values()):
+                other.keeper.disable(which)
+
+        with keeping(database, listener=close) as kept:
+            kept.keeper.enable()
+            [swept] = kept.keeper.sweep(pace=SMALL).rules
+            assert (swept.outcome, swept.rows, swept.batches) == (Outcome.OFF, 10, 1)
+            assert kept.trail()[0].rows == 10
+            assert len(kept.ids()) == 36
+
+
+def test_without_its_own_tables_nothing_is_swept(database: Database) -> None:
+    fill(database, 5)
+    with keeping(database, migrate=False) as kept, pytest.raises(NotMigrated):
+        kept.keeper.sweep(pace=SMALL)
+
+
+# --- Stopping -------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_is_heard_between_two_batches(database: Database) -> None:
+    fill(database)
+    stop = threading.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchTaken):
+            stop.set()
+
+    with keeping(database, listener=listen) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL, stop=stop)
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.rows, swept.message) == (Outcome.STOPPED, 10, "told to stop")
+        assert not sweep.failed
+        assert kept.trail()[0].rows == 10
+
+
+def test_after_a_stop_no_other_rule_begins(database: Database) -> None:
+    """Not even with a look at how much is due, which may take seconds for each."""
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)))
+    declared = table("job", rule("done", when=["done"]), rule("failed", when=["failed"]))
+    stop = threading.Event()
+
+    def listen(event: Event) -> None:
+        stop.set()
+
+    with keeping(database, declared, listener=listen) as kept:
+        kept.keeper.enable()
+        first, second = kept.keeper.sweep(pace=SMALL, stop=stop).rules
+        assert first.rows == 1
+        assert (second.outcome, second.batches) == (Outcome.STOPPED, 0)
+        assert kept.ids() == [2]
+
+
+def test_a_pause_does_not_delay_a_stop(database: Database) -> None:
+    fill(database)
+    stop = threading.Event()
+    slow = Pace(target_seconds=0.05, duty=0.0001, first_batch=10, least_batch=10, most_batch=10, most_pause_seconds=60)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchTaken):
+            threading.Timer(0.05, stop.set).start()
+
+    with keeping(database, listener=listen) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=slow, stop=stop).rules
+        assert (swept.outcome, swept.rows) == (Outcome.STOPPED, 10)
+        assert swept.seconds < 30
+
+
+# --- Failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_that_fails_fails_alone(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)))
+    declared = (
+        table(
+            "job",
+            rule("done", when=["done"]),
+            rule("wrong", Age(Time("nowhere"), DAY), when=["lost"]),
+            rule("failed", when=["failed"]),
+        ),
+        table("missing"),
+    )
+    with keeping(database, *declared) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL)
+        assert [one.outcome for one in sweep.rules] == [Outcome.DONE, Outcome.FAILED, Outcome.DONE, Outcome.FAILED]
+        assert sweep.failed
+        assert "job has no column 'nowhere'" in sweep.rules[1].message
+        assert "the database has no table missing" in sweep.rules[3].message
+        assert kept.ids() == []
+        assert [(event.table, event.rule) for event in kept.told(RuleFailed)] == [("job", "wrong"), ("missing", "old")]
+        assert [entry.rule for entry in kept.trail()] == ["done", "failed"]
+
+
+def test_what_a_failing_rule_took_before_stays_told(database: Database) -> None:
+    """The third batch meets a row that a trigger refuses: two batches are committed, counted and told."""
+    fill(database)
+    if database.store == "sqlite":
+        database.execute(
+            "CREATE TRIGGER keep BEFORE DELETE ON job WHEN old.id = 25 BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    else:
+        database.script("""
+            CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN IF old.id = 25 THEN RAISE EXCEPTION 'no'; END IF; RETURN old; END $$;
+            CREATE TRIGGER keep BEFORE DELETE ON job FOR EACH ROW EXECUTE FUNCTION keep();
+        """)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=SMALL)
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.rows, swept.batches) == (Outcome.FAILED, 20, 2)
+        assert kept.ids() == [*range(20, 45), 9_999]
+        [entry] = kept.trail()
+        assert (entry.rows, entry.batches) == (20, 2)
+
+
+# --- The fuse -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_sweep_of_a_rule_that_would_take_a_large_share_needs_approval(database: Database) -> None:
+    fill(database, 1_000)
+    jobs(database, *[(20_000 + n, "done", ago(1)) for n in range(500)], create=False)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        sweep = kept.keeper.sweep(pace=FAST)
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.rows) == (Outcome.FUSED, 0)
+        assert sweep.failed
+        assert "1,000 of 1,501 rows are due (66.6%), and the first sweep of a rule may take 50%" in swept.message
+        assert "--approve job.old" in swept.message
+        assert kept.trail() == []
+        assert kept.keeper.sweep(pace=FAST, approve=["job.old"]).rules[0].rows == 1_000
+
+
+def test_a_later_sweep_may_take_more_but_not_nearly_all(database: Database) -> None:
+    fill(database, 1_000)
+    jobs(database, *[(20_000 + n, "done", ago(1)) for n in range(500)], create=False)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        kept.keeper.prune("job", rule="old", limit=1)
+        jobs(database, (0, "done", ago(60)), create=False)
+        assert kept.keeper.sweep(pace=FAST).rules[0].outcome is Outcome.DONE
+    with keeping(database) as kept:
+        database.execute("DELETE FROM job")
+        jobs(database, *[(n, "done", ago(60)) for n in range(1_500)], create=False)
+        [swept] = kept.keeper.sweep(pace=FAST).rules
+        assert swept.outcome is Outcome.FUSED
+        assert "a rule may take 90%" in swept.message
+
+
+def test_few_rows_are_never_too_many(database: Database) -> None:
+    fill(database, 999)
+    database.execute("DELETE FROM job WHERE state = 'queued'")
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        assert kept.keeper.sweep(pace=FAST).rules[0].rows == 999
+
+
+def test_approval_is_for_the_rule_that_it_names(database: Database) -> None:
+    jobs(database, *[(n, ("done", "failed")[n % 2], ago(60)) for n in range(4_000)])
+    declared = table("job", rule("done", when=["done"]), rule("failed", when=["failed"]))
+    with keeping(database, declared) as kept:
+        kept.keeper.enable()
+        database.execute("DELETE FROM job WHERE state = 'failed' AND id > 2200")
+        first, second = kept.keeper.sweep(pace=FAST, approve=["job.failed"]).rules
+        assert (first.outcome, second.rows) == (Outcome.FUSED, 1_100)
+
+
+def test_marks_need_no_approval(database: Database) -> None:
+    fill(database, 1_500)
+    with keeping(database, table("job", rule(then=Mark("cleaned")))) as kept:
+        kept.keeper.enable()
+        assert kept.keeper.sweep(pace=FAST).rules[0].rows == 1_500
+
+
+def test_an_attended_sweep_has_no_fuse(database: Database) -> None:
+    fill(database, 1_500)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        sweeper = Sweeper(kept.keeper.store, kept.keeper.contract, pace=FAST, unattended=False)
+        assert sweeper.sweep().rules[0].rows == 1_500
+
+
+# --- The pace -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "seconds", "expected"),
+    [
+        (500, 0.005, 500),
+        (500, 0.0025, 1_000),
+        (500, 0.000_001, 1_000),
+        (500, 0.0, 1_000),
+        (500, 0.01, 250),
+        (500, 60.0, 250),
+        (60, 60.0, 50),
+        (50, 60.0, 50),
+        (15_000, 0.001, 20_000),
+        (20_000, 0.001, 20_000),
+        (1_000, 0.004, 1_250),
+    ],
+)
+def test_a_batch_grows_and_shrinks_towards_the_target_within_its_bounds(
+    batch: int, seconds: float, expected: int
+) -> None:
+    assert Pace().next_batch(batch, seconds) == expected
+
+
+def test_a_pause_keeps_the_duty_and_has_a_bound() -> None:
+    assert Pace(duty=0.1).pause_seconds(0.005) == pytest.approx(0.045)
+    assert Pace(duty=0.1).pause_seconds(60.0) == 2.0
+    assert FAST.pause_seconds(1.0) == 0
+
+
+def test_batches_of_a_sweep_adapt_within_their_bounds(database: Database) -> None:
+    fill(database, 3_000)
+    pace = Pace(target_seconds=10.0, duty=1.0, first_batch=20, least_batch=5, most_batch=200)
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        kept.keeper.sweep(pace=pace, approve=["job.old"])
+        sizes = batches(kept)
+        assert sizes[:5] == [20, 40, 80, 160, 200]
+        assert max(sizes) == 200
+        assert all(event.next_batch <= 200 for event in kept.told(BatchTaken))
+    fill_again = [(n, "done", ago(60)) for n in range(300)]
+    jobs(database, *fill_again, create=False)
+    with keeping(database) as kept:
+        hurried = Pace(target_seconds=0.000_000_1, duty=1.0, first_batch=80, least_batch=10, most_batch=200)
+        kept.keeper.sweep(pace=hurried)
+        assert batches(kept)[:5] == [80, 40, 20, 10, 10]
+
+
+# --- Caps and followers ---------------------------------------------------------------------------------------------
+
+
+def test_a_cap_is_swept_in_batches(database: Database) -> None:
+    fill(database)
+    with keeping(database, table("job", rule("cap", Cap(AT, 5), when=["done"]))) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=SMALL).rules
+        # The live row takes a place and stays.
+        assert (swept.outcome, swept.rows) == (Outcome.DONE, 40)
+        assert kept.ids() == [40, 41, 42, 43, 44, 9_999]
+
+
+def test_rows_with_more_followers_than_a_batch_are_swept_to_the_end(database: Database) -> None:
+    fill(database, 4)
+    notes(database, *[(n, n % 2, "x") for n in range(60)], *[(100 + n, 9_999, "x") for n in range(5)])
+    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.counts) == (Outcome.DONE, {"job": 4, "note": 60})
+        assert max(batches(kept)) <= 10
+        assert (kept.ids(), kept.ids("note")) == ([9_999], list(range(100, 105)))
+
+
+def test_two_sweeps_of_one_rule_leave_every_row_counted_once(database: Database) -> None:
+    fill(database, 400)
+    together = threading.Barrier(2)
+    found: list[Any] = []
+
+    def sweep(kept: Keeping) -> None:
+        together.wait(30)
+        found.extend(kept.keeper.sweep(pace=SMALL).rules)
+
+    with keeping(database) as one, keeping(database) as other:
+        one.keeper.enable()
+        threads = [threading.Thread(target=sweep, args=(kept,)) for kept in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [swept.outcome for swept in found] == [Outcome.DONE, Outcome.DONE]
+        assert sum(swept.rows for swept in found) == 400
+        assert sum(entry.rows for entry in one.trail()) == 400
+        assert one.ids() == [9_999]
