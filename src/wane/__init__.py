@@ -11,23 +11,35 @@ from __future__ import annotations
 
 from wane.async_keeper import AsyncKeeper
 from wane.contract.load import load_contract, read_contract
-from wane.contract.model import Contract
+from wane.contract.model import Budget, Contract
 from wane.errors import WaneError
 from wane.findings import Finding, Severity
 from wane.keeper import Keeper
 from wane.keeper import open_keeper as open
 from wane.plan.model import Plan, Step, read_plan
+from wane.prune.pace import FAST, Pace
+from wane.prune.primitive import Pruned
+from wane.prune.sweep import Outcome, Sweep
+from wane.store.own import AuditEntry, Hold
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "FAST",
     "AsyncKeeper",
+    "AuditEntry",
+    "Budget",
     "Contract",
     "Finding",
+    "Hold",
     "Keeper",
+    "Outcome",
+    "Pace",
     "Plan",
+    "Pruned",
     "Severity",
     "Step",
+    "Sweep",
     "WaneError",
     "__version__",
     "load_contract",
