@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from wane.contract.model import Mark
 from wane.errors import StoreError
 from wane.store.own import OwnTables
 from wane.store.rows import Rows, Statement, follower_paths
@@ -125,6 +126,10 @@ class Transaction(ABC):
         width = len(selection.key)
         floor: Position | None = found[-1][width:]
         keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
+        if not selection.followers and not selection.watched and not isinstance(selection.rule.action, Mark):
+            # Nothing leaves with these rows and nothing keeps them: the statement that takes them is the second look.
+            taken = self.change(self.rows.take_keys(selection, batch.now, keys)) if keys else 0
+            return Taken({str(selection.name): taken}, floor, done=False)
         due = self._read(self.rows.still_due(selection, batch.now, keys, batch.most)) if keys else []
         fitting = _fitting([row[-1] for row in due], batch.most)
         if due and not fitting:

@@ -53,14 +53,19 @@ class SqliteTransaction(Transaction):
         most = min(batch.limit, batch.most)
         if takes_by_key(selection):
             limit = min(most, _MOST_VALUES // len(selection.key))
-            return self._take_locked(replace(batch, limit=limit, floor=None, skip_locked=False))
+            return self._take_locked(replace(batch, limit=limit, skip_locked=False))
         count = self.change(self.rows.take_oldest(selection, batch.now, most))
         return Taken({str(selection.name): count}, None, done=count < most)
 
 
 def takes_by_key(selection: Selection) -> bool:
-    """Whether a rule's rows are looked up before they are taken: to find their followers, or to see that a trigger kept none."""
-    return isinstance(selection.rule.action, Mark) or bool(selection.followers or selection.watched)
+    """Whether a rule's rows are looked up before they are taken.
+
+    To find their followers, to see that a trigger kept none, or to know where a batch ended: rows that a guard saves stay in front, and
+    every batch would walk over all of them again.
+    """
+    marks = isinstance(selection.rule.action, Mark)
+    return marks or bool(selection.followers or selection.saved_by or selection.watched)
 
 
 def _begin(cursor: sqlite3.Cursor) -> None:
