@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -150,3 +155,133 @@ def test_a_plan_that_is_not_carried_out_is_a_failure(wane: Wane, ready: Database
     before = ready.query("SELECT count(*) FROM inbox")
     assert wane("apply", "plan.json").code == 1
     assert ready.query("SELECT count(*) FROM inbox") == before
+
+
+# --- Refusals and outputs -------------------------------------------------------------------------------------------
+
+
+def test_milliseconds_are_not_taken_for_a_moment(wane: Wane, ready: Database) -> None:
+    """1710010112000 also reads as the year 1710 of ISO 8601; it is told, whatever it reads as."""
+    for text in ("1710010112000", "1700000000000", "-5", "nan", "inf"):
+        done = wane("prune", "inbox", "--state", "failed", f"--older-than={text}")
+        assert (done.code, done.out) == (2, ""), text
+        assert "not milliseconds" in " ".join(done.err.replace("│", " ").split()) or "moment" in done.err
+    assert ids(ready) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("text", ["1767398400", "2026-01-03", "2026-01-03T00:00:00+00:00", "2026-01-03T01:00:00+01:00"])
+def test_a_moment_may_be_written_in_several_ways(wane: Wane, ready: Database, text: str) -> None:
+    done = wane("prune", "inbox", "--state", "failed", "--older-than", text, "--json")
+    assert done.json["cutoff"] == "2026-01-03 00:00:00+00:00"
+    assert ids(ready) == [4, 5, 6]
+
+
+def test_a_limit_holds_and_the_actor_is_told(wane: Wane, ready: Database) -> None:
+    words = ("prune", "inbox", "--state", "failed", "--older-than", CUTOFF)
+    done = wane(*words, "--limit", "3", "--actor", "anna@desk", "--json")
+    assert done.json["rows"] == 3
+    assert ids(ready) == [2, 3, 4, 5, 6]
+    [entry] = wane("audit", "list", "--json").json
+    assert (entry["actor"], entry["kind"], entry["inputs"]["limit"]) == ("anna@desk", "prune", 3)
+    done = wane(*words)
+    assert done.code == 0
+    assert done.out.startswith("pruned inbox 2, note 0 (audit row ")
+
+
+def test_a_dry_run_of_a_sweep_takes_nothing(wane: Wane, ready: Database) -> None:
+    done = wane("sweep", "--dry-run", "--json")
+    assert done.code == 0
+    assert done.json["steps"][0]["due"]["rows"] == 4
+    assert ids(ready) == [1, 2, 3, 4, 5, 6]
+    assert wane("audit", "list", "--json").json == []
+
+
+def test_a_dry_run_needs_no_tables_of_its_own(wane: Wane, filled: Database) -> None:
+    done = wane("prune", "inbox.failed", "--dry-run", "--json")
+    assert (done.code, done.json["due"]["rows"]) == (0, 4)
+
+
+def test_a_rule_that_fails_fails_alone_and_the_exit_code_says_so(wane: Wane, ready: Database, folder: Path) -> None:
+    more = '[table.gone]\nwhy = "x"\nscheduler = "tick"\n[table.gone.rule.old]\ntime = "at"\nkeep = "1d"\n[excused]'
+    write_contract(folder, ready.url, CONTRACT.replace("[excused]", more))
+    done = wane("sweep", "--json")
+    assert done.code == 1
+    assert [(rule["table"], rule["outcome"]) for rule in done.json["rules"]] == [("inbox", "done"), ("gone", "failed")]
+    assert ids(ready) == [5, 6]
+    done = wane("sweep", "gone")
+    assert done.code == 1
+    assert "the database has no table gone" in done.err
+
+
+def test_a_budget_on_the_command_line_replaces_only_what_it_names(wane: Wane, ready: Database, folder: Path) -> None:
+    """The rule's own budget is two rows; `--seconds` leaves it at that."""
+    write_contract(
+        folder,
+        ready.url,
+        CONTRACT.replace('with = ["note.inbox_id"]', 'with = ["note.inbox_id"]\nbudget = {{ rows = 2 }}'),
+    )
+    done = wane("sweep", "--seconds", "30", "--json")
+    assert done.code == 0
+    [rule] = done.json["rules"]
+    assert (rule["outcome"], rule["rows"]) == ("budget", 2)
+    done = wane("sweep", "--rows", "3")
+    assert done.code == 0
+    assert "the budget of rows is spent; the rest leaves with the next sweep" in done.err
+    assert wane("sweep", "--batches", "1", "--json").json["rules"][0]["rows"] == 1
+
+
+def test_the_fuse_is_a_failure_until_it_is_approved(wane: Wane, ready: Database) -> None:
+    ready.executemany(
+        "INSERT INTO inbox VALUES (?, ?, ?)", [(100 + n, "failed", 1_700_000_000_000 + n) for n in range(1_200)]
+    )
+    done = wane("sweep")
+    assert done.code == 1
+    assert "--approve inbox.failed" in done.err
+    assert len(ids(ready)) == 1_206
+    done = wane("sweep", "--approve", "inbox.failed", "--fast", "--json")
+    assert (done.code, done.json["rules"][0]["counts"]["inbox"]) == (0, 1_204)
+    done = wane("sweep", "--approve", "inbox.fialed")
+    assert (done.code, done.out) == (1, "")
+
+
+# --- Signals --------------------------------------------------------------------------------------------------------
+
+SLOW = "[sweep]\nduty = 0.001\n\n[scheduler]"
+"""Two seconds of rest after every batch: time enough to be told to stop."""
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    "words", [("sweep", "--approve", "inbox.failed"), ("apply", "plan.json")], ids=["sweep", "apply"]
+)
+def test_a_signal_stops_between_two_batches(
+    wane: Wane, ready: Database, folder: Path, sign: signal.Signals, code: int, words: tuple[str, ...]
+) -> None:
+    write_contract(folder, ready.url, CONTRACT.replace("[scheduler]", SLOW))
+    many = 4_000
+    ready.executemany(
+        "INSERT INTO inbox VALUES (?, ?, ?)", [(100 + n, "failed", 1_700_000_000_000 + n) for n in range(many)]
+    )
+    assert wane("plan", "--out", "plan.json").code == 0
+    running = subprocess.Popen(
+        [sys.executable, "-m", "wane", *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while len(ids(ready)) == many + 6:
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+    running.send_signal(sign)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == code, err
+    assert "Traceback" not in err
+    [rule] = json.loads(out)["rules"]
+    assert rule["outcome"] == "stopped"
+    left = len(ids(ready))
+    assert 6 < left < many + 6
+    assert rule["counts"]["inbox"] == many + 6 - left
+    [entry] = wane("audit", "list", "--json").json
+    assert (entry["counts"], entry["batches"]) == (rule["counts"], rule["batches"])
+    # What was left is taken by the next one.
+    write_contract(folder, ready.url)
+    done = wane("sweep", "--approve", "inbox.failed", "--fast", "--json")
+    assert done.json["rules"][0]["counts"]["inbox"] == left - 2

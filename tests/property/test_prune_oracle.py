@@ -445,13 +445,12 @@ class Play:
             if state == "queued" or not fitting:
                 return None
             covering.append(fitting[0])
-        together = replace(
+        return replace(
             covering[0],
             states=tuple(states),
             guards=tuple(guard for rule in covering for guard in rule.guards),
             followers=tuple(dict.fromkeys(one for rule in covering for one in rule.followers)),
         )
-        return together
 
     def do_sweep(self) -> None:
         sweep = self.keeper.sweep(pace=SMALL)
