@@ -21,7 +21,8 @@ def find_table(contract: Contract, name: str) -> Table:
         if str(follower.reference.table) == name:
             raise UnknownTable(f"{name} has no rules of its own: its rows leave with {table.name}.{rule.name}")
     names = [str(table.name) for table in contract.tables]
-    raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, names))
+    rules = [f"{table.name}.{rule.name}" for table in contract.tables for rule in table.rules]
+    raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]))
 
 
 def find_rule(table: Table, name: str) -> Rule:
