@@ -204,7 +204,7 @@ def rules(draw: st.DrawFn, linked: bool) -> tuple[Rule, ...]:
             following(),
         ),
     ]
-    chosen = draw(st.lists(st.sampled_from(range(len(made))), min_size=1, max_size=4, unique=True))
+    chosen = draw(st.lists(st.sampled_from(range(len(made))), min_size=2, max_size=4, unique=True))
     return tuple(made[number] for number in chosen)
 
 
@@ -234,7 +234,9 @@ TAKES = st.one_of(
     st.tuples(st.just("prune"), st.integers(0, 3), LIMITS),
     st.tuples(
         st.just("explicit"),
-        st.lists(st.sampled_from(STATES), min_size=1, max_size=2, unique=True),
+        st.sampled_from(
+            [["done"], ["done", "cleaned"], ["cleaned", "done"], ["cleaned", "failed"], ["queued"], ["lost"]]
+        ),
         st.one_of(JOBS, st.none()),
         LIMITS,
     ),
