@@ -236,16 +236,11 @@ class Rows:
             active = f"h.table_name = {p.bind('held', qualified(table))} AND {self.dialect.in_force('h')}"
             last = f"f{len(path) - 1}" if path else "t"
             mine = f"(h.key IS NULL OR h.key = {self.dialect.key_text(key, last)})" if key else "h.key IS NULL"
-            chain = [f"{self.dialect.table(one.reference.table)} AS f{number}" for number, one in enumerate(path)]
-            links = [
-                self.refers(one.reference, f"f{number}", f"f{number - 1}" if number else "t")
-                for number, one in enumerate(path)
-            ]
-            links += [text for number, one in enumerate(path) for text in self.fixed(p, one, f"f{number}")]
-            where = " AND ".join([active, mine, *links])
+            source, links = self._chain(p, path, "t")
+            tables = ", ".join(part for part in (hold, source) if part)
+            where = " AND ".join(part for part in (active, mine, links) if part)
             conditions.append(
-                f"(NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})"
-                f" OR NOT EXISTS (SELECT 1 FROM {', '.join([hold, *chain])} WHERE {where}))"
+                f"(NOT EXISTS (SELECT 1 FROM {hold} WHERE {active}) OR NOT EXISTS (SELECT 1 FROM {tables} WHERE {where}))"
             )
         return conditions
 
