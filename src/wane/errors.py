@@ -13,7 +13,8 @@
     │   ├── Locked           others hold locks that are needed, for longer than Wane waits
     │   └── NotMigrated      Wane's own tables are missing or of another version
     ├── BindError            the contract does not fit the database (all mismatches, in .findings)
-    └── PlanError            a plan file that cannot be read or does not belong here
+    ├── PlanError            a plan file that cannot be read or does not belong here
+    └── LeaseLost            the right to work was lost to another process
 
 Each has a message that says what happened and a hint that says what to do. Errors of a database driver appear only as
 `__cause__`.
@@ -97,3 +98,7 @@ class NotMigrated(StoreError):
 
 class PlanError(WaneError):
     """A plan file that cannot be read or does not belong to this database or contract."""
+
+
+class LeaseLost(WaneError):
+    """The right to work was lost to another process."""

@@ -1,7 +1,8 @@
 """Sweeping a rule: batch after batch until nothing is due or the budget is spent.
 
 Each batch is one transaction that reads the gates, takes rows and adds to the rule's audit row. A sweep can stop between any two
-batches: when it is told to, when a gate closes, when its budget is spent. A rule that fails, fails alone.
+batches: when it is told to, when a gate closes, when its budget is spent, when another process took over. A rule that fails, fails
+alone.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
-from wane.errors import BindError, Locked, TimedOut, WaneError
+from wane.errors import BindError, LeaseLost, Locked, TimedOut, WaneError
 from wane.events import BatchTaken, BudgetExhausted, Listener, RuleFailed, RuleSwept, SlowedDown, nobody
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
@@ -33,6 +34,11 @@ from wane.store.transaction import Batch, Position, Taken, Transaction, gated
 _LOOK_SECONDS = 2.0
 _PLANNED = "rows of the plan"
 _TOLD = "told to stop"
+_LOST = "lost its lease to another process"
+
+
+def no_fence(transaction: Transaction) -> None:
+    """Whoever sweeps by hand has no lease to lose."""
 
 
 class Outcome(StrEnum):
@@ -98,6 +104,8 @@ class Sweeper:
     approved: Collection[str] = ()
     """Rules (`table.rule`) that may take any share all the same."""
     stop: threading.Event = field(default_factory=threading.Event)
+    fence: Callable[[Transaction], None] = no_fence
+    """Asked inside every batch's transaction, before anything is taken; raises LeaseLost if another process may work by now."""
     bindings: Bindings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +123,10 @@ class Sweeper:
             plan = None if frozen is None else frozen.get(f"{table.name}.{rule.name}")
             if frozen is not None and plan is None:
                 continue
-            swept.append(_RuleSweep(self, run, table, rule, budget or rule.budget, plan).run())
+            one = _RuleSweep(self, run, table, rule, budget or rule.budget, plan)
+            swept.append(one.run())
+            if one.lost:
+                break  # The other process sweeps the rest.
         return Sweep(run, tuple(swept))
 
     def _rules(self, only: Collection[str]) -> Iterator[tuple[Table, Rule]]:
@@ -168,6 +179,8 @@ class _RuleSweep:
         self.counts: Counter[str] = Counter({str(table.name): 0})
         self.batches = 0
         self.audit_id: int | None = None
+        self.lost = False
+        """Whether another process took over."""
         self.began = time.monotonic()
         self.entered = self.began
         """When the last batch began its work; what it waited before that, to be let in, says nothing about its size."""
@@ -180,6 +193,9 @@ class _RuleSweep:
             outcome, message = self._stopped(selection)
             if not message:
                 outcome, message = self._batches(selection)
+        except LeaseLost:
+            self.lost = True
+            outcome, message = Outcome.STOPPED, _LOST
         except (WaneError, BindError) as problem:
             outcome, message = Outcome.FAILED, str(problem)
             self._tell_failure(message)
@@ -296,6 +312,7 @@ class _RuleSweep:
             closed = closed_gate(transaction.own, self.table.name, self.sweeper.contract.sweep)
             if closed:
                 return closed, None
+            self.sweeper.fence(transaction)
             transaction.enter(gated(selection))
             clock = transaction.now()
             now = clock if self.frozen is None else self.frozen.now

@@ -1,0 +1,117 @@
+"""The fence of a sweep: asked in every batch, inside its transaction, so that whoever lost its lease takes nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from prune.keeping import Keeping, ago, follower, jobs, keeping, notes, referenced_by, rule, table
+from servers import Database
+from wane.errors import LeaseLost, StoreError
+from wane.events import BatchTaken, RuleFailed, RuleSwept
+from wane.prune.pace import Pace
+from wane.prune.sweep import Outcome, Sweeper
+from wane.store.transaction import Transaction
+
+SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
+"""Batches of ten rows, without pauses."""
+LOST = "lost its lease to another process"
+SHAPES = {
+    "plain": rule(),
+    "guarded": rule(unless=[referenced_by("note.job_id")]),
+    "followed": rule(followers=[follower("note.job_id")]),
+}
+
+
+def fill(database: Database, rows: int = 45) -> None:
+    jobs(database, *[(number, "done", ago(60 - number / 100)) for number in range(rows)])
+    notes(database)
+
+
+def fenced(kept: Keeping, fence: Callable[[Transaction], None]) -> Sweeper:
+    kept.keeper.enable()
+    keeper = kept.keeper
+    return Sweeper(
+        keeper.store, keeper.contract, "tester", kept.events.append, pace=SMALL, unattended=False, fence=fence
+    )
+
+
+def lost_after(batches: int) -> Callable[[Transaction], None]:
+    asked = 0
+
+    def fence(transaction: Transaction) -> None:
+        nonlocal asked
+        asked += 1
+        # What it did inside the transaction vanishes with it.
+        transaction.execute("UPDATE job SET tenant = 'seen' WHERE id = 44", {})
+        if asked > batches:
+            raise LeaseLost("somebody else has it")
+
+    return fence
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_lost_lease_takes_nothing_more(database: Database, shape: str, batches: int) -> None:
+    fill(database)
+    with keeping(database, table("job", SHAPES[shape])) as kept:
+        sweep = fenced(kept, lost_after(batches)).sweep()
+        [swept] = sweep.rules
+        assert (swept.outcome, swept.message, swept.batches) == (Outcome.STOPPED, LOST, batches)
+        left = 45 - len(kept.ids())
+        assert swept.counts["job"] == left
+        assert (left > 0) == (batches > 0)
+        assert sum(entry.rows for entry in kept.trail()) == swept.rows
+        assert len(kept.trail()) == (batches > 0)
+        assert database.query("SELECT count(*) FROM job WHERE tenant = 'seen'") == [(int(batches > 0),)]
+        assert [event.outcome for event in kept.told(RuleSwept)] == ["stopped"]
+        assert kept.told(RuleFailed) == []
+        assert not sweep.failed
+
+
+def test_later_rules_are_not_begun(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)), (3, "lost", ago(30)))
+    declared = table("job", *(rule(state, when=[state]) for state in ("done", "failed", "lost")))
+
+    def fence(transaction: Transaction) -> None:
+        if transaction.execute("SELECT 1 FROM job WHERE id = 1", {}) == []:
+            raise LeaseLost("somebody else has it")
+
+    with keeping(database, declared) as kept:
+        sweep = fenced(kept, fence).sweep()
+        assert [one.outcome for one in sweep.rules][-1] is Outcome.STOPPED
+        assert "lost" not in [one.rule for one in sweep.rules]
+        assert kept.ids() == [2, 3]
+
+
+def test_it_is_asked_in_every_batch_after_the_flags_and_before_anything_is_taken(database: Database) -> None:
+    fill(database)
+    seen: list[int] = []
+
+    def fence(transaction: Transaction) -> None:
+        [(rows,)] = transaction.execute("SELECT count(*) FROM job", {})
+        seen.append(rows)
+
+    with keeping(database) as kept:
+        sweeper = fenced(kept, fence)
+        [swept] = sweeper.sweep().rules
+        assert swept.outcome is Outcome.DONE
+        assert seen[:5] == [45, 35, 25, 15, 5]
+        assert len(seen) == swept.batches == len(kept.told(BatchTaken))
+        kept.keeper.disable()
+        asked = len(seen)
+        assert [one.outcome for one in sweeper.sweep().rules] == [Outcome.OFF]
+        assert len(seen) == asked
+
+
+def test_another_error_of_a_fence_fails_the_rule(database: Database) -> None:
+    fill(database)
+
+    def fence(transaction: Transaction) -> None:
+        raise StoreError("the lease cannot be read")
+
+    with keeping(database) as kept:
+        [swept] = fenced(kept, fence).sweep().rules
+        assert (swept.outcome, swept.message) == (Outcome.FAILED, "the lease cannot be read")
+        assert len(kept.ids()) == 45
