@@ -98,8 +98,65 @@ class RetentionPassFailed:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class MessageDead:
+    """A message of the cleanup queue was delivered as often as it may be, and is a dead letter."""
+
+    pool: str
+    message_id: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickFailed:
+    """A scheduler could not do its tick; it tries again."""
+
+    scheduler: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepsEnqueued:
+    """A scheduler's window began, and its sweeps were enqueued."""
+
+    scheduler: str
+    window: str
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFailed:
+    """A worker could not do a sweep, or lost the right to; the message is delivered again."""
+
+    scheduler: str | None
+    kind: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A worker or a scheduler is alive."""
+
+    executor: str
+    role: str
+    doing: str
+
+
 Event = (
-    BatchTaken | SlowedDown | RuleSwept | BudgetExhausted | RuleFailed | RowsPruned | RowConsumed | RetentionPassFailed
+    BatchTaken
+    | SlowedDown
+    | RuleSwept
+    | BudgetExhausted
+    | RuleFailed
+    | RowsPruned
+    | RowConsumed
+    | RetentionPassFailed
+    | MessageDead
+    | TickFailed
+    | SweepsEnqueued
+    | WorkFailed
+    | Beat
 )
 Listener = Callable[[Event], None]
 

@@ -26,6 +26,7 @@ from wane.prune.inline import consume, discard
 from wane.prune.pace import Pace
 from wane.prune.primitive import Pruned, Pruner
 from wane.prune.sweep import Sweep, Sweeper
+from wane.queue import Queue, RetryPolicy
 from wane.store import Store, open_store
 from wane.store.own import AuditEntry, Hold
 from wane.store.url import DatabaseUrl, resolve_url
@@ -183,6 +184,12 @@ class Keeper:
     def release_hold(self, number: int) -> None:
         """Let a hold go."""
         release_hold(self.store, number, by=self.pruner.actor)
+
+    # The cleanup queue
+
+    def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> Queue:
+        """The cleanup queue of one work pool."""
+        return Queue(self.store, pool, policy=policy, listener=self.pruner.listener)
 
     # Looking
 

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from wane.contract.model import State
 from wane.errors import Locked, NotMigrated, TimedOut
+from wane.store.messages import Messages
 from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
 from wane.store.rows import Rows, Statement, follower_paths
@@ -61,6 +62,22 @@ _PROBE_ROWS = (10_000, 100)
 """How many rows a bounded probe looks at when the full count takes too long, and when that takes too long as well."""
 
 
+class Watch(ABC):
+    """Notices that something was committed that somebody may wait for. It may notice too much, and in rare cases late."""
+
+    @abstractmethod
+    def read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        """Run a statement that changes nothing."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> None:
+        """Return as soon as something was noticed, at the latest after so many seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close its connection."""
+
+
 class Store(ABC):
     """A database."""
 
@@ -70,6 +87,7 @@ class Store(ABC):
     """Its URL without secrets."""
     types: Types
     rows: Rows
+    messages: Messages
     migration_list: str
     """The statements that create the list of applied migrations, if it is missing."""
     migration_entry: str
@@ -92,6 +110,25 @@ class Store(ABC):
     @abstractmethod
     def now(self) -> datetime:
         """The database's clock, in UTC."""
+
+    @abstractmethod
+    def clock(self) -> datetime | None:
+        """What leases and due times are measured by: None where the database's clock is asked inside the statement itself.
+
+        It never runs backwards, whatever happens to the clock of a host.
+        """
+
+    @abstractmethod
+    def again(self) -> Store:
+        """The same database, over connections of its own."""
+
+    @abstractmethod
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        """Run one statement as a transaction of its own, again and again the same: it may be prepared."""
+
+    @abstractmethod
+    def watch(self) -> Watch:
+        """Something that notices, on a connection of its own, that others woke a pool."""
 
     @abstractmethod
     def identity(self) -> str:

@@ -78,6 +78,10 @@ class Transaction(ABC):
         """The database's clock."""
 
     @abstractmethod
+    def clock(self) -> datetime | None:
+        """What leases and due times are measured by: see Store.clock."""
+
+    @abstractmethod
     def enter(self, tables: Sequence[TableInfo]) -> None:
         """Go through the gate of some tables: holds that are placed from now on wait until this transaction has ended."""
 

@@ -12,11 +12,13 @@ from typing import Any
 import psycopg
 
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
-from wane.store.base import Store
+from wane.store.base import Store, Watch
 from wane.store.migrations import migrations
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
+from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
 from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, takes_by_key, writing
+from wane.store.postgres.watch import PostgresWatch
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
@@ -27,6 +29,8 @@ OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
 _LOCK_MILLISECONDS = 5_000
 _MIGRATION_MILLISECONDS = 60_000
+_PREPARED_AFTER = 3
+"""Statements that come again and again are prepared when they have come so often."""
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
@@ -53,6 +57,7 @@ class PostgresStore(Store):
         self.shown = url.shown
         self.rows = Rows(PostgresDialect())
         self.types = PostgresTypes()
+        self.messages = PostgresMessages(self.rows.dialect)
         self._url = url
         self._read_only = read_only
         self._closed = False
@@ -89,6 +94,26 @@ class PostgresStore(Store):
         # clock_timestamp, not now(): the latter stands still inside a transaction.
         [(moment,)] = self._rows("SELECT clock_timestamp()")
         return moment.astimezone(UTC)  # type: ignore[no-any-return]
+
+    def clock(self) -> datetime | None:
+        return None
+
+    def again(self) -> PostgresStore:
+        return PostgresStore(self._url, read_only=self._read_only)
+
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        with self._turn, _explained("the database refused"):
+            connection = self._connected()
+            connection.prepare_threshold = _PREPARED_AFTER
+            try:
+                cursor = connection.execute(text.encode(), parameters)
+                return cursor.fetchall() if cursor.description else []
+            finally:
+                connection.prepare_threshold = None
+
+    def watch(self) -> Watch:
+        with _explained("the database cannot be watched"):
+            return PostgresWatch(_connect(self._url, read_only=True), _explained)
 
     def identity(self) -> str:
         return _identity(self._rows(_IDENTITY))

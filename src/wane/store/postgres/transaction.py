@@ -60,6 +60,9 @@ class PostgresTransaction(Transaction):
         assert isinstance(moment, datetime)
         return moment.astimezone(UTC)
 
+    def clock(self) -> datetime | None:
+        return None
+
     def enter(self, tables: Sequence[TableInfo]) -> None:
         self.execute(
             "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)",

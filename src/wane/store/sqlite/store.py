@@ -13,14 +13,17 @@ from typing import Any
 from urllib.parse import quote
 
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
-from wane.store.base import Store
+from wane.store.base import Store, Watch
 from wane.store.migrations import migrations
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
+from wane.store.sqlite.clock import steady_now
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
+from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
-from wane.store.sqlite.transaction import SqliteTransaction, reading_text, takes_by_key, writing
+from wane.store.sqlite.transaction import SqliteTransaction, asking_often, reading_text, takes_by_key, writing
+from wane.store.sqlite.watch import SqliteWatch
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
 
@@ -48,6 +51,8 @@ class SqliteStore(Store):
         self.path = url.path
         self.rows = Rows(SqliteDialect())
         self.types = SqliteTypes()
+        self.messages = SqliteMessages(self.rows.dialect)
+        self._opened = (url, read_only, attach)
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()
@@ -73,6 +78,22 @@ class SqliteStore(Store):
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def clock(self) -> datetime | None:
+        with self._turn, _explained("the database refused"):
+            return steady_now(self._connection)
+
+    def again(self) -> SqliteStore:
+        url, read_only, attach = self._opened
+        return SqliteStore(url, read_only=read_only, attach=attach)
+
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        with self._turn, _explained("the database refused"):
+            return asking_often(self._connection, lambda: self._connection.execute(text, parameters).fetchall())
+
+    def watch(self) -> Watch:
+        with _explained("the database cannot be watched"):
+            return SqliteWatch(_connect(self.path, read_only=True), _explained)
 
     def identity(self) -> str:
         file = self.path.resolve()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from wane.contract.model import Mark
 from wane.store.rows import Rows, Statement
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
+from wane.store.sqlite.clock import steady_now
 from wane.store.transaction import Batch, Key, Taken, Transaction
+
+R = TypeVar("R")
 
 _MOST_VALUES = 30_000
 """SQLite binds at most 32,766 values."""
@@ -26,6 +29,7 @@ class SqliteTransaction(Transaction):
 
     def __init__(self, connection: sqlite3.Connection, rows: Rows) -> None:
         self.rows = rows
+        self._connection = connection
         self._cursor = connection.cursor()
         # A caller's connection may read rows in its own way.
         self._cursor.row_factory = None
@@ -38,6 +42,9 @@ class SqliteTransaction(Transaction):
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def clock(self) -> datetime | None:
+        return steady_now(self._connection)
 
     def enter(self, tables: Sequence[TableInfo]) -> None:
         """There is one writer at a time, and that is this transaction."""
@@ -68,20 +75,21 @@ def takes_by_key(selection: Selection) -> bool:
     return marks or bool(selection.followers or selection.saved_by or selection.watched)
 
 
-def _begin(cursor: sqlite3.Cursor) -> None:
-    """Take the write lock, by asking often for as long as the connection is willing to wait.
+def asking_often(connection: sqlite3.Connection, work: Callable[[], R]) -> R:
+    """Do what needs the write lock, by asking often for as long as the connection is willing to wait.
 
     SQLite itself asks less and less often, up to ten times a second: beside an application that writes all the time it never comes
     at the right moment.
     """
+    cursor = connection.cursor()
+    cursor.row_factory = None
     [(patience,)] = cursor.execute("PRAGMA busy_timeout").fetchall()
     deadline = time.monotonic() + patience / 1_000
     cursor.execute("PRAGMA busy_timeout = 0").fetchall()
     try:
         while True:
             try:
-                cursor.execute("BEGIN IMMEDIATE")
-                return
+                return work()
             except sqlite3.OperationalError as problem:
                 if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                     raise
@@ -105,7 +113,7 @@ def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iter
     if inside or leave_open:
         cursor.execute("SAVEPOINT wane" if inside else "BEGIN IMMEDIATE")
     else:
-        _begin(cursor)
+        asking_often(connection, lambda: cursor.execute("BEGIN IMMEDIATE"))
     try:
         yield
         cursor.execute("RELEASE wane" if inside else "COMMIT")

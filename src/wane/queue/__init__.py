@@ -1,0 +1,22 @@
+"""The cleanup delivery queue: leased messages with retries and dead letters, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from wane.queue.asynchronous import AsyncQueue
+from wane.queue.model import Answer, Answered, DeadLetter, Draft, Expired, Reservation, RetryPolicy
+from wane.queue.queue import Queue
+from wane.store.messages import Message, MessageState
+
+__all__ = [
+    "Answer",
+    "Answered",
+    "AsyncQueue",
+    "DeadLetter",
+    "Draft",
+    "Expired",
+    "Message",
+    "MessageState",
+    "Queue",
+    "Reservation",
+    "RetryPolicy",
+]

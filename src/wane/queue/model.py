@@ -1,0 +1,188 @@
+"""What the cleanup queue speaks of: drafts, messages, reservations, answers, dead letters, and the policy that they live by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from wane.errors import WrongArgument, WrongArgumentType
+from wane.store.messages import EXHAUSTED, Message, MessageState
+
+_LONGEST = timedelta(days=3650)
+_MOST_DOUBLINGS = 30
+
+
+class Answer(StrEnum):
+    """What became of an operation on a reservation.
+
+    A message of another pool is `not_found`, so Wane itself never answers `unauthorized`; the word is for those who put a check
+    of their own in front of a queue.
+    """
+
+    ACCEPTED = "accepted"
+    NOT_FOUND = "not_found"
+    UNAUTHORIZED = "unauthorized"
+    NOT_CURRENT = "not_current"
+    INVALID_TOKEN = "invalid_token"
+    EXPIRED = "expired"
+    DEAD_LETTERED = "dead_lettered"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long a message is tried, and how long a finished one is remembered."""
+
+    attempts: int = 3
+    """Deliveries, at the most; then the message is a dead letter."""
+    lease: timedelta = timedelta(seconds=30)
+    """How long a reservation lasts without being renewed."""
+    backoff: timedelta = timedelta(0)
+    """The pause before the second delivery; it doubles with each one after."""
+    most_backoff: timedelta = timedelta(hours=1)
+    remember: timedelta | None = timedelta(days=7)
+    """How long the key of a completed message is taken; None: for as long as the message is there."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int):
+            raise WrongArgumentType(f"attempts must be a whole number, not {self.attempts!r}")
+        if not 1 <= self.attempts <= 1_000_000:
+            raise WrongArgument(f"attempts must be from 1 to 1,000,000, not {self.attempts}")
+        require_duration("lease", self.lease, least=timedelta(milliseconds=1))
+        require_duration("backoff", self.backoff)
+        require_duration("most_backoff", self.most_backoff)
+        if self.remember is not None:
+            require_duration("remember", self.remember)
+
+    def given_back(self, message: Message, now: datetime, release_reason: str | None = None) -> Message:
+        """What becomes of a reserved message whose reservation ended without its work done."""
+        released = replace(
+            message,
+            token_hash=None,
+            due_at=None,
+            updated_at=now,
+            release_reason=release_reason if release_reason is not None else message.release_reason,
+        )
+        if message.deliveries >= self.attempts:
+            return replace(released, state=MessageState.DEAD, finished_at=now, reason=EXHAUSTED)
+        pause = min(self.backoff * 2 ** min(max(message.deliveries - 1, 0), _MOST_DOUBLINGS), self.most_backoff)
+        if pause:
+            return replace(released, state=MessageState.DELAYED, due_at=now + pause)
+        return replace(released, state=MessageState.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to be enqueued. Without an id it gets a random one; without a key the id is its key."""
+
+    kind: str
+    message_id: str | None = None
+    key: str | None = None
+    target: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    work_queue_id: str | None = None
+    delay: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The right to work on a message, until its lease ends."""
+
+    message: Message
+    token: str = field(repr=False)
+    lease_expires_at: datetime
+
+    @property
+    def message_id(self) -> str:
+        return self.message.message_id
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was delivered as often as it may be."""
+
+    message: Message
+    reason: str
+    moved_at: datetime
+    release_reason: str | None = None
+    """What the last release said."""
+    resolved_at: datetime | None = None
+    resolved_by: str | None = None
+
+    @classmethod
+    def of(cls, message: Message) -> DeadLetter:
+        assert message.finished_at is not None
+        return cls(
+            message,
+            message.reason or "",
+            message.finished_at,
+            message.release_reason,
+            message.resolved_at,
+            message.resolved_by,
+        )
+
+    @property
+    def final_delivery_count(self) -> int:
+        return self.message.deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to an operation, in a word and, if it was refused, why."""
+
+    answer: Answer
+    reason: str | None = None
+    lease_expires_at: datetime | None = None
+    dead_letter: DeadLetter | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.answer is Answer.ACCEPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What a look at overdue messages changed."""
+
+    redelivered: tuple[Message, ...] = ()
+    """Their lease ended; they are ready again, or will be after a pause."""
+    dead_lettered: tuple[DeadLetter, ...] = ()
+    ready: tuple[Message, ...] = ()
+    """They were delayed, and their moment has come."""
+
+    @property
+    def count(self) -> int:
+        return len(self.redelivered) + len(self.dead_lettered) + len(self.ready)
+
+
+def require_duration(name: str, value: object, *, least: timedelta = timedelta(0)) -> timedelta:
+    if not isinstance(value, timedelta):
+        raise WrongArgumentType(f"{name} must be a timedelta, not {value!r}")
+    if not least <= value <= _LONGEST:
+        raise WrongArgument(f"{name} must be from {least} to {_LONGEST.days} days, not {value}")
+    return value
+
+
+def require_text(name: str, value: object, *, most: int = 1_000) -> str:
+    """A text that every store can keep and find again."""
+    if not isinstance(value, str):
+        raise WrongArgumentType(f"{name} must be a text, not {value!r}")
+    if not value or len(value) > most:
+        raise WrongArgument(f"{name} must have 1 to {most:,} characters, not {len(value):,}")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise WrongArgument(f"{name} has a character that no database keeps: {value!r}")
+    return value
+
+
+def require_seconds(name: str, value: object) -> float | None:
+    """A number of seconds, or None for no end."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongArgumentType(f"{name} must be a number of seconds, not {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise WrongArgument(f"{name} must be a number of seconds from 0, not {value}")
+    return float(value)

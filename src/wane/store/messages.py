@@ -1,0 +1,287 @@
+"""The messages of the cleanup queue, as the database keeps them: one row each, from enqueue to the end of its life.
+
+Every statement here touches a number of rows that does not depend on how many messages are waiting or done. What a message may do
+next is decided in `wane.queue`; this module finds, locks and writes.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from wane.store.own import Execute
+from wane.store.rows import Dialect
+
+
+class MessageState(StrEnum):
+    """Where a message is in its life."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    RESERVED = "reserved"
+    DONE = "done"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message. `deliveries` is how often it was reserved."""
+
+    pool: str
+    message_id: str
+    idempotency_key: str
+    work_queue_id: str | None
+    kind: str
+    target: dict[str, Any]
+    data: dict[str, Any]
+    state: MessageState
+    deliveries: int
+    created_at: datetime
+    updated_at: datetime
+    due_at: datetime | None = None
+    """Reserved: the end of its lease. Delayed: when it becomes ready."""
+    token_hash: str | None = field(default=None, repr=False)
+    finished_at: datetime | None = None
+    reason: str | None = None
+    """Why it is dead."""
+    release_reason: str | None = None
+    resolved_at: datetime | None = None
+    resolved_by: str | None = None
+    seq: int = 0
+
+    @property
+    def active(self) -> bool:
+        """Neither done nor dead."""
+        return self.state not in (MessageState.DONE, MessageState.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What an enqueue stores. `target` and `data` are JSON."""
+
+    message_id: str
+    idempotency_key: str
+    kind: str
+    target: str
+    data: str
+    work_queue_id: str | None = None
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages a reservation may take: of any kind or of some, of any work queue or of some."""
+
+    pool: str
+    token_hashes: tuple[str, ...]
+    """As many as messages are wanted."""
+    lease_seconds: float
+    attempts: int
+    kinds: tuple[str, ...] | None = None
+    work_queue_ids: tuple[str, ...] | None = None
+
+
+COLUMNS = (
+    "pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, deliveries, created_at, updated_at,"
+    " due_at, token_hash, finished_at, reason, release_reason, resolved_at, resolved_by, seq"
+)
+EXHAUSTED = "max_delivery_attempts_reached"
+"""Why a message is dead that was delivered as often as it may be."""
+WAITING = "state IN ('reserved', 'delayed')"
+"""Messages that something happens to when their moment comes."""
+_CHANGING = (
+    "state",
+    "deliveries",
+    "updated_at",
+    "due_at",
+    "token_hash",
+    "finished_at",
+    "reason",
+    "release_reason",
+    "resolved_at",
+    "resolved_by",
+)
+
+
+class Messages(ABC):
+    """Reads and writes messages through whatever runs a statement: a connection of its own, or somebody's transaction.
+
+    `now` may be None where the database's clock can be asked inside the statement.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.table = dialect.own("message")
+        self.wakeups = dialect.own("wakeup")
+
+    @abstractmethod
+    def insert(self, run: Execute, pool: str, new: Sequence[NewMessage], now: datetime | None) -> list[Message]:
+        """Store messages; those whose id or key is taken are left out of the answer."""
+
+    @abstractmethod
+    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
+        """Reserve the oldest ready messages, and tell whether some wait whose moment has come.
+
+        A message that was delivered as often as it may be is dead instead; it is in the answer too.
+        """
+
+    @abstractmethod
+    def complete(self, run: Execute, pool: str, message_id: str, token_hash: str, now: datetime | None) -> bool:
+        """Whether that was the message's current reservation: then it is done now, else nothing happened."""
+
+    @abstractmethod
+    def extend(
+        self, run: Execute, pool: str, message_id: str, token_hash: str, lease_seconds: float, now: datetime | None
+    ) -> datetime | None:
+        """The new end of its lease, if that is the message's current reservation; else None, and nothing happened."""
+
+    @abstractmethod
+    def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
+        """Messages whose moment has come, locked; those that others have locked are left out."""
+
+    @abstractmethod
+    def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
+        """Pools with such messages."""
+
+    @abstractmethod
+    def find_locked(self, run: Execute, pool: str, message_id: str) -> Message | None:
+        """A message in any state, locked."""
+
+    @abstractmethod
+    def bump(self, run: Execute, pool: str) -> None:
+        """Wake whoever waits for the pool."""
+
+    @abstractmethod
+    def fold(self, run: Execute, pool: str) -> None:
+        """Make reading the pool's sequence cheap again; the sequence does not change."""
+
+    # What all stores do alike
+
+    def find(self, run: Execute, pool: str, *, message_id: str | None = None, key: str | None = None) -> Message | None:
+        """A message in any state, by its id or by its key."""
+        column = "message_id" if key is None else "idempotency_key"
+        text = f"SELECT {COLUMNS} FROM {self.table} WHERE pool = {self._('pool')} AND {column} = {self._('name')}"
+        return self._one(run(text, {"pool": pool, "name": message_id if key is None else key}))
+
+    def write(self, run: Execute, message: Message) -> None:
+        """Write back what may change of a message that is locked."""
+        sets = ", ".join(f"{name} = {self._(name)}" for name in _CHANGING)
+        values = {name: self._stored(getattr(message, name)) for name in _CHANGING}
+        text = f"UPDATE {self.table} SET {sets} WHERE pool = {self._('pool')} AND message_id = {self._('message_id')}"
+        run(text, {**values, "pool": message.pool, "message_id": message.message_id})
+
+    def delete_done(self, run: Execute, pool: str, message_id: str, before: datetime) -> None:
+        """Forget a message that was done before a moment."""
+        run(
+            f"DELETE FROM {self.table} WHERE pool = {self._('pool')} AND message_id = {self._('message_id')}"
+            f" AND state = 'done' AND finished_at <= {self._('before')}",
+            {"pool": pool, "message_id": message_id, "before": self._stored(before)},
+        )
+
+    def dead_letters(
+        self, run: Execute, pool: str, *, kind: str | None, resolved: bool, before: int | None, limit: int
+    ) -> list[Message]:
+        """Dead letters, newest first; without `resolved` only those that nobody has dealt with."""
+        conditions = [f"pool = {self._('pool')}", "state = 'dead'"]
+        values: dict[str, object] = {"pool": pool, "limit": limit}
+        if not resolved:
+            conditions.append("resolved_at IS NULL")
+        if kind is not None:
+            conditions.append(f"kind = {self._('kind')}")
+            values["kind"] = kind
+        if before is not None:
+            conditions.append(f"seq < {self._('before')}")
+            values["before"] = before
+        text = f"SELECT {COLUMNS} FROM {self.table} WHERE {' AND '.join(conditions)} ORDER BY seq DESC LIMIT {self._('limit')}"
+        return [self._message(row) for row in run(text, values)]
+
+    def listed(
+        self, run: Execute, pool: str, states: Sequence[MessageState], kind: str | None, limit: int
+    ) -> list[Message]:
+        """Messages in some states, oldest first."""
+        chosen = ", ".join(f"'{state.value}'" for state in states)
+        also = "" if kind is None else f" AND kind = {self._('kind')}"
+        text = (
+            f"SELECT {COLUMNS} FROM {self.table} WHERE pool = {self._('pool')} AND state IN ({chosen}){also}"
+            f" ORDER BY seq LIMIT {self._('limit')}"
+        )
+        values = {"pool": pool, "limit": limit, **({} if kind is None else {"kind": kind})}
+        return [self._message(row) for row in run(text, values)]
+
+    def counts(self, run: Execute) -> list[tuple[str, str, int, datetime | None]]:
+        """For every pool and state of unfinished or dead messages: how many, and since when the oldest."""
+        text = (
+            f"SELECT pool, state, count(*), min(created_at) FROM {self.table}"
+            " WHERE state IN ('ready', 'delayed', 'reserved') OR (state = 'dead' AND resolved_at IS NULL)"
+            " GROUP BY pool, state ORDER BY pool, state"
+        )
+        return [
+            (pool, state, count, None if oldest is None else self.dialect.moment(oldest))
+            for pool, state, count, oldest in run(text, {})
+        ]
+
+    def next_due(self, run: Execute, pool: str) -> datetime | None:
+        """When the next lease ends or the next delayed message becomes ready."""
+        text = f"SELECT min(due_at) FROM {self.table} WHERE pool = {self._('pool')} AND {WAITING}"
+        [(moment,)] = run(text, {"pool": pool})
+        return None if moment is None else self.dialect.moment(moment)
+
+    def sequences(self, run: Execute, pools: Sequence[str]) -> dict[str, int]:
+        """How many wakeups some pools have had."""
+        marks = ", ".join(self._(f"pool{number}") for number in range(len(pools)))
+        text = f"SELECT pool, sum(bumps) FROM {self.wakeups} WHERE pool IN ({marks}) GROUP BY pool"
+        found = run(text, {f"pool{number}": pool for number, pool in enumerate(pools)})
+        return {**dict.fromkeys(pools, 0), **{pool: int(bumps) for pool, bumps in found}}
+
+    def _(self, name: str) -> str:
+        return self.dialect.placeholder(name)
+
+    def _stored(self, value: object) -> object:
+        if isinstance(value, datetime):
+            return self.dialect.stamp(value)
+        return value.value if isinstance(value, MessageState) else value
+
+    def _end(self, found: Sequence[tuple[Any, ...]]) -> datetime | None:
+        return self.dialect.moment(found[0][0]) if found else None
+
+    def _one(self, found: Sequence[tuple[Any, ...]]) -> Message | None:
+        return self._message(found[0]) if found else None
+
+    def _message(self, row: Sequence[Any]) -> Message:
+        def moment(stamp: Any) -> datetime | None:
+            return None if stamp is None else self.dialect.moment(stamp)
+
+        created, updated = moment(row[9]), moment(row[10])
+        assert created is not None
+        assert updated is not None
+        pool, message_id, key, queue, kind, target, data, state, deliveries = row[:9]
+        return Message(
+            pool,
+            message_id,
+            key,
+            queue,
+            kind,
+            _read(target),
+            _read(data),
+            MessageState(state),
+            deliveries,
+            created,
+            updated,
+            due_at=moment(row[11]),
+            token_hash=row[12],
+            finished_at=moment(row[13]),
+            reason=row[14],
+            release_reason=row[15],
+            resolved_at=moment(row[16]),
+            resolved_by=row[17],
+            seq=row[18],
+        )
+
+
+def _read(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,56 @@
+-- The cleanup delivery queue: leased messages, one row from enqueue to the end of its life.
+CREATE TABLE wane.message (
+  pool            text NOT NULL,
+  message_id      text NOT NULL,
+  idempotency_key text NOT NULL,
+  work_queue_id   text,
+  kind            text NOT NULL,
+  target          json NOT NULL,
+  data            json NOT NULL,
+  state           text NOT NULL CHECK (state IN ('ready', 'delayed', 'reserved', 'done', 'dead')),
+  seq             bigint GENERATED ALWAYS AS IDENTITY,
+  deliveries      integer NOT NULL DEFAULT 0,
+  created_at      timestamptz NOT NULL,
+  updated_at      timestamptz NOT NULL,
+  due_at          timestamptz,  -- reserved: the end of its lease; delayed: when it becomes ready
+  token_hash      text,         -- of the current reservation
+  finished_at     timestamptz,  -- done or dead since
+  reason          text,         -- why it is dead
+  release_reason  text,         -- what the last release said
+  resolved_at     timestamptz,  -- a dead letter that somebody has dealt with
+  resolved_by     text,
+  PRIMARY KEY (pool, message_id)
+);
+CREATE UNIQUE INDEX message_key ON wane.message (pool, idempotency_key);
+-- Each state has its own index, so that finding the next message costs the same whatever is waiting or done.
+CREATE INDEX message_ready ON wane.message (pool, seq) WHERE state = 'ready';
+CREATE INDEX message_ready_kind ON wane.message (pool, kind, seq) WHERE state = 'ready';
+CREATE INDEX message_ready_queue ON wane.message (pool, work_queue_id, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
+CREATE INDEX message_due ON wane.message (pool, due_at) WHERE state IN ('reserved', 'delayed');
+CREATE INDEX message_done ON wane.message (finished_at, pool, message_id) WHERE state = 'done';
+CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
+CREATE INDEX message_resolved ON wane.message (resolved_at, pool, message_id) WHERE state = 'dead' AND resolved_at IS NOT NULL;
+-- Rows change state a few times and leave: half a page of room keeps their versions together, and cleaning up must not wait for a fifth of the table.
+ALTER TABLE wane.message SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- Wakeups: a pool's sequence is the sum of its rows. Every change adds a row and waits for nobody; rows are folded together later.
+CREATE TABLE wane.wakeup (
+  pool  text   NOT NULL,
+  bumps bigint NOT NULL
+);
+CREATE INDEX wakeup_pool ON wane.wakeup (pool) INCLUDE (bumps);
+
+-- A wakeup commits with the change that caused it, whoever made the change.
+CREATE FUNCTION wane.message_wakes() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO wane.wakeup (pool, bumps) VALUES (NEW.pool, 1);
+  -- Commits that notify go one after the other. Where others are ready, whoever takes those finds this one too.
+  IF NOT EXISTS (SELECT FROM wane.message WHERE pool = NEW.pool AND state = 'ready' AND seq <> NEW.seq) THEN
+    PERFORM pg_notify('wane_wakeup', NEW.pool);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER message_enqueued AFTER INSERT ON wane.message FOR EACH ROW
+  WHEN (NEW.state = 'ready') EXECUTE FUNCTION wane.message_wakes();
+CREATE TRIGGER message_ready_again AFTER UPDATE ON wane.message FOR EACH ROW
+  WHEN (NEW.state = 'ready' AND OLD.state <> 'ready') EXECUTE FUNCTION wane.message_wakes();
