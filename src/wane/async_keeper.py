@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from wane.claims import AsyncWorkClaims, Reclaim
 from wane.keeper import Keeper, open_keeper
 
 P = ParamSpec("P")
@@ -62,6 +63,14 @@ class AsyncKeeper:
     prune_orphans = _later(Keeper.prune_orphans)
     release_hold = _later(Keeper.release_hold)
     sweep = _later(Keeper.sweep)
+
+    async def claims(
+        self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None
+    ) -> AsyncWorkClaims:
+        opened = self.keeper.claims(reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
+        return AsyncWorkClaims(opened, partial(on_thread, self))
+
+    claims.__doc__ = Keeper.claims.__doc__
 
 
 async def on_thread(keeper: AsyncKeeper, work: Callable[[], R]) -> R:

@@ -11,10 +11,12 @@
     │   ├── Unreachable      no connection
     │   ├── TimedOut         a bounded statement took longer than it may
     │   ├── Locked           others hold locks that are needed, for longer than Wane waits
-    │   └── NotMigrated      Wane's own tables are missing or of another version
+    │   ├── NotMigrated      Wane's own tables are missing or of another version
+    │   └── NotInstalled     the tables of work claims are missing, or a part of them
     ├── BindError            the contract does not fit the database (all mismatches, in .findings)
     ├── PlanError            a plan file that cannot be read or does not belong here
-    └── LeaseLost            the right to work was lost to another process
+    ├── LeaseLost            the right to work was lost to another process
+    └── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
 
 Each has a message that says what happened and a hint that says what to do. Errors of a database driver appear only as
 `__cause__`.
@@ -23,6 +25,7 @@ Each has a message that says what happened and a hint that says what to do. Erro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from wane.findings import Finding
 
@@ -96,9 +99,21 @@ class NotMigrated(StoreError):
     """Wane's own tables are missing or of another version."""
 
 
+class NotInstalled(StoreError):
+    """The tables of work claims are missing, or a part of them."""
+
+
 class PlanError(WaneError):
     """A plan file that cannot be read or does not belong to this database or contract."""
 
 
 class LeaseLost(WaneError):
     """The right to work was lost to another process."""
+
+
+class ClaimLost(WaneError):
+    """A work claim that its holder no longer holds. `denial` says who does, in which state, since when and until when."""
+
+    def __init__(self, message: str, denial: Any) -> None:
+        super().__init__(message, "stop working on it: somebody else may have begun")
+        self.denial = denial

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from wane.check.cover import cover
+from wane.claims import Reclaim, WorkClaims
 from wane.contract.load import load_contract
 from wane.contract.lookup import require_known
 from wane.contract.model import Budget, Contract, State
@@ -190,6 +191,12 @@ class Keeper:
     def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> Queue:
         """The cleanup queue of one work pool."""
         return Queue(self.store, pool, policy=policy, listener=self.pruner.listener)
+
+    # Work claims
+
+    def claims(self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None) -> WorkClaims:
+        """Work claims, under a policy on claiming finished work again: never, unless another one is chosen."""
+        return WorkClaims(self.pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
 
     # Looking
 

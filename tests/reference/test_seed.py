@@ -6,6 +6,7 @@ What is due is worked out here a second time, in plain SQL, from nothing but the
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,7 +70,8 @@ def fingerprint(path: Path) -> str:
 def test_every_table_is_filled_and_progress_is_told(database: Database) -> None:
     told: list[tuple[str, int, int]] = []
     counts = seed(database.url, rows=5_000, now=NOW, progress=lambda *step: told.append(step))
-    tables = sum(sql.count("CREATE TABLE ") for name in names() for sql in schema_sql(name, database.store).values())
+    scripts = [sql for name in names() for sql in schema_sql(name, database.store).values()]
+    tables = sum(len(re.findall(r"CREATE TABLE (?!wane_)", sql)) for sql in scripts)
     assert [done for _, done, _ in told] == list(range(1, tables + 1))
     assert {total for _, _, total in told} == {tables}
     assert [table for table, _, _ in told] == list(counts)

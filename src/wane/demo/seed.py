@@ -6,6 +6,7 @@ drivers itself; nothing here is used by the rest of Wane.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +49,8 @@ def seed(
     else:
         world = World(rows=rows, now=now, random_seed=random_seed, native=_text)
         loaded = _load_sqlite(place.path, world)
-    tables = sum(sql.count("CREATE TABLE ") for name in names() for sql in schema_sql(name, "sqlite").values())
+    scripts = [sql for name in names() for sql in schema_sql(name, "sqlite").values()]
+    tables = sum(len(re.findall(r"CREATE TABLE (?!wane_)", sql)) for sql in scripts)
     counts: dict[str, int] = {}
     for load in loaded:
         counts[load.table] = len(load.rows)

@@ -1,4 +1,4 @@
-"""Work claims, and the tombstones of those that were pruned before."""
+"""Work claims, and the tombstones of those that were finished and are remembered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from wane.demo.rows import DAY, HOUR, MINUTE, Load, World, load
 from wane.demo.traps import trap
 
-COLUMNS = "task_id state owner fence created_at claimed_at expires_at completed_at abandoned_at"
+COLUMNS = "task_id state owner fence created_at claimed_at expires_at completed_at abandoned_at remembered_until"
 
 
 def claims(world: World) -> Iterator[Load]:
@@ -19,7 +19,9 @@ def claims(world: World) -> Iterator[Load]:
         owner = None if state == "available" else f"agent-{luck.randrange(40)}"
         fence = 0 if claimed is None else luck.randrange(1, 9)
         expires = stamps.get("expires", None if claimed is None else claimed + HOUR)
-        times = (created, claimed, expires, stamps.get("completed"), stamps.get("abandoned"))
+        # This application lets finished work be claimed again at once: it remembers nothing beyond the end.
+        remembered = stamps.get("completed", stamps.get("abandoned", claimed))
+        times = (created, claimed, expires, stamps.get("completed"), stamps.get("abandoned"), remembered)
         rows.append((task, state, owner, fence, *map(world.native, times)))
 
     for number, created in enumerate(world.times(luck, world.count(0.01), days=25)):
@@ -49,8 +51,8 @@ def claims(world: World) -> Iterator[Load]:
     yield load("work_claims", COLUMNS, rows)
 
     tombstones: list[tuple[Any, ...]] = []
-    for number, pruned in enumerate(world.times(luck, world.count(0.004), days=60)):
-        times = world.native(pruned), world.native(pruned + 30 * DAY)
+    for number, finished in enumerate(world.times(luck, world.count(0.004), days=60)):
+        times = world.native(finished), world.native(finished + 30 * DAY)
         tombstones.append((f"gone-{number:06}", luck.randrange(1, 9), "completed", *times))
     tombstones += [(task, 3, "completed", world.native(old), None) for task in trap("never-again").values()]
-    yield load("work_claim_tombstones", "task_id fence outcome pruned_at remembered_until", tombstones)
+    yield load("work_claim_tombstones", "task_id fence outcome finished_at remembered_until", tombstones)

@@ -1,0 +1,430 @@
+"""Work claims: who works on what. A claim is granted to one, for a while, and its fence is never given out again.
+
+Every call is one transaction, on the store's own connection or inside the caller's. What a call depends on is asked in the statement that
+changes something, by the database's clock; whatever was looked at before only decides what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from wane.claims.arguments import (
+    MOST_LISTED,
+    require_holding,
+    require_name,
+    require_reason,
+    require_state,
+    require_ttl,
+)
+from wane.claims.model import Claim, Denial, Finished, Holding, Vacuumed, Why, Work, WorkState
+from wane.claims.reclaim import Reclaim
+from wane.claims.vacuum import Vacuum, claims_pruner, claims_schema_name
+from wane.contract.load import load_contract
+from wane.errors import ClaimLost, Locked, NotInstalled, StoreError, WrongArgumentType
+from wane.events import Listener, nobody
+from wane.plan.model import Step
+from wane.prune.arguments import require_limit
+from wane.prune.primitive import Pruner
+from wane.reference import contract_path
+from wane.store import Store, open_store
+from wane.store.claims import ClaimRow, ClaimStatements, TombstoneRow, claim_statements
+from wane.store.claims_schema import CLAIMS_TABLE, claim_schema
+from wane.store.rows import Statement
+from wane.store.transaction import Transaction
+from wane.store.url import resolve_url
+
+_ATTEMPTS = 10
+"""Looks at a task that others change at the same time: every further one means that somebody else got on."""
+_READ_SECONDS = 10.0
+_MOST_RETURNED = 10_000
+
+
+class WorkClaims:
+    """The work claims of one database, under a policy on claiming finished work again. Obtained as `keeper.claims(…)`."""
+
+    def __init__(
+        self, pruner: Pruner, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None
+    ) -> None:
+        self.reclaim = _require_policy(reclaim) or Reclaim.never()
+        self.reclaim_abandoned = _require_policy(reclaim_abandoned) or self.reclaim
+        self.pruner = claims_pruner(pruner)
+        self.store: Store = pruner.store
+        self._schema = claim_schema(self.store, claims_schema_name(self.pruner.contract))
+        self._statements: ClaimStatements | None = None
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        reclaim: Reclaim | None = None,
+        reclaim_abandoned: Reclaim | None = None,
+        actor: str | None = None,
+        listener: Listener = nobody,
+    ) -> Self:
+        """The work claims of a database, by the reference contract. Close them, or use them as a context manager."""
+        contract = load_contract(contract_path("claims"))
+        store = open_store(resolve_url(url), contract.store)
+        try:
+            pruner = Pruner(store, contract, actor=actor, listener=listener)
+            return cls(pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
+        except BaseException:
+            store.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; it is the keeper's, if these are a keeper's claims."""
+        self.store.close()
+
+    # The tables
+
+    def install(self) -> list[str]:
+        """Create what is missing of the tables, all or nothing; return what was created. Safe to repeat, and for several processes."""
+        return self._schema.install()
+
+    def missing(self) -> list[str]:
+        """What `install` would create."""
+        return [one.what for one in self._schema.missing()]
+
+    def missing_sql(self) -> list[tuple[str, str]]:
+        """What `install` would create, each with its SQL, for people to run."""
+        return self._schema.printed()
+
+    # Working
+
+    def submit(self, task_id: str, *, connection: object | None = None) -> Work | Denial:
+        """Make work available. Work that is available or claimed already stays as it is; finished work follows the policy."""
+        task = require_name(task_id, "task_id")
+        with self._transaction(connection) as (transaction, rows):
+            for _ in range(_ATTEMPTS):
+                found = self._open(transaction, rows, task)
+                if found is not None:
+                    return found
+        raise _too_busy(task)
+
+    def claim(
+        self, task_id: str, owner: str, ttl: timedelta | float, *, connection: object | None = None
+    ) -> Claim | Denial:
+        """Claim work for a while (a timedelta, or seconds), if it is available, unknown, or its claim has run out.
+
+        Of several who try, one is granted the claim; the others are told who has it. Finished work follows the policy.
+        """
+        task, holder, lasting = require_name(task_id, "task_id"), require_name(owner, "owner"), require_ttl(ttl)
+        with self._transaction(connection) as (transaction, rows):
+            for _ in range(_ATTEMPTS):
+                taken = self._one(transaction, rows, rows.take(task, holder, self._moment(transaction), lasting))
+                if taken is not None:
+                    for statement in rows.fence_given(taken.fence):
+                        transaction.execute(statement.text, statement.parameters)
+                    return _claim(taken)
+                found = self._open(transaction, rows, task)
+                if isinstance(found, Denial):
+                    return found
+                if found is not None and found.state is WorkState.CLAIMED and not found.expired:
+                    return _denial_of(found)
+        raise _too_busy(task)
+
+    def extend(self, claim: Holding, ttl: timedelta | float, *, connection: object | None = None) -> Claim:
+        """Hold a claim for at least so long from now. Raise ClaimLost if it is held no more."""
+        held, lasting = require_holding(claim), require_ttl(ttl)
+        with self._transaction(connection) as (transaction, rows):
+            now = self._moment(transaction)
+            row = self._one(transaction, rows, rows.extend(held.task_id, held.owner, held.fence, now=now, ttl=lasting))
+            if row is None:
+                raise self._lost(transaction, rows, held)
+            return _claim(row)
+
+    def complete(self, claim: Holding, *, connection: object | None = None) -> Work:
+        """The work is done. Raise ClaimLost if the claim is held no more; to say it twice is to say it once."""
+        return self._finish(claim, WorkState.COMPLETED, None, connection)
+
+    def abandon(self, claim: Holding, *, reason: str | None = None, connection: object | None = None) -> Work:
+        """The work is given up. Raise ClaimLost if the claim is held no more; to say it twice is to say it once."""
+        return self._finish(claim, WorkState.ABANDONED, require_reason(reason), connection)
+
+    def return_expired(self, *, limit: int = 100, connection: object | None = None) -> list[Work]:
+        """Make expired claims available, those that ran out first; return what they were. Their holders have lost them."""
+        many = require_limit(limit, _MOST_RETURNED)
+        with self._transaction(connection) as (transaction, rows):
+            first, *others = rows.return_expired(self._moment(transaction), many)
+            found = transaction.execute(first.text, first.parameters)
+            for statement in others:
+                transaction.execute(statement.text, statement.parameters)
+            returned = [_work(rows.row(values)) for values in found]
+        return sorted(returned, key=lambda work: (work.expires_at is None, work.expires_at, work.task_id))
+
+    # Looking
+
+    def get(self, task_id: str, *, connection: object | None = None) -> Work | None:
+        """A piece of work; None if it has no row."""
+        task = require_name(task_id, "task_id")
+        with self._reading(connection) as (now, rows, read):
+            found = read(rows.look(task, now))
+            return _work(rows.row(found[0])) if found else None
+
+    def remembered(self, task_id: str, *, connection: object | None = None) -> Finished | None:
+        """What is remembered of work that was finished, also after its row was pruned; None if nothing is, any more."""
+        task = require_name(task_id, "task_id")
+        with self._reading(connection) as (now, rows, read):
+            memory, row = read(rows.remembered(task, now)), read(rows.look(task, now))
+            return _memory(rows.tombstone(memory[0]), pruned=not row) if memory else None
+
+    def list_by_state(self, state: str, *, limit: int = 100, connection: object | None = None) -> list[Work]:
+        """Work in a state, oldest first: by submission, by the end of its claim, by completion, by abandonment."""
+        wanted, many = require_state(state), require_limit(limit, MOST_LISTED)
+        with self._reading(connection) as (now, rows, read):
+            return [_work(rows.row(values)) for values in read(rows.in_state(wanted.value, now, many))]
+
+    def list_expired(self, *, limit: int = 100, connection: object | None = None) -> list[Work]:
+        """Claims that have run out and that nobody has taken over, those that ran out first."""
+        many = require_limit(limit, MOST_LISTED)
+        with self._reading(connection) as (now, rows, read):
+            return [_work(rows.row(values)) for values in read(rows.expired(now, many))]
+
+    # Forgetting
+
+    def vacuum(
+        self,
+        *,
+        completed_age_hours: float | None = None,
+        abandoned_age_hours: float | None = None,
+        limit: int = 10_000,
+        connection: object | None = None,
+    ) -> Vacuumed:
+        """Prune work that was completed, or abandoned, longer ago than that: at most `limit` rows, in audited batches.
+
+        A state without a threshold is not touched; without any, nothing happens and WrongArgument says so. Available and claimed
+        work always stays, expired claims too. Whatever leaves is still remembered as the policy says.
+        """
+        work = Vacuum(self.pruner, completed_age_hours, abandoned_age_hours)
+        self._ready()
+        return work.take(limit, connection)
+
+    vacuum_expired = vacuum
+
+    def preview_vacuum(
+        self, *, completed_age_hours: float | None = None, abandoned_age_hours: float | None = None
+    ) -> dict[WorkState, Step]:
+        """The dry run of `vacuum`: what would leave now, by state, with the statement and its plan. Changes nothing."""
+        work = Vacuum(self.pruner, completed_age_hours, abandoned_age_hours)
+        self._ready()
+        return work.preview()
+
+    # How it is done
+
+    def _open(self, transaction: Transaction, rows: ClaimStatements, task: str) -> Work | Denial | None:
+        """Work that is not finished, or why it stays finished; None if something was changed, and it is to be looked at again."""
+        now = self._moment(transaction)
+        row = self._one(transaction, rows, rows.look(task, now))
+        if row is not None and WorkState(row.state).finished:
+            work = _work(row)
+            denial = self._finished(_finished(work), now)
+            if denial is None:
+                statement = rows.reopen(task, row.state, row.fence, now)
+                transaction.execute(statement.text, statement.parameters)
+            return denial
+        memory = self._remembered(transaction, rows, task, now)
+        if memory is not None:
+            denial = self._finished(_memory(memory, pruned=True), now)
+            if denial is not None:
+                return denial
+            statement = rows.forget(task, memory.fence)
+            transaction.execute(statement.text, statement.parameters)
+        if row is not None:
+            return None if memory is not None else _work(row)
+        statement = rows.submit(task, now)
+        transaction.execute(statement.text, statement.parameters)
+        return None
+
+    def _finished(self, finished: Finished, now: datetime) -> Denial | None:
+        policy = self._policy(finished.outcome)
+        return None if policy.allows(finished, now) else _denied(finished, policy.until(finished))
+
+    def _policy(self, outcome: WorkState) -> Reclaim:
+        return self.reclaim_abandoned if outcome is WorkState.ABANDONED else self.reclaim
+
+    def _finish(self, claim: Holding, state: WorkState, reason: str | None, connection: object | None) -> Work:
+        held = require_holding(claim)
+        with self._transaction(connection) as (transaction, rows):
+            now = self._moment(transaction)
+            statement = rows.finish(
+                held.task_id,
+                held.owner,
+                held.fence,
+                state=state.value,
+                now=now,
+                remembered_until=self._policy(state).remembered_until(now),
+                reason=reason,
+            )
+            row = self._one(transaction, rows, statement)
+            if row is None:
+                row = self._one(transaction, rows, rows.look(held.task_id, now))
+                said = None if row is None else (row.state, row.owner, row.fence)
+                # Whoever lost the connection during the commit says it again.
+                if row is None or said != (state.value, held.owner, held.fence):
+                    raise self._lost(transaction, rows, held)
+            return _work(row)
+
+    def _lost(self, transaction: Transaction, rows: ClaimStatements, held: Holding) -> ClaimLost:
+        now = self._moment(transaction)
+        row = self._one(transaction, rows, rows.look(held.task_id, now))
+        if row is not None:
+            denial = _denial_of(_work(row))
+        else:
+            memory = self._remembered(transaction, rows, held.task_id, now)
+            if memory is None:
+                denial = Denial(held.task_id, Why.UNKNOWN, None, None, 0, None, None)
+            else:
+                denial = _denied(_memory(memory, pruned=True), memory.remembered_until)
+        return ClaimLost(f"{held.owner} does not hold {held.task_id} by the fence {held.fence}: {denial}", denial)
+
+    def _remembered(
+        self, transaction: Transaction, rows: ClaimStatements, task: str, now: datetime
+    ) -> TombstoneRow | None:
+        statement = rows.remembered(task, now)
+        found = transaction.execute(statement.text, statement.parameters)
+        return rows.tombstone(found[0]) if found else None
+
+    def _one(self, transaction: Transaction, rows: ClaimStatements, statement: Statement) -> ClaimRow | None:
+        found = transaction.execute(statement.text, statement.parameters)
+        return rows.row(found[0]) if found else None
+
+    def _moment(self, transaction: Transaction) -> datetime:
+        """The database's clock; on SQLite one that never runs backwards, where Wane's own tables remember it."""
+        steady = transaction.clock() if self.store.rows.with_holds else None
+        return steady or transaction.now()
+
+    @contextmanager
+    def _transaction(self, connection: object | None) -> Iterator[tuple[Transaction, ClaimStatements]]:
+        rows = self._ready()
+        with self._explained(), self.store.transaction(connection) as transaction:
+            rows.wait_patiently(transaction)
+            yield transaction, rows
+
+    @contextmanager
+    def _reading(self, connection: object | None) -> Iterator[tuple[datetime, ClaimStatements, Any]]:
+        """A look that waits for no writer and needs no right to write, unless it is inside the caller's transaction."""
+        rows = self._ready()
+        with self._explained():
+            if connection is None:
+                yield self.store.now(), rows, lambda statement: self.store.read(statement, _READ_SECONDS)
+                return
+            with self.store.transaction(connection) as transaction:
+                yield (
+                    self._moment(transaction),
+                    rows,
+                    lambda statement: transaction.execute(statement.text, statement.parameters),
+                )
+
+    def _ready(self) -> ClaimStatements:
+        if self._statements is None:
+            self._require_installed()
+            self._statements = claim_statements(self.store, self._schema.place())
+        return self._statements
+
+    def _require_installed(self) -> None:
+        lacking = [one.what for one in self._schema.missing() if one.needed]
+        if not lacking:
+            return
+        shown, hint = self.store.shown, "run `wane claims install`"
+        if str(CLAIMS_TABLE) in lacking:
+            raise NotInstalled(f"{shown} does not have the tables of work claims", hint)
+        raise NotInstalled(f"{shown} has the tables of work claims, but not {', '.join(lacking)}", hint)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """If the database refuses because somebody removed a part of the tables, say that."""
+        try:
+            yield
+        except StoreError as problem:
+            if type(problem) is StoreError and self._statements is not None:
+                self._statements = None
+                self._ready()
+            raise
+
+
+def _require_policy(policy: object) -> Reclaim | None:
+    if policy is not None and not isinstance(policy, Reclaim):
+        raise WrongArgumentType(
+            f"a policy is needed, not {policy!r}", "Reclaim.never(), .always(), .after(timedelta) or .by(function)"
+        )
+    return policy
+
+
+def _too_busy(task: str) -> Locked:
+    return Locked(f"others change {task} all the time", "try again")
+
+
+def _work(row: ClaimRow) -> Work:
+    return Work(
+        task_id=row.task_id,
+        state=WorkState(row.state),
+        owner=row.owner,
+        fence=row.fence,
+        created_at=row.created_at,
+        claimed_at=row.claimed_at,
+        expires_at=row.expires_at,
+        completed_at=row.completed_at,
+        abandoned_at=row.abandoned_at,
+        reason=row.reason,
+        remembered_until=row.remembered_until,
+        expired=row.expired,
+    )
+
+
+def _claim(row: ClaimRow) -> Claim:
+    assert row.owner is not None
+    assert row.claimed_at is not None
+    assert row.expires_at is not None
+    return Claim(row.task_id, row.owner, row.fence, row.claimed_at, row.expires_at)
+
+
+def _finished(work: Work) -> Finished:
+    return Finished(
+        work.task_id, work.state, work.owner, work.fence, work.finished_at, work.remembered_until, pruned=False
+    )
+
+
+def _memory(row: TombstoneRow, *, pruned: bool) -> Finished:
+    return Finished(
+        row.task_id, WorkState(row.outcome), row.owner, row.fence, row.finished_at, row.remembered_until, pruned
+    )
+
+
+def _denied(finished: Finished, until: datetime | None) -> Denial:
+    return Denial(
+        finished.task_id,
+        Why.FINISHED,
+        finished.outcome,
+        finished.owner,
+        finished.fence,
+        finished.finished_at,
+        until,
+        finished.pruned,
+    )
+
+
+def _denial_of(work: Work) -> Denial:
+    """Why somebody else than its holder gets nothing, or its former holder nothing more."""
+    if work.state.finished:
+        return _denied(_finished(work), work.remembered_until)
+    if work.state is WorkState.AVAILABLE:
+        return Denial(work.task_id, Why.RETURNED, work.state, None, work.fence, None, None)
+    why = Why.EXPIRED if work.expired else Why.LIVE
+    return Denial(work.task_id, why, work.state, work.owner, work.fence, work.claimed_at, work.expires_at)
+
+
+WorkClaimManager = WorkClaims
+"""The name that scripts of an earlier system know."""

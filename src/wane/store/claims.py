@@ -1,0 +1,283 @@
+"""Work claims, as statements. A claim is one UPDATE that asks for everything it depends on, so of several at once one wins.
+
+Whether a claim has expired is asked of the database's clock inside the statement that depends on it, after any wait for a lock. A fence is
+drawn by the statement that takes the row, under the row's lock: of two claims of one task the later has the larger fence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from wane.contract.model import Time, Unit
+from wane.store.base import Store
+from wane.store.moments import read_moment
+from wane.store.rows import Dialect, Parameters, Statement
+from wane.store.transaction import Transaction
+
+CLAIMS = "work_claims"
+TOMBSTONES = "work_claim_tombstones"
+_FINISHED = "('completed', 'abandoned')"
+_ORDER = {
+    "available": "created_at",
+    "claimed": "expires_at",
+    "completed": "completed_at",
+    "abandoned": "abandoned_at",
+}
+"""What the rows of a state are listed by, oldest first; an index is in that order."""
+_TEXTS = ("task_id", "state", "owner", "fence", "reason")
+_MOMENTS = ("created_at", "claimed_at", "expires_at", "completed_at", "abandoned_at", "remembered_until")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """A row of `work_claims`, and whether its claim had expired when it was read."""
+
+    task_id: str
+    state: str
+    owner: str | None
+    fence: int
+    reason: str | None
+    created_at: datetime | None
+    claimed_at: datetime | None
+    expires_at: datetime | None
+    completed_at: datetime | None
+    abandoned_at: datetime | None
+    remembered_until: datetime | None
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneRow:
+    """What is remembered of a finished piece of work."""
+
+    task_id: str
+    owner: str | None
+    fence: int
+    outcome: str
+    finished_at: datetime | None
+    remembered_until: datetime | None
+
+
+class ClaimStatements(ABC):
+    """The statements of one store, for tables that lie in one schema. `now` is the moment of the call, by the store's clock."""
+
+    def __init__(self, dialect: Dialect, schema: str) -> None:
+        self.dialect = dialect
+        self.schema = schema
+        self.claims = self._place(CLAIMS)
+        self.tombstones = self._place(TOMBSTONES)
+
+    def _place(self, name: str) -> str:
+        return f"{self.dialect.quote(self.schema)}.{self.dialect.quote(name)}"
+
+    # What each store brings
+
+    @abstractmethod
+    def clock(self, p: Parameters, now: datetime) -> str:
+        """The clock at the moment when a row is looked at."""
+
+    @abstractmethod
+    def later(self, p: Parameters, now: datetime, wait: timedelta) -> str:
+        """The clock, and so much more."""
+
+    @abstractmethod
+    def stamp(self, moment: datetime | None) -> object:
+        """A moment as these tables write it."""
+
+    @abstractmethod
+    def read(self, column: str) -> str:
+        """A column with a moment, as it is read."""
+
+    @abstractmethod
+    def larger(self, one: str, other: str) -> str:
+        """The larger of two values, or NULL if one is NULL and the store cannot tell."""
+
+    @abstractmethod
+    def next_fence(self, p: Parameters) -> str:
+        """A fence that was never given out, larger than all before it."""
+
+    @abstractmethod
+    def fence_given(self, fence: int) -> list[Statement]:
+        """What is to be done after a fence was given out, in the same transaction."""
+
+    @abstractmethod
+    def return_expired(self, now: datetime, limit: int) -> list[Statement]:
+        """Make the claims that expired longest ago available; the first statement answers with what they were."""
+
+    @abstractmethod
+    def wait_patiently(self, transaction: Transaction) -> None:
+        """Wait for others as long as a claim is worth it: they hold a task's row for one short transaction."""
+
+    # Reading
+
+    def _columns(self, p: Parameters, now: datetime, alias: str = "") -> str:
+        dot = f"{alias}." if alias else ""
+        texts = [f"{dot}{name}" for name in _TEXTS]
+        return ", ".join([*texts, *(self.read(f"{dot}{name}") for name in _MOMENTS), self._is_expired(p, now, dot)])
+
+    def _is_expired(self, p: Parameters, now: datetime, dot: str = "") -> str:
+        return f"coalesce({dot}state = 'claimed' AND {dot}expires_at <= {self.clock(p, now)}, {self._no()})"
+
+    def _no(self) -> str:
+        return "(1 = 0)"
+
+    def _in_force(self, p: Parameters, now: datetime, dot: str = "") -> str:
+        """Whether a tombstone still counts."""
+        return f"({dot}remembered_until IS NULL OR {dot}remembered_until > {self.clock(p, now)})"
+
+    def look(self, task_id: str, now: datetime) -> Statement:
+        p = Parameters(self.dialect)
+        where = f"task_id = {p.bind('task', task_id)}"
+        return p.statement(f"SELECT {self._columns(p, now)} FROM {self.claims} WHERE {where}")
+
+    def remembered(self, task_id: str, now: datetime) -> Statement:
+        """What is remembered of a task, if that still counts."""
+        p = Parameters(self.dialect)
+        moments = f"{self.read('finished_at')}, {self.read('remembered_until')}"
+        return p.statement(
+            f"SELECT task_id, owner, fence, outcome, {moments} FROM {self.tombstones}"
+            f" WHERE task_id = {p.bind('task', task_id)} AND {self._in_force(p, now)}"
+        )
+
+    def in_state(self, state: str, now: datetime, limit: int) -> Statement:
+        p = Parameters(self.dialect)
+        # The state is written out: a partial index serves only a statement that says its condition.
+        return p.statement(
+            f"SELECT {self._columns(p, now)} FROM {self.claims} WHERE state = '{state}'"
+            f" ORDER BY {_ORDER[state]}, task_id LIMIT {p.bind('limit', limit)}"
+        )
+
+    def expired(self, now: datetime, limit: int) -> Statement:
+        p = Parameters(self.dialect)
+        return p.statement(
+            f"SELECT {self._columns(p, now)} FROM {self.claims} WHERE {self._expired_by(p, now)}"
+            f" ORDER BY expires_at, task_id LIMIT {p.bind('limit', limit)}"
+        )
+
+    def _expired_by(self, p: Parameters, now: datetime) -> str:
+        # A bound moment, not the running clock: no index serves a value that may change from row to row.
+        return f"state = 'claimed' AND expires_at <= {p.bind('moment', self.stamp(now))}"
+
+    def row(self, values: Sequence[Any]) -> ClaimRow:
+        task_id, state, owner, fence, reason, *moments, expired = values
+        created, claimed, expires, completed, abandoned, remembered = map(_moment, moments)
+        return ClaimRow(
+            task_id=task_id,
+            state=state,
+            owner=owner,
+            fence=int(fence),
+            reason=reason,
+            created_at=created,
+            claimed_at=claimed,
+            expires_at=expires,
+            completed_at=completed,
+            abandoned_at=abandoned,
+            remembered_until=remembered,
+            expired=bool(expired),
+        )
+
+    def tombstone(self, values: Sequence[Any]) -> TombstoneRow:
+        task_id, owner, fence, outcome, finished, remembered = values
+        return TombstoneRow(task_id, owner, int(fence), outcome, _moment(finished), _moment(remembered))
+
+    # Changing
+
+    def submit(self, task_id: str, now: datetime) -> Statement:
+        """A new task, available; nothing if there is one of that id."""
+        p = Parameters(self.dialect)
+        values = f"{p.bind('task', task_id)}, 'available', {self.clock(p, now)}"
+        return p.statement(
+            f"INSERT INTO {self.claims} (task_id, state, created_at) VALUES ({values}) ON CONFLICT (task_id) DO NOTHING"
+        )
+
+    def take(self, task_id: str, owner: str, now: datetime, ttl: timedelta) -> Statement:
+        """Claim a task that is available, or whose claim has expired, unless it is remembered as finished."""
+        p = Parameters(self.dialect)
+        memory = f"SELECT 1 FROM {self.tombstones} AS m WHERE m.task_id = {p.bind('task', task_id)}"
+        return p.statement(
+            f"UPDATE {self.claims} SET state = 'claimed', owner = {p.bind('owner', owner)},"
+            f" fence = {self.next_fence(p)}, claimed_at = {self.clock(p, now)}, expires_at = {self.later(p, now, ttl)},"
+            " completed_at = NULL, abandoned_at = NULL, reason = NULL, remembered_until = NULL"
+            f" WHERE task_id = {p.bind('task', task_id)}"
+            f" AND (state = 'available' OR (state = 'claimed' AND expires_at <= {self.clock(p, now)}))"
+            f" AND NOT EXISTS ({memory} AND {self._in_force(p, now, 'm.')})"
+            f" RETURNING {self._columns(p, now)}"
+        )
+
+    def reopen(self, task_id: str, state: str, fence: int, now: datetime) -> Statement:
+        """Make a finished task available again, if it is still the one that was looked at."""
+        p = Parameters(self.dialect)
+        return p.statement(
+            f"UPDATE {self.claims} SET state = 'available', owner = NULL, created_at = {self.clock(p, now)},"
+            " claimed_at = NULL, expires_at = NULL, completed_at = NULL, abandoned_at = NULL, reason = NULL,"
+            f" remembered_until = NULL WHERE task_id = {p.bind('task', task_id)} AND state = {p.bind('state', state)}"
+            f" AND fence = {p.bind('fence', fence)}"
+        )
+
+    def forget(self, task_id: str, fence: int) -> Statement:
+        """Remember a task no longer, if the memory is still the one that was looked at."""
+        p = Parameters(self.dialect)
+        return p.statement(
+            f"DELETE FROM {self.tombstones} WHERE task_id = {p.bind('task', task_id)} AND fence = {p.bind('fence', fence)}"
+        )
+
+    def extend(self, task_id: str, owner: str, fence: int, now: datetime, ttl: timedelta) -> Statement:
+        p = Parameters(self.dialect)
+        return p.statement(
+            f"UPDATE {self.claims} SET expires_at = {self.larger('expires_at', self.later(p, now, ttl))}"
+            f" WHERE {self._held(p, task_id, owner, fence, now)} RETURNING {self._columns(p, now)}"
+        )
+
+    def finish(
+        self,
+        task_id: str,
+        owner: str,
+        fence: int,
+        *,
+        state: str,
+        now: datetime,
+        remembered_until: datetime | None,
+        reason: str | None,
+    ) -> Statement:
+        """Complete or abandon a task; the triggers of its table remember it."""
+        p = Parameters(self.dialect)
+        return p.statement(
+            f"UPDATE {self.claims} SET state = {p.bind('state', state)},"
+            f" {_ORDER[state]} = {p.bind('moment', self.stamp(now))}, reason = {p.bind('reason', reason)},"
+            f" remembered_until = {p.bind('remembered_until', self.stamp(remembered_until))}"
+            f" WHERE {self._held(p, task_id, owner, fence, now)} RETURNING {self._columns(p, now)}"
+        )
+
+    def _held(self, p: Parameters, task_id: str, owner: str, fence: int, now: datetime) -> str:
+        """The whole of what makes somebody the holder, now."""
+        return " AND ".join(
+            [
+                f"task_id = {p.bind('task', task_id)}",
+                "state = 'claimed'",
+                f"owner = {p.bind('owner', owner)}",
+                f"fence = {p.bind('fence', fence)}",
+                f"expires_at > {self.clock(p, now)}",
+            ]
+        )
+
+
+_NATIVE = Time("moment", Unit.NATIVE)
+
+
+def _moment(value: object) -> datetime | None:
+    return read_moment(value, _NATIVE)
+
+
+def claim_statements(store: Store, schema: str) -> ClaimStatements:
+    """The statements for tables that lie in a schema of a store."""
+    if store.kind == "sqlite":
+        from wane.store.sqlite.claims import SqliteClaims
+
+        return SqliteClaims(store.rows.dialect, schema)
+    from wane.store.postgres.claims import PostgresClaims
+
+    return PostgresClaims(store.rows.dialect, schema)

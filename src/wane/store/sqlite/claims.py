@@ -1,0 +1,85 @@
+"""Work claims on SQLite: a transaction is the only writer, so its moment is the clock and the counter of fences is a row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from wane.store.claims import ClaimStatements
+from wane.store.claims_schema import ClaimSchema, Part
+from wane.store.rows import Parameters, Statement
+from wane.store.sqlite.store import statements
+from wane.store.transaction import Transaction
+
+_COUNTER = "main.wane_claim_fence"
+
+
+class SqliteClaims(ClaimStatements):
+    """Moments are texts that compare like the moments they mean: a second, or a second and its fraction."""
+
+    def clock(self, p: Parameters, now: datetime) -> str:
+        return p.bind("now", self.stamp(now))
+
+    def later(self, p: Parameters, now: datetime, wait: timedelta) -> str:
+        return p.bind("later", self.stamp(now + wait))
+
+    def stamp(self, moment: datetime | None) -> object:
+        return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+    def read(self, column: str) -> str:
+        # A bare column would come through the converters that a caller's connection may have for its type.
+        return f"+{column}"
+
+    def larger(self, one: str, other: str) -> str:
+        return f"max({one}, {other})"
+
+    def next_fence(self, p: Parameters) -> str:
+        # Without its row the counter is NULL, which no fence may be.
+        return f"max(fence, (SELECT last FROM {_COUNTER})) + 1"
+
+    def fence_given(self, fence: int) -> list[Statement]:
+        p = Parameters(self.dialect)
+        given = p.bind("fence", fence)
+        return [p.statement(f"UPDATE {_COUNTER} SET last = {given} WHERE last < {given}")]
+
+    def return_expired(self, now: datetime, limit: int) -> list[Statement]:
+        p = Parameters(self.dialect)
+        oldest = (
+            f"SELECT task_id FROM {self.claims} WHERE {self._expired_by(p, now)} ORDER BY expires_at, task_id"
+            f" LIMIT {p.bind('limit', limit)}"
+        )
+        change = (
+            f"UPDATE {self.claims} SET state = 'available', owner = NULL, claimed_at = NULL, expires_at = NULL"
+            f" WHERE task_id IN ({oldest})"
+        )
+        return [self.expired(now, limit), p.statement(change)]
+
+    def wait_patiently(self, transaction: Transaction) -> None:
+        """There is one writer at a time, and that is this transaction."""
+
+
+class SqliteClaimSchema(ClaimSchema):
+    """The tables lie in the main database."""
+
+    def place(self) -> str:
+        return "main"
+
+    def statements(self, script: str) -> list[str]:
+        return statements(script)
+
+    def present(self) -> set[Part]:
+        kinds = {"table", "index", "trigger"}
+        found = self.store.read(Statement("SELECT type, name FROM main.sqlite_master", {}), self.seconds)
+        parts = {Part(kind, name) for kind, name in found if kind in kinds}
+        if Part("table", "wane_claim_fence") in parts and self._read(f"SELECT 1 FROM {_COUNTER} WHERE id = 1"):
+            parts.add(Part("row", "wane_claim_fence"))
+        return parts
+
+    def columns(self, table: str) -> set[str]:
+        return {name for (name,) in self._read(f"SELECT name FROM pragma_table_info('{table}', 'main')")}
+
+    def prepare(self, transaction: Transaction) -> None:
+        """The transaction is the only writer."""
+
+    def _read(self, text: str) -> list[tuple[Any, ...]]:
+        return self.store.read(Statement(text, {}), self.seconds)
