@@ -22,6 +22,7 @@ from wane.contract.model import (
     Forever,
     Mark,
     Prune,
+    QueueSettings,
     Reference,
     State,
     SweepSettings,
@@ -349,6 +350,21 @@ class SweepPiece(Piece):
     table_flag: TableFlag | None = Field(default=None, description="A table's sweeps are on until this flag is off.")
 
     def over(self, default: SweepSettings) -> SweepSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
+
+
+class QueuePiece(Piece):
+    """How sweeps travel from schedulers to workers."""
+
+    pool: FlagName | None = Field(default=None, description="The work pool of the sweeps.")
+    lease: Duration | None = Field(default=None, description="How long a silent worker keeps its sweep from others.")
+    attempts: Count | None = Field(default=None, description="How often a sweep is tried before it is a dead letter.")
+    backoff: Duration | None = Field(default=None, description="The pause before the second attempt; it doubles.")
+    remember: Duration | None = Field(default=None, description="How long a finished message is kept.")
+    dead_letters: Window | None = Field(default=None, description="How long a resolved dead letter is kept.")
+
+    def over(self, default: QueueSettings) -> QueueSettings:
         """These settings, with what they leave out taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 

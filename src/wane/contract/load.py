@@ -23,6 +23,7 @@ SECTIONS = (
     "floor",
     "budget",
     "sweep",
+    "queue",
     "table",
     "excused",
     "archive",

@@ -177,6 +177,22 @@ class SweepSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How sweeps travel from schedulers to workers, and how long what they leave behind is kept."""
+
+    pool: str = "retention"
+    lease: timedelta = timedelta(seconds=30)
+    """How long a worker that fell silent keeps its sweep from others."""
+    attempts: int = 3
+    backoff: timedelta = timedelta(seconds=10)
+    """The pause before a failed sweep is tried again; it doubles."""
+    remember: timedelta = timedelta(days=7)
+    """How long a finished message, and with it its key, is kept."""
+    dead_letters: timedelta | Forever = timedelta(days=365)
+    """How long a resolved dead letter is kept; an unresolved one always is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One named line of promises about a table."""
 
@@ -282,6 +298,7 @@ class Contract:
     archive: tuple[ArchiveTable, ...] = ()
     store: StoreSettings = StoreSettings()
     sweep: SweepSettings = SweepSettings()
+    queue: QueueSettings = QueueSettings()
     strict: bool = False
 
     def table(self, name: TableName) -> Table:

@@ -17,6 +17,7 @@ from wane.contract.document import (
     ArchiveTablePiece,
     BudgetPiece,
     ExcusePiece,
+    QueuePiece,
     SchedulerPiece,
     StorePiece,
     SweepPiece,
@@ -31,6 +32,7 @@ from wane.contract.model import (
     Contract,
     Excuse,
     Forever,
+    QueueSettings,
     Scheduler,
     StoreSettings,
     SweepSettings,
@@ -70,6 +72,7 @@ class _Resolver:
         self.mentioned: set[str] = set()
         self.budget = Budget()
         self.sweep = SweepSettings()
+        self.queue = QueueSettings()
         self.store = StorePiece()
         self.strict = False
         self.archive_url: str | None = None
@@ -112,6 +115,7 @@ class _Resolver:
             archive=tuple(archive.values()),
             store=StoreSettings(self.store.url, tuple(self.store.schemas), tuple(self.store.attach.items())),
             sweep=self.sweep,
+            queue=self.queue,
             strict=self.strict,
         )
         complete = not any(errors_of(file.mistakes.findings) for file in self.files)
@@ -147,6 +151,11 @@ class _Resolver:
             if sweep is not None:
                 self.sweep = sweep.over(self.sweep)
                 self._say_each(file, "sweep", sweep)
+        if "queue" in data:
+            queue = mistakes.read(QueuePiece, data["queue"], ["queue"])
+            if queue is not None:
+                self.queue = queue.over(self.queue)
+                self._say_each(file, "queue", queue)
         if "store" in data:
             store = mistakes.read(StorePiece, data["store"], ["store"])
             if store is not None:
@@ -161,7 +170,9 @@ class _Resolver:
             else:
                 self._say(file, ["archive", "url"], self.archive_url)
 
-    def _say_each(self, file: SourceFile, section: str, piece: BudgetPiece | StorePiece | SweepPiece) -> None:
+    def _say_each(
+        self, file: SourceFile, section: str, piece: BudgetPiece | QueuePiece | StorePiece | SweepPiece
+    ) -> None:
         for key in sorted(piece.model_fields_set):
             self._say(file, [section, key], getattr(piece, key))
 

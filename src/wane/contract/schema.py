@@ -19,6 +19,7 @@ from wane.contract.document import (
     ExcusePiece,
     GuardPiece,
     Piece,
+    QueuePiece,
     RulePiece,
     SchedulerPiece,
     StorePiece,
@@ -37,6 +38,7 @@ _PIECES: tuple[type[Piece], ...] = (
     RulePiece,
     SchedulerPiece,
     StorePiece,
+    QueuePiece,
     SweepPiece,
     TablePiece,
 )
@@ -80,6 +82,7 @@ def json_schema() -> dict[str, Any]:
             "floor": {**_named(_value(Duration)), "description": "Minimums that no rule of a table may undercut."},
             "budget": _to("BudgetPiece"),
             "sweep": _to("SweepPiece"),
+            "queue": _to("QueuePiece"),
             "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
             "excused": {**_named(_to("ExcusePiece")), "description": "Tables without rules, and why."},
             "archive": {

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -112,18 +113,27 @@ class Sweeper:
         self.bindings = Bindings(self.store, self.contract)
 
     def sweep(
-        self, only: Collection[str] = (), *, budget: Budget | None = None, frozen: dict[str, Frozen] | None = None
+        self,
+        only: Collection[str] = (),
+        *,
+        budget: Budget | None = None,
+        frozen: dict[str, Frozen] | None = None,
+        run: str | None = None,
     ) -> Sweep:
-        """Sweep every rule, or those named `table` or `table.rule`, in the order of the contract."""
+        """Sweep every rule, or those named `table` or `table.rule`, in the order of the contract.
+
+        Under the name of an earlier `run`, this goes on with it: its audit rows are added to.
+        """
         self.store.require_migrated()
-        run = uuid.uuid4().hex
+        resumed = run is not None
+        run = run or uuid.uuid4().hex
         swept = []
         rules = list(self._rules(only))
         for table, rule in rules if frozen is None else _as_planned(rules):
             plan = None if frozen is None else frozen.get(f"{table.name}.{rule.name}")
             if frozen is not None and plan is None:
                 continue
-            one = _RuleSweep(self, run, table, rule, budget or rule.budget, plan)
+            one = _RuleSweep(self, run, table, rule, budget or rule.budget, plan, resumed=resumed)
             swept.append(one.run())
             if one.lost:
                 break  # The other process sweeps the rest.
@@ -166,10 +176,19 @@ class _RuleSweep:
     """The sweep of one rule."""
 
     def __init__(
-        self, sweeper: Sweeper, run: str, table: Table, rule: Rule, budget: Budget, frozen: Frozen | None
+        self,
+        sweeper: Sweeper,
+        run: str,
+        table: Table,
+        rule: Rule,
+        budget: Budget,
+        frozen: Frozen | None,
+        *,
+        resumed: bool = False,
     ) -> None:
         self.sweeper = sweeper
         self.run_id = run
+        self.resumed = resumed
         self.table = table
         self.rule = rule
         self.budget = budget
@@ -179,6 +198,8 @@ class _RuleSweep:
         self.counts: Counter[str] = Counter({str(table.name): 0})
         self.batches = 0
         self.audit_id: int | None = None
+        self.earlier: Counter[str] = Counter()
+        """What earlier attempts of the same run took."""
         self.lost = False
         """Whether another process took over."""
         self.began = time.monotonic()
@@ -192,6 +213,7 @@ class _RuleSweep:
             selection = self.sweeper.bindings.selection(self.table, self.rule)
             outcome, message = self._stopped(selection)
             if not message:
+                self._go_on()
                 outcome, message = self._batches(selection)
         except LeaseLost:
             self.lost = True
@@ -224,6 +246,15 @@ class _RuleSweep:
         )
         return swept
 
+    def _go_on(self) -> None:
+        """Find what an earlier attempt of this run wrote into the trail."""
+        if not self.resumed:
+            return
+        own = OwnTables(self.sweeper.store.rows.dialect, self._look)
+        entry = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
+        if entry is not None:
+            self.audit_id, self.earlier = entry.id, Counter(entry.counts)
+
     def _tell_failure(self, message: str) -> None:
         label = self.table.label(self.rule)
         self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
@@ -247,9 +278,14 @@ class _RuleSweep:
         return self.sweeper.store.read(Statement(text, parameters), _LOOK_SECONDS)
 
     def _fused(self, selection: Selection, *, swept_before: bool) -> tuple[Outcome, str]:
-        settings = self.sweeper.contract.sweep
-        due = self.sweeper.store.due(selection, self.sweeper.store.now(), _LOOK_SECONDS).count
-        rows = self.sweeper.store.count_rows(selection.table, _LOOK_SECONDS)
+        settings, store = self.sweeper.contract.sweep, self.sweeper.store
+        now = store.now()
+        with suppress(TimedOut, Locked):
+            # Most sweeps find little or nothing due: one probe tells, and nothing needs to be counted.
+            if len(store.keys_due(selection, now, settings.fuse_rows, _LOOK_SECONDS)) < settings.fuse_rows:
+                return Outcome.DONE, ""
+        due = store.due(selection, now, _LOOK_SECONDS).count
+        rows = store.count_rows(selection.table, _LOOK_SECONDS)
         allowed = settings.fuse if swept_before else settings.first_fuse
         if due is None or rows is None or due.exactness is Exactness.AT_LEAST:
             found = "how many rows are due could not be counted in time"
@@ -329,12 +365,12 @@ class _RuleSweep:
                 cutoff=cutoff(self.rule, now),
                 seconds=round(time.monotonic() - self.entered, 6),
             )
-            total = {name: self.counts[name] + rows for name, rows in entry.counts.items()}
+            total = self.earlier + self.counts + Counter(entry.counts)
             if self.audit_id is None:
                 number = transaction.own.record(entry)
             else:
                 number = self.audit_id
-                transaction.own.add_to_record(number, entry, {**self.counts, **total})
+                transaction.own.add_to_record(number, entry, {**entry.counts, **total})
             self.worked = time.monotonic() - self.entered
         # Counted after the commit: what did not happen is not told.
         self.audit_id = number

@@ -25,6 +25,7 @@ from wane.store.moments import read_moment
 from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import BoundFollower, Selection, Types
+from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction
 
 
@@ -88,6 +89,7 @@ class Store(ABC):
     types: Types
     rows: Rows
     messages: Messages
+    timetable: Timetable
     migration_list: str
     """The statements that create the list of applied migrations, if it is missing."""
     migration_entry: str

@@ -158,6 +158,17 @@ class OwnTables:
         )
         return [self._entry(row) for row in found]
 
+    def entry_of_run(self, run: str, table: str, rule: str) -> AuditEntry | None:
+        """What a run has told of one rule so far."""
+        p = self._parameters()
+        columns = ", ".join(("id", *self._audit_columns))
+        found = self._run(
+            p,
+            f"SELECT {columns} FROM {self.dialect.own('audit')} WHERE run_id = {p.bind('run', run)}"
+            f" AND table_name = {p.bind('table', table)} AND rule = {p.bind('rule', rule)}",
+        )
+        return self._entry(found[0]) if found else None
+
     def _entry(self, row: tuple[Any, ...]) -> AuditEntry:
         number, executed_at, kind, table, rule, run, actor, cutoff, inputs, counts, _, batches, seconds = row
         return AuditEntry(

@@ -22,6 +22,7 @@ from wane.store.postgres.watch import PostgresWatch
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
+from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
 
@@ -58,6 +59,7 @@ class PostgresStore(Store):
         self.rows = Rows(PostgresDialect())
         self.types = PostgresTypes()
         self.messages = PostgresMessages(self.rows.dialect)
+        self.timetable = Timetable(self.rows.dialect, locks=True)
         self._url = url
         self._read_only = read_only
         self._closed = False

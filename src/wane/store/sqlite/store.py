@@ -24,6 +24,7 @@ from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
 from wane.store.sqlite.transaction import SqliteTransaction, asking_often, reading_text, takes_by_key, writing
 from wane.store.sqlite.watch import SqliteWatch
+from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
 
@@ -52,6 +53,7 @@ class SqliteStore(Store):
         self.rows = Rows(SqliteDialect())
         self.types = SqliteTypes()
         self.messages = SqliteMessages(self.rows.dialect)
+        self.timetable = Timetable(self.rows.dialect, locks=False)
         self._opened = (url, read_only, attach)
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
