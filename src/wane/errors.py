@@ -15,6 +15,7 @@
     │   └── NotInstalled     the tables of work claims are missing, or a part of them
     ├── BindError            the contract does not fit the database (all mismatches, in .findings)
     ├── PlanError            a plan file that cannot be read or does not belong here
+    ├── MetricsError         metrics cannot be served or written
     ├── LeaseLost            the right to work was lost to another process
     └── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
 
@@ -105,6 +106,10 @@ class NotInstalled(StoreError):
 
 class PlanError(WaneError):
     """A plan file that cannot be read or does not belong to this database or contract."""
+
+
+class MetricsError(WaneError):
+    """Metrics cannot be served or written."""
 
 
 class LeaseLost(WaneError):

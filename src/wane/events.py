@@ -76,10 +76,14 @@ class RuleFailed:
 class RowsPruned:
     """An explicit prune was committed. Inside a caller's transaction: was done, and commits with it."""
 
+    scheduler: str | None
     table: str
     rule: str | None
+    label: str
     kind: str
     counts: dict[str, int]
+    committed: bool
+    """Whether its transaction was Wane's own."""
 
 
 @dataclass(frozen=True, slots=True)

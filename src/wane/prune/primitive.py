@@ -215,8 +215,19 @@ class Pruner:
             if any(isinstance(order.rule.bound, Cap) for order in orders):
                 raise  # Which rows are beyond a cap depends on all of them; none may be skipped.
             taken = attempt(skip_locked=True)
-        for pruned in taken:
-            self.listener(RowsPruned(pruned.table, pruned.rule, pruned.kind, pruned.counts))
+        for order, pruned in zip(orders, taken, strict=False):
+            label = order.table.label(order.rule)
+            self.listener(
+                RowsPruned(
+                    order.table.scheduler,
+                    pruned.table,
+                    pruned.rule,
+                    label,
+                    pruned.kind,
+                    pruned.counts,
+                    committed=connection is None,
+                )
+            )
         return taken
 
     def _take(
