@@ -318,7 +318,8 @@ def test_the_event_tells_what_was_committed(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as kept:
         kept.keeper.prune("job", rule="old", limit=7)
-        assert kept.told(RowsPruned) == [RowsPruned(None, "job", "old", "job.old", "prune", {"job": 1}, committed=True)]
+        told = RowsPruned("tick", "job", "old", "job.old", "prune", {"job": 1}, committed=True)
+        assert kept.told(RowsPruned) == [told]
 
 
 def test_no_rule_of_a_contract_reaches_the_trail(database: Database) -> None:
