@@ -270,6 +270,15 @@ class Store(ABC):
         """The keys of the oldest due rows, oldest first."""
         return self.read(self.rows.keys_due(selection, now, limit), seconds)
 
+    def backlog(self, selection: Selection, now: datetime, most: int, seconds: float) -> tuple[int, datetime | None]:
+        """How many rows are due, counted up to `most`, and the moment of the oldest; raise TimedOut if that takes too long."""
+        [(rows,)] = self.read(self.rows.count_some_due(selection, now, most), seconds)
+        if not rows:
+            return 0, None
+        found = self.read(self.rows.edge_due(selection, now, newest=False), seconds)
+        moments = [moment for (value,) in found if (moment := read_moment(value, selection.time)) is not None]
+        return rows, min(moments, default=None)
+
     def count_never_due(self, selection: Selection, limit: int, seconds: float) -> int | None:
         """How many rows the rule speaks of and can never select, because their time is no moment; counts up to `limit`."""
         try:

@@ -225,6 +225,36 @@ class Messages(ABC):
             for pool, state, count, oldest in run(text, {})
         ]
 
+    def pools(self, run: Execute, limit: int) -> list[str]:
+        """Pools that have messages, whatever their states: a hop from one to the next, however many messages there are."""
+        first = f"SELECT min(pool) FROM {self.table}"
+        text = (
+            f"WITH RECURSIVE hop(pool) AS (SELECT * FROM ({first}) AS f UNION ALL"
+            f" SELECT ({first} WHERE {self.table}.pool > hop.pool) FROM hop WHERE hop.pool IS NOT NULL)"
+            f" SELECT pool FROM hop WHERE pool IS NOT NULL LIMIT {self._('limit')}"
+        )
+        return [pool for (pool,) in run(text, {"limit": limit})]
+
+    def depths(self, run: Execute, pool: str, most: int) -> dict[MessageState, tuple[int, datetime | None]]:
+        """How many messages of a pool wait, are reserved or are dead letters that nobody has dealt with, each counted up to `most`,
+        and since when the oldest of those counted."""
+        which = {
+            MessageState.READY: ("state = 'ready'", "seq"),
+            MessageState.DELAYED: (f"{WAITING} AND state = 'delayed'", "due_at"),
+            MessageState.RESERVED: (f"{WAITING} AND state = 'reserved'", "due_at"),
+            MessageState.DEAD: ("state = 'dead' AND resolved_at IS NULL", "seq"),
+        }
+        parts = [
+            f"SELECT '{state.value}' AS state, count(*) AS many, min(created_at) AS oldest FROM (SELECT created_at FROM {self.table}"
+            f" WHERE pool = {self._('pool')} AND {condition} ORDER BY {order} LIMIT {self._('most')}) AS {state.value}_ones"
+            for state, (condition, order) in which.items()
+        ]
+        found = run(" UNION ALL ".join(parts), {"pool": pool, "most": most})
+        return {
+            MessageState(state): (many, None if oldest is None else self.dialect.moment(oldest))
+            for state, many, oldest in found
+        }
+
     def next_due(self, run: Execute, pool: str) -> datetime | None:
         """When the next lease ends or the next delayed message becomes ready."""
         text = f"SELECT min(due_at) FROM {self.table} WHERE pool = {self._('pool')} AND {WAITING}"

@@ -349,6 +349,12 @@ class Rows:
         p = self.parameters()
         return p.statement(self.oldest(p, selection, now, limit, outputs=self.keys(selection)))
 
+    def count_some_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
+        """How many rows are due; beyond the limit nobody looks."""
+        p = self.parameters()
+        some = self.oldest(p, selection, now, limit, outputs=self.keys(selection))
+        return p.statement(f"SELECT count(*) FROM ({some}) AS some_due")
+
     def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
         """The time of the oldest or newest due row: one probe per state, because a probe over several states would sort them all."""
         p = self.parameters()

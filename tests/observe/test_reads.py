@@ -1,0 +1,100 @@
+"""What a scrape reads of the database: the same on every store, and no more for a larger table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from servers import Database
+from wane.contract.model import Age, Contract, Rule, Table, Time, Unit
+from wane.contract.names import TableName
+from wane.queue import MessageState, Queue, RetryPolicy
+from wane.store import Store, open_store
+from wane.store.rows import Statement
+from wane.store.selection import bind_contract
+from wane.store.url import resolve_url
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(database: Database) -> Iterator[Store]:
+    with open_store(resolve_url(database.url)) as opened:
+        opened.migrate()
+        yield opened
+
+
+def read(store: Store, text: str, parameters: dict[str, object]) -> list[tuple[object, ...]]:
+    return store.read(Statement(text, parameters), 5.0)
+
+
+def test_every_state_of_a_pool_is_counted_up_to_a_limit(store: Store) -> None:
+    now = START
+    queue = Queue(store, "a", policy=RetryPolicy(attempts=1), clock=lambda: now)
+    for number in range(6):
+        now = START + timedelta(minutes=number)
+        queue.enqueue("sweep", message_id=str(number))
+    queue.enqueue("sweep", message_id="later", delay=timedelta(hours=1))
+    for number in range(3):
+        reserved = queue.reserve()
+        assert reserved is not None
+        if number < 2:
+            queue.release(reserved.message_id, reserved.token, "no")
+    queue.resolve("0", by="me")
+    other = Queue(store, "b", clock=lambda: now)
+    other.enqueue("sweep", delay=timedelta(hours=1))
+
+    def run(text: str, parameters: dict[str, object]) -> list[tuple[object, ...]]:
+        return read(store, text, parameters)
+
+    minute = timedelta(minutes=1)
+    assert store.messages.pools(run, 10) == ["a", "b"]
+    assert store.messages.pools(run, 1) == ["a"]
+    assert store.messages.depths(run, "a", 100) == {
+        MessageState.READY: (3, START + 3 * minute),
+        MessageState.DELAYED: (1, START + 5 * minute),
+        MessageState.RESERVED: (1, START + 2 * minute),
+        MessageState.DEAD: (1, START + minute),
+    }
+    assert store.messages.depths(run, "a", 2)[MessageState.READY] == (2, START + 3 * minute)
+    assert set(store.messages.depths(run, "nobody", 2).values()) == {(0, None)}
+    queue.close()
+    other.close()
+
+
+def test_counting_messages_walks_the_index_of_each_state(store: Store) -> None:
+    statements: list[Statement] = []
+
+    def note(text: str, parameters: dict[str, object]) -> list[tuple[object, ...]]:
+        statements.append(Statement(text, parameters))
+        return []
+
+    store.messages.depths(note, "a", 100)
+    if store.kind == "postgres":
+        store.run("SET enable_seqscan = off", {})  # An empty table is not worth an index.
+    plan = store.explain(statements[0])
+    prefix = "wane_" if store.kind == "sqlite" else ""
+    assert plan.count(f"{prefix}message_due") == 2
+    assert f"{prefix}message_ready" in plan
+    assert f"{prefix}message_dead" in plan
+    assert "SCAN wane_message" not in plan.replace("SCAN wane_message USING INDEX", "")
+    assert "Seq Scan" not in plan
+
+
+def test_a_backlog_is_counted_up_to_a_limit_and_says_how_old_it_is(database: Database, store: Store) -> None:
+    database.script(
+        "CREATE TABLE jobs (id integer PRIMARY KEY, status text, at_ms bigint); CREATE INDEX a ON jobs (status, at_ms, id)"
+    )
+    old = int((START - timedelta(days=9)).timestamp() * 1_000)
+    states = ["failed", "lost"] * 10
+    database.executemany(
+        "INSERT INTO jobs VALUES (?, ?, ?)", [(number, state, old + number) for number, state in enumerate(states)]
+    )
+    rule = Rule("over", Age(Time("at_ms", Unit.MILLISECONDS), timedelta(days=7)), states=("failed", "lost"))
+    contract = Contract(None, (Table(TableName("jobs"), "a test", (rule,), state="status"),))
+    [selection], _ = bind_contract(contract, store.reflect(), store.types)
+    assert store.backlog(selection, START, 100, 5.0) == (20, START - timedelta(days=9))
+    assert store.backlog(selection, START, 5, 5.0) == (5, START - timedelta(days=9))
+    assert store.backlog(selection, START - timedelta(days=3), 5, 5.0) == (0, None)
