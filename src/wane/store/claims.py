@@ -65,6 +65,9 @@ class TombstoneRow:
 class ClaimStatements(ABC):
     """The statements of one store, for tables that lie in one schema. `now` is the moment of the call, by the store's clock."""
 
+    text = ""
+    """What makes a bound value a text where nothing else says so."""
+
     def __init__(self, dialect: Dialect, schema: str) -> None:
         self.dialect = dialect
         self.schema = schema
@@ -129,6 +132,10 @@ class ClaimStatements(ABC):
         """Whether a tombstone still counts."""
         return f"({dot}remembered_until IS NULL OR {dot}remembered_until > {self.clock(p, now)})"
 
+    def _not_remembered(self, p: Parameters, task_id: str, now: datetime) -> str:
+        memory = f"SELECT 1 FROM {self.tombstones} AS m WHERE m.task_id = {p.bind('task', task_id)}"
+        return f"NOT EXISTS ({memory} AND {self._in_force(p, now, 'm.')})"
+
     def look(self, task_id: str, now: datetime) -> Statement:
         p = Parameters(self.dialect)
         where = f"task_id = {p.bind('task', task_id)}"
@@ -187,24 +194,24 @@ class ClaimStatements(ABC):
     # Changing
 
     def submit(self, task_id: str, now: datetime) -> Statement:
-        """A new task, available; nothing if there is one of that id."""
+        """A new task, available; nothing if there is one of that id, or if one is remembered as finished."""
         p = Parameters(self.dialect)
-        values = f"{p.bind('task', task_id)}, 'available', {self.clock(p, now)}"
+        values = f"{p.bind('task', task_id)}{self.text}, 'available', {self.clock(p, now)}"
         return p.statement(
-            f"INSERT INTO {self.claims} (task_id, state, created_at) VALUES ({values}) ON CONFLICT (task_id) DO NOTHING"
+            f"INSERT INTO {self.claims} (task_id, state, created_at) SELECT {values}"
+            f" WHERE {self._not_remembered(p, task_id, now)} ON CONFLICT (task_id) DO NOTHING"
         )
 
     def take(self, task_id: str, owner: str, now: datetime, ttl: timedelta) -> Statement:
         """Claim a task that is available, or whose claim has expired, unless it is remembered as finished."""
         p = Parameters(self.dialect)
-        memory = f"SELECT 1 FROM {self.tombstones} AS m WHERE m.task_id = {p.bind('task', task_id)}"
         return p.statement(
             f"UPDATE {self.claims} SET state = 'claimed', owner = {p.bind('owner', owner)},"
             f" fence = {self.next_fence(p)}, claimed_at = {self.clock(p, now)}, expires_at = {self.later(p, now, ttl)},"
             " completed_at = NULL, abandoned_at = NULL, reason = NULL, remembered_until = NULL"
             f" WHERE task_id = {p.bind('task', task_id)}"
             f" AND (state = 'available' OR (state = 'claimed' AND expires_at <= {self.clock(p, now)}))"
-            f" AND NOT EXISTS ({memory} AND {self._in_force(p, now, 'm.')})"
+            f" AND {self._not_remembered(p, task_id, now)}"
             f" RETURNING {self._columns(p, now)}"
         )
 

@@ -45,6 +45,8 @@ WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND a.attnum > 0 AND NOT 
 class PostgresClaims(ClaimStatements):
     """Every condition on time asks the running clock, so that it holds after a wait for a lock as well."""
 
+    text = "::text"
+
     def clock(self, p: Parameters, now: datetime) -> str:
         return "clock_timestamp()"
 
