@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from wane.claims import AsyncWorkClaims, Reclaim
 from wane.keeper import Keeper, open_keeper
+from wane.schedule import Ran
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +48,7 @@ class AsyncKeeper:
         await self.close()
         self._thread.shutdown(wait=False)
 
+    adopt = _later(Keeper.adopt)
     apply = _later(Keeper.apply)
     audit = _later(Keeper.audit)
     check = _later(Keeper.check)
@@ -62,7 +65,28 @@ class AsyncKeeper:
     prune = _later(Keeper.prune)
     prune_orphans = _later(Keeper.prune_orphans)
     release_hold = _later(Keeper.release_hold)
+    status = _later(Keeper.status)
     sweep = _later(Keeper.sweep)
+
+    async def run(
+        self,
+        *,
+        schedulers: Collection[str] | None = None,
+        workers: int = 1,
+        stop: asyncio.Event | None = None,
+        max_runs: int | None = None,
+    ) -> Ran:
+        """Like `Keeper.run`, on threads of its own: other calls go on beside it. Cancelled, it stops at the next batch."""
+        told = threading.Event()
+        work = partial(self.keeper.run, schedulers=schedulers, workers=workers, stop=told, max_runs=max_runs)
+        running = asyncio.ensure_future(asyncio.to_thread(work))
+        waiting = asyncio.ensure_future((stop or asyncio.Event()).wait())
+        try:
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.set()
+            waiting.cancel()
+        return await running
 
     async def claims(
         self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None

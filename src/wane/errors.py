@@ -17,6 +17,7 @@
     ├── PlanError            a plan file that cannot be read or does not belong here
     ├── MetricsError         metrics cannot be served or written
     ├── LeaseLost            the right to work was lost to another process
+    ├── NotInForce           another contract is in force for this database
     └── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
 
 Each has a message that says what happened and a hint that says what to do. Errors of a database driver appear only as
@@ -122,3 +123,7 @@ class ClaimLost(WaneError):
     def __init__(self, message: str, denial: Any) -> None:
         super().__init__(message, "stop working on it: somebody else may have begun")
         self.denial = denial
+
+
+class NotInForce(WaneError):
+    """Another contract is in force for this database."""

@@ -28,8 +28,11 @@ from wane.prune.pace import Pace
 from wane.prune.primitive import Pruned, Pruner
 from wane.prune.sweep import Sweep, Sweeper
 from wane.queue import Queue, RetryPolicy
+from wane.schedule import Ran, Runner, Status, read_status
+from wane.schedule.adoption import adopt
 from wane.store import Store, open_store
 from wane.store.own import AuditEntry, Hold
+from wane.store.timetable import InForce
 from wane.store.url import DatabaseUrl, resolve_url
 
 
@@ -197,6 +200,39 @@ class Keeper:
     def claims(self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None) -> WorkClaims:
         """Work claims, under a policy on claiming finished work again: never, unless another one is chosen."""
         return WorkClaims(self.pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
+
+    # Running
+
+    def run(
+        self,
+        *,
+        schedulers: Collection[str] | None = None,
+        workers: int = 1,
+        stop: threading.Event | None = None,
+        max_runs: int | None = None,
+    ) -> Ran:
+        """Run schedulers and workers until `stop` is set: the named ones, all of them, or with an empty list none.
+
+        With `max_runs`, end after so many windows of each scheduler, when their sweeps are done.
+        """
+        return Runner(
+            self.store,
+            self.contract,
+            schedulers=schedulers,
+            workers=workers,
+            max_runs=max_runs,
+            actor=self.pruner.actor,
+            listener=self.pruner.listener,
+            stop=stop or threading.Event(),
+        ).run()
+
+    def adopt(self) -> InForce:
+        """Put this contract in force: runners with another one are refused, and stop at their next batch."""
+        return adopt(self.store, self.contract, by=self.pruner.actor)
+
+    def status(self) -> Status:
+        """How things stand: flags, schedulers, executors, sweeps at work, the queue."""
+        return read_status(self.store, self.contract)
 
     # Looking
 

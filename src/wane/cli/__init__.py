@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import check, claims, demo, migrate, plan, prune, sql, steer
+from wane.cli import check, claims, demo, migrate, plan, prune, run, sql, steer
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -28,6 +28,9 @@ for command in (
     prune.apply,
     prune.sweep,
     prune.prune,
+    run.run,
+    run.status,
+    run.adopt,
     steer.enable,
     steer.disable,
     migrate.migrate,

@@ -39,8 +39,12 @@ class _Seen:
 class Bindings:
     """Binds rules to one store, and remembers them for a while."""
 
-    def __init__(self, store: Store, contract: Contract, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, contract: Contract, clock: Callable[[], float] = time.monotonic, *, own: bool = False
+    ) -> None:
+        """`own`: the contract speaks of Wane's own tables."""
         self.store = store
+        self._own = own
         self.contract = contract
         self._clock = clock
         self._seen: _Seen | None = None
@@ -54,7 +58,7 @@ class Bindings:
     def selection(self, table: Table, rule: Rule) -> Selection:
         """The rule, bound; raise BindError if it does not fit the database or must not take rows."""
         if self._seen is None or self._clock() - self._seen.at > FRESH_SECONDS:
-            self._seen = _Seen(self.store.reflect(), self._clock(), {})
+            self._seen = _Seen(self.store.reflect(own=self._own), self._clock(), {})
         known = self._seen.selections.get((table.name, rule))
         if known is None:
             known = self._bind(table, rule, self._seen.schema)

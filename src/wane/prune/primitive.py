@@ -83,11 +83,18 @@ class Pruner:
     """Prunes by the rules of one contract, on one store."""
 
     def __init__(
-        self, store: Store, contract: Contract, *, actor: str | None = None, listener: Listener = nobody
+        self,
+        store: Store,
+        contract: Contract,
+        *,
+        actor: str | None = None,
+        listener: Listener = nobody,
+        own: bool = False,
     ) -> None:
+        """`own`: the contract speaks of Wane's own tables."""
         self.store = store
         self.contract = contract
-        self.bindings = Bindings(store, contract)
+        self.bindings = Bindings(store, contract, own=own)
         self.actor = actor or whoami()
         self.listener = listener
 

@@ -36,6 +36,7 @@ from wane.queue.wakeups import Wakeups
 from wane.store import Store
 from wane.store.messages import Message, MessageState, NewMessage, Wanted
 from wane.store.own import Execute
+from wane.store.transaction import Transaction
 
 _MOST_AT_ONCE = 1_000
 _MOST_NAMES = 100
@@ -97,17 +98,21 @@ class Queue:
         if not all(isinstance(one, Draft) for one in drafts):
             raise WrongArgumentType("enqueue_many takes a list of Draft")
         _require_count("drafts", len(drafts))
-        new = [_drafted(one) for one in drafts]
         with self.store.transaction(connection) as transaction:
-            run = transaction.execute
-            now = self._now(transaction.clock)
-            stored = {one.message_id: one for one in self._messages.insert(run, self.pool, new, now)}
-            return [
-                known
-                if (known := stored.pop(one.message_id, None)) and known.idempotency_key == one.idempotency_key
-                else self._stored(run, one, now)
-                for one in new
-            ]
+            return self.enqueue_within(transaction, drafts)
+
+    def enqueue_within(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Message]:
+        """The same inside a transaction of the store."""
+        new = [_drafted(one) for one in drafts]
+        run = transaction.execute
+        now = self._now(transaction.clock)
+        stored = {one.message_id: one for one in self._messages.insert(run, self.pool, new, now)}
+        return [
+            known
+            if (known := stored.pop(one.message_id, None)) and known.idempotency_key == one.idempotency_key
+            else self._stored(run, one, now)
+            for one in new
+        ]
 
     def _stored(self, run: Execute, new: NewMessage, now: datetime | None) -> Message:
         for _ in range(_TRIES):

@@ -141,8 +141,8 @@ class Store(ABC):
         """The database's version, for people."""
 
     @abstractmethod
-    def reflect(self) -> Schema:
-        """Every table that a contract may speak of."""
+    def reflect(self, *, own: bool = False) -> Schema:
+        """Every table that a contract may speak of; or Wane's own tables, for the contract that Wane has with itself."""
 
     @abstractmethod
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:

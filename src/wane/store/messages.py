@@ -200,6 +200,16 @@ class Messages(ABC):
         text = f"SELECT {COLUMNS} FROM {self.table} WHERE {' AND '.join(conditions)} ORDER BY seq DESC LIMIT {self._('limit')}"
         return [self._message(row) for row in run(text, values)]
 
+    def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
+        """Whether a message of the kind is neither done nor dead."""
+        mine = f"pool = {self._('pool')} AND kind = {self._('kind')}"
+        text = (
+            f"SELECT EXISTS (SELECT 1 FROM {self.table} WHERE {mine} AND state = 'ready')"
+            f" OR EXISTS (SELECT 1 FROM {self.table} WHERE {mine} AND {WAITING})"
+        )
+        [(found,)] = run(text, {"pool": pool, "kind": kind})
+        return bool(found)
+
     def listed(
         self, run: Execute, pool: str, states: Sequence[MessageState], kind: str | None, limit: int
     ) -> list[Message]:

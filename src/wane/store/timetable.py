@@ -35,14 +35,20 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A worker or scheduler, and when it was last seen alive."""
+class Alive:
+    """What a worker or scheduler says of itself."""
 
     executor: str
     role: str
     doing: str
     fingerprint: str
     every_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Alive):
+    """The same, with since when it lives and when it was last seen alive."""
+
     started_at: datetime
     beat_at: datetime
 
@@ -194,7 +200,7 @@ class Timetable:
 
     # Heartbeats
 
-    def beat(self, run: Execute, beat: Heartbeat, now: datetime | None) -> None:
+    def beat(self, run: Execute, beat: Alive, now: datetime | None) -> None:
         """Say that an executor is alive; the moments are the database's."""
         run(
             f"INSERT INTO {self.dialect.own('heartbeat')} (executor, role, doing, fingerprint, every_seconds, started_at, beat_at)"

@@ -205,7 +205,8 @@ def reflect(connection: psycopg.Connection[Any], schemas: tuple[str, ...] = ()) 
     """Every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own."""
     with _one_moment(connection) as cursor:
         path = cursor.execute(SEARCH_PATH).fetchall()[0][0]
-        relations = cursor.execute(RELATIONS, {"own": OWN_SCHEMA, "schemas": list(schemas)}).fetchall()
+        hidden = "" if OWN_SCHEMA in schemas else OWN_SCHEMA
+        relations = cursor.execute(RELATIONS, {"own": hidden, "schemas": list(schemas)}).fetchall()
         details = _read_details(cursor, [row[0] for row in relations])
     tables = [_table(row, details) for row in relations]
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(path))

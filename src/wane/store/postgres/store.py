@@ -123,9 +123,9 @@ class PostgresStore(Store):
     def version(self) -> str:
         return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
 
-    def reflect(self) -> Schema:
+    def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
-            return reflect(self._connected())
+            return reflect(self._connected(), (OWN_SCHEMA,) if own else ())
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused to answer"):

@@ -55,15 +55,22 @@ class _Object:
     sql: str
 
 
-def reflect(connection: sqlite3.Connection) -> Schema:
-    """Every table, view and virtual table, without SQLite's and Wane's own and without the insides of virtual tables."""
+def reflect(connection: sqlite3.Connection, *, own: bool = False) -> Schema:
+    """Every table, view and virtual table, without SQLite's and Wane's own and without the insides of virtual tables.
+
+    Or, the other way round, Wane's `own` tables alone.
+    """
     with _one_moment(connection) as cursor:
         shadows: dict[str, list[str]] = defaultdict(list)
         for schema, name, type_, *_ in cursor.execute(TABLE_TYPES):
             if type_ == "shadow":
                 shadows[schema].append(name)
         databases = [schema for (schema,) in cursor.execute(DATABASES)]
-        tables = [table for schema in databases for table in _Database(cursor, schema).tables(shadows[schema])]
+        tables = [
+            table
+            for schema in (["main"] if own else databases)
+            for table in _Database(cursor, schema).tables(shadows[schema], own=own)
+        ]
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), ("main",))
 
 
@@ -97,13 +104,14 @@ class _Database:
         self._triggers = self._delete_triggers()
         self._estimates = self._row_estimates()
 
-    def tables(self, shadows: list[str]) -> list[TableInfo]:
+    def tables(self, shadows: list[str], *, own: bool) -> list[TableInfo]:
         internal = self._internal_names(shadows)
         entries = [
             entry
             for entry in self._objects
             if entry.type in ("table", "view")
-            and not _fold(entry.name).startswith((b"sqlite_", OWN_PREFIX.encode()))
+            and not _fold(entry.name).startswith(b"sqlite_")
+            and _fold(entry.name).startswith(OWN_PREFIX.encode()) == own
             and _fold(entry.name) not in internal
         ]
         return self._resolved([self._table(entry) for entry in entries])

@@ -105,9 +105,9 @@ class SqliteStore(Store):
     def version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
 
-    def reflect(self) -> Schema:
+    def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
-            return reflect(self._connection)
+            return reflect(self._connection, own=own)
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
         deadline = time.monotonic() + seconds

@@ -1,0 +1,148 @@
+"""`wane run`, `wane status`, `wane adopt`: schedulers and workers, and how they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import console, many, moment_text, print_json, say, seconds_text, table
+from wane.events import Event
+from wane.keeper import Keeper, open_keeper
+from wane.observe.logs import log_event
+from wane.schedule import Status
+
+
+def run(
+    scheduler: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scheduler; may be repeated. All if left out.")
+    ] = None,
+    no_schedulers: Annotated[bool, typer.Option("--no-schedulers", help="Workers only.")] = False,
+    workers: Annotated[int, typer.Option(min=0, max=64, help="How many sweeps at a time; 0 for schedulers only.")] = 1,
+    max_runs: Annotated[
+        int | None,
+        typer.Option(min=1, help="End after so many windows of each scheduler, when their sweeps are done."),
+    ] = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may run."""
+    if no_schedulers and scheduler:
+        raise typer.BadParameter("a scheduler cannot be both named and left out", param_hint="--no-schedulers")
+    stop = threading.Event()
+
+    def told(sign: int, frame: object) -> None:
+        del frame
+        if stop.is_set():
+            os._exit(128 + sign)  # Every batch is one transaction: ending in the middle of one loses nothing.
+        say("stopping at the next batch")
+        stop.set()
+
+    before = {sign: signal.signal(sign, told) for sign in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with open_keeper(url, contract=contract, listener=_listen) as keeper:
+            _say_start(keeper, workers)
+            ran = keeper.run(
+                schedulers=[] if no_schedulers else scheduler, workers=workers, stop=stop, max_runs=max_runs
+            )
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+    if as_json:
+        print_json(asdict(ran))
+    else:
+        say(f"{many(ran.ticks, 'window')}, {many(ran.sweeps, 'sweep')}, {many(ran.failures, 'failure')}")
+
+
+def _listen(event: Event) -> None:
+    log_event(event)
+
+
+def _say_start(keeper: Keeper, workers: int) -> None:
+    status = keeper.status()
+    if not status.enabled:
+        say(f"[yellow]sweeps are off:[/] {escape(status.master_flag)} is off until `wane enable`")
+    names = ", ".join(one.name for one in keeper.contract.schedulers) or "none"
+    say(f"schedulers: {escape(names)}; {many(workers, 'worker')}; contract {status.fingerprint}")
+
+
+def adopt(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Put this contract in force: runners with another one are refused, and stop at their next batch."""
+    with open_keeper(url, contract=contract) as keeper:
+        before = keeper.store.timetable.in_force(keeper.store.run) if keeper.store.is_migrated() else None
+        now = keeper.adopt()
+    if as_json:
+        print_json({"before": None if before is None else asdict(before), "in_force": asdict(now)})
+    elif before is not None and before.fingerprint == now.fingerprint:
+        say(f"{now.fingerprint} was in force already")
+    else:
+        instead = "" if before is None else f" instead of {before.fingerprint}"
+        say(f"[bold]{now.fingerprint}[/] is in force{instead}")
+
+
+def status(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show how things stand: flags, the contract in force, schedulers, executors, sweeps at work, the queue."""
+    with open_keeper(url, contract=contract) as keeper:
+        found = keeper.status()
+    if as_json:
+        print_json({**asdict(found), "alive": found.alive, "dead_letters": found.dead_letters})
+        return
+    _print_flags(found)
+    shown = table("scheduler", "every", "last window", "next", "by", right=("every",))
+    for one in found.schedulers:
+        known = one.window
+        late = f" [red]{seconds_text(one.overdue_seconds)} late[/]" if one.overdue_seconds > one.every_seconds else ""
+        shown.add_row(
+            escape(one.name),
+            seconds_text(one.every_seconds),
+            "never" if known is None else moment_text(known.window_at),
+            "" if known is None else moment_text(known.due_at) + late,
+            "" if known is None else escape(known.ticked_by or ""),
+        )
+    console().print(shown)
+    if found.executors:
+        shown = table("executor", "doing", "last beat", "since")
+        for executor in found.executors:
+            beat = executor.beat
+            note = " [red]silent[/]" if executor.silent else ""
+            note += " [yellow]another contract[/]" if executor.other_contract else ""
+            shown.add_row(
+                escape(beat.executor),
+                escape(beat.doing),
+                moment_text(beat.beat_at) + note,
+                moment_text(beat.started_at),
+            )
+        console().print(shown)
+    else:
+        console().print("nobody runs: start `wane run`")
+    if found.queue:
+        shown = table("pool", "state", "messages", "oldest", right=("messages",))
+        for line in found.queue:
+            shown.add_row(escape(line.pool), line.state, f"{line.messages:,}", moment_text(line.oldest))
+        console().print(shown)
+    if found.dead_letters:
+        say(f"[red]{many(found.dead_letters, 'dead letter')}[/]: look at them with `wane queue dead list`")
+
+
+def _print_flags(found: Status) -> None:
+    out = console()
+    state = "[green]on[/]" if found.enabled else "[yellow]off[/]: `wane enable` turns them on"
+    out.print(f"sweeps are {state}")
+    if found.disabled_tables:
+        out.print(f"off for {escape(', '.join(found.disabled_tables))}")
+    if found.in_force is None:
+        out.print(f"no contract is in force yet; this one is {found.fingerprint}")
+    elif found.in_force.fingerprint == found.fingerprint:
+        out.print(f"contract {found.fingerprint}, in force since {moment_text(found.in_force.adopted_at)}")
+    else:
+        out.print(
+            f"[red]this contract is {found.fingerprint}, and {found.in_force.fingerprint} is in force[/]"
+            f" since {moment_text(found.in_force.adopted_at)} by {escape(found.in_force.adopted_by)}"
+        )

@@ -1,0 +1,8 @@
+"""Schedulers, workers and the runner: who sweeps, when, and only once."""
+
+from __future__ import annotations
+
+from wane.schedule.runner import Ran, Runner
+from wane.schedule.status import Status, read_status
+
+__all__ = ["Ran", "Runner", "Status", "read_status"]

@@ -1,0 +1,53 @@
+"""An executor: a worker or a scheduler that says, again and again, that it is alive."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from datetime import datetime
+from secrets import token_hex
+
+from wane.errors import WaneError
+from wane.events import Beat, Listener
+from wane.store import Store
+from wane.store.timetable import Alive, Heartbeat
+
+BEAT_SECONDS = 10.0
+SILENT_AFTER_BEATS = 3
+"""An executor that missed so many beats is silent."""
+
+
+class Executor:
+    """One worker or scheduler of this process, and its row of heartbeats, which changes in place."""
+
+    def __init__(self, role: str, fingerprint: str, listener: Listener, *, number: int = 0) -> None:
+        # Two containers may have the same host name and the same process id.
+        self.name = f"{role}-{number}@{socket.gethostname()}:{os.getpid()}:{token_hex(3)}"
+        self.role = role
+        self.doing = "starting"
+        self._fingerprint = fingerprint
+        self._listener = listener
+        self._beaten = float("-inf")
+
+    def beat(self, store: Store, doing: str | None = None) -> None:
+        """Say what it does, if that has changed or the last beat was long ago."""
+        now = time.monotonic()
+        if doing in (None, self.doing) and now - self._beaten < BEAT_SECONDS:
+            return
+        self.doing = doing or self.doing
+        alive = Alive(self.name, self.role, self.doing, self._fingerprint, BEAT_SECONDS)
+        store.timetable.beat(store.run, alive, store.clock())
+        self._beaten = now
+        self._listener(Beat(self.name, self.role, self.doing))
+
+    def leave(self, store: Store) -> None:
+        """Stop on purpose. If the database is gone, the row falls silent and is pruned later."""
+        with suppress(WaneError):
+            store.timetable.leave(store.run, self.name)
+
+
+def is_silent(beat: Heartbeat, now: datetime) -> bool:
+    """Whether an executor was last seen too long ago to be alive."""
+    return (now - beat.beat_at).total_seconds() > beat.every_seconds * SILENT_AFTER_BEATS

@@ -1,0 +1,64 @@
+"""Wane keeps its own tables by a contract of its own: finished messages, resolved dead letters, executors that fell silent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from wane.contract.model import FOREVER, Age, Contract, Forever, Rule, Table, Time, Unit, WhileNull
+from wane.contract.names import TableName
+from wane.events import Listener, nobody
+from wane.prune.primitive import Pruned, Pruner
+from wane.store import Store
+
+_ROWS = 10_000
+"""The most that one call takes of one rule."""
+_SILENT_DAYS = 1
+
+
+def own_contract(store: Store, contract: Contract) -> Contract:
+    """What Wane promises about its own tables, with the windows that the user's contract gives."""
+    postgres = store.kind == "postgres"
+
+    def name(table: str) -> TableName:
+        return TableName(table, "wane") if postgres else TableName(f"wane_{table}")
+
+    def time(column: str) -> Time:
+        return Time(column, Unit.NATIVE if postgres else Unit.ISO)
+
+    def age(column: str, keep: timedelta | Forever) -> Age | Forever:
+        return FOREVER if isinstance(keep, Forever) else Age(time(column), keep)
+
+    settings = contract.queue
+    return Contract(
+        path=None,
+        tables=(
+            Table(
+                name("message"),
+                why="A key stays taken for as long as somebody may enqueue it again; a dead letter stays until it was dealt with.",
+                state="state",
+                live=("ready", "delayed", "reserved"),
+                rules=(
+                    Rule("done", age("finished_at", settings.remember), states=("done",)),
+                    Rule(
+                        "resolved",
+                        age("resolved_at", settings.dead_letters),
+                        states=("dead",),
+                        guards=(WhileNull("resolved_at"),),
+                    ),
+                ),
+            ),
+            Table(
+                name("heartbeat"),
+                why="An executor that is alive beats every few seconds.",
+                rules=(Rule("silent", age("beat_at", timedelta(days=_SILENT_DAYS))),),
+            ),
+        ),
+        sweep=contract.sweep,
+    )
+
+
+def keep_house(store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> list[Pruned]:
+    """Prune Wane's own tables, some thousand rows at a time, through the same primitive and into the same trail."""
+    own = own_contract(store, contract)
+    pruner = Pruner(store, own, actor=actor, listener=listener, own=True)
+    return [pruner.prune(str(table.name), rule=rule.name, limit=_ROWS) for table, rule in own.rules()]

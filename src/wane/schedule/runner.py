@@ -1,0 +1,253 @@
+"""The runner: schedulers and workers in one process, each on connections of its own, until it is told to stop.
+
+A pass that fails is told and tried again after a pause; it never ends the loop. Any number of runners on any number of machines may
+share one database.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Contract, Scheduler
+from wane.errors import NotInForce, WrongArgument, WrongArgumentType
+from wane.events import Listener, TickFailed, WorkFailed, nobody
+from wane.findings import did_you_mean
+from wane.prune.primitive import whoami
+from wane.queue import Queue
+from wane.schedule.adoption import require_in_force
+from wane.schedule.executor import Executor
+from wane.schedule.housekeeping import keep_house
+from wane.schedule.patience import Patience
+from wane.schedule.scheduler import tick
+from wane.schedule.worker import Worker, policy_of
+from wane.store import Store
+
+_LONGEST_WAIT_SECONDS = 1.0
+"""How long a loop waits before it looks whether it was told to stop."""
+_EXPIRE_SECONDS = 5.0
+_EXPIRE_LIMIT = 100
+_HOUSE_SECONDS = 3_600.0
+MOST_WORKERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a runner did."""
+
+    ticks: int = 0
+    """Windows that it opened."""
+    sweeps: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs schedulers and workers."""
+
+    store: Store
+    contract: Contract
+    schedulers: Collection[str] | None = None
+    """Which; None for all of them, an empty list for none."""
+    workers: int = 1
+    max_runs: int | None = None
+    """End after so many windows of each scheduler, when their sweeps are done; without schedulers, after so many sweeps of each worker."""
+    actor: str = field(default_factory=whoami)
+    listener: Listener = nobody
+    stop: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _ticks: int = field(default=0, init=False)
+    _sweeps: int = field(default=0, init=False)
+    _failures: int = field(default=0, init=False)
+    _refused: NotInForce | None = field(default=None, init=False)
+    _scheduled: threading.Event = field(default_factory=threading.Event, init=False)
+    """The schedulers have opened all windows that they were to open."""
+
+    def run(self) -> Ran:
+        """Work until told to stop, or until `max_runs` is reached. Raise NotInForce if another contract is in force."""
+        chosen = self._chosen()
+        self._check(chosen)
+        self.store.require_migrated()
+        require_in_force(self.store, self.contract, by=self.actor)
+        if not chosen:
+            self._scheduled.set()
+        threads = [threading.Thread(target=self._schedule, args=(chosen,), name="wane-schedule", daemon=True)]
+        threads += [
+            threading.Thread(target=self._work, args=(number, bool(chosen)), name=f"wane-work-{number}", daemon=True)
+            for number in range(1, self.workers + 1)
+        ]
+        if not chosen:
+            threads = threads[1:]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # With a timeout, so that a signal's handler gets its turn.
+                thread.join(0.2)
+        if self._refused is not None:
+            raise self._refused
+        return Ran(self._ticks, self._sweeps, self._failures)
+
+    def _chosen(self) -> list[Scheduler]:
+        known = {scheduler.name: scheduler for scheduler in self.contract.schedulers}
+        if self.schedulers is None:
+            return list(known.values())
+        if isinstance(self.schedulers, str):
+            raise WrongArgumentType(f"schedulers must be a list of names, not {self.schedulers!r}")
+        for name in self.schedulers:
+            if name not in known:
+                hint = did_you_mean(name, list(known)) or f"it has: {', '.join(known) or 'none'}"
+                raise WrongArgument(f"the contract has no scheduler {name!r}", hint)
+        return [known[name] for name in dict.fromkeys(self.schedulers)]
+
+    def _check(self, chosen: list[Scheduler]) -> None:
+        for name, value, least in (("workers", self.workers, 0), ("max_runs", self.max_runs, 1)):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise WrongArgumentType(f"{name} must be a whole number, not {value!r}")
+            if not least <= value <= (MOST_WORKERS if name == "workers" else 1_000_000_000):
+                raise WrongArgument(f"{name} cannot be {value}")
+        if not chosen and not self.workers:
+            raise WrongArgument("there is nothing to run: no scheduler and no worker")
+
+    # Loops
+
+    def _loop(
+        self, role: str, number: int, body: Callable[[Store, Executor], bool], failed: Callable[[str], None]
+    ) -> None:
+        """Do the body again and again until it says that it is done; open the database anew if it went away."""
+        patience = Patience(self.stop)
+        executor = Executor(role, fingerprint(self.contract), self.listener, number=number)
+        store: Store | None = None
+        try:
+            while not self.stop.is_set():
+                try:
+                    if store is None:
+                        store = self.store.again()
+                    executor.beat(store)
+                    if body(store, executor):
+                        return
+                    patience.succeeded()
+                except NotInForce as problem:
+                    self._refused = problem
+                    self.stop.set()
+                except Exception as problem:  # The loop is where a failing pass fails alone.
+                    self._count(failures=1)
+                    failed(str(problem).partition("\n")[0])
+                    patience.failed()
+        finally:
+            if store is not None:
+                executor.leave(store)
+                store.close()
+
+    def _schedule(self, chosen: list[Scheduler]) -> None:
+        left = {scheduler.name: self.max_runs for scheduler in chosen}
+        house = _House(self)
+
+        def body(store: Store, executor: Executor) -> bool:
+            queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
+            waits = [_LONGEST_WAIT_SECONDS]
+            for scheduler in chosen:
+                if left[scheduler.name] == 0:
+                    continue
+                done = self._tick(store, scheduler, queue, executor)
+                if done is None:
+                    continue
+                window, seconds = done
+                waits.append(seconds)
+                if window is not None and (runs := left[scheduler.name]) is not None:
+                    left[scheduler.name] = runs - 1
+            if all(runs == 0 for runs in left.values()):
+                self._scheduled.set()
+                return True
+            executor.beat(store, "waiting")
+            house.keep(store, queue, executor)
+            self.stop.wait(max(min(waits), 0.01))
+            return False
+
+        try:
+            self._loop("scheduler", 1, body, lambda error: self.listener(TickFailed("wane", error)))
+        finally:
+            self._scheduled.set()
+
+    def _tick(
+        self, store: Store, scheduler: Scheduler, queue: Queue, executor: Executor
+    ) -> tuple[datetime | None, float] | None:
+        """The window that began, if one did, and how long until the next; None if it failed or another process is at it."""
+        try:
+            ticked = tick(store, self.contract, scheduler, queue, by=executor.name, listener=self.listener)
+        except NotInForce:
+            raise
+        except Exception as problem:  # A scheduler that fails, fails alone.
+            self._count(failures=1)
+            self.listener(TickFailed(scheduler.name, str(problem).partition("\n")[0]))
+            return None
+        if ticked is None:
+            return None
+        if ticked.window is not None:
+            self._count(ticks=1)
+        return ticked.window, (ticked.next_at - ticked.now).total_seconds()
+
+    def _work(self, number: int, scheduled: bool) -> None:
+        worker: Worker | None = None
+        done = 0
+
+        def body(store: Store, executor: Executor) -> bool:
+            nonlocal worker, done
+            if worker is None or worker.store is not store:
+                queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
+                worker = Worker(store, self.contract, queue, executor, self.listener, self.stop)
+            require_in_force(store, self.contract, by=self.actor)
+            sequence = worker.queue.read_wakeup_sequence()
+            ended = worker.work()
+            if ended is not None:
+                self._count(sweeps=int(ended), failures=int(not ended))
+                done += 1
+                return not scheduled and self.max_runs is not None and done >= self.max_runs
+            executor.beat(store, "waiting")
+            if self.max_runs is not None and self._scheduled.is_set() and (scheduled or done):
+                return not worker.queue.messages(limit=1)
+            worker.queue.wait_for_wakeup(sequence, timeout=self._wait_seconds(worker.queue))
+            return False
+
+        try:
+            self._loop("worker", number, body, lambda error: self.listener(WorkFailed(None, "reserve", error)))
+        finally:
+            if worker is not None:
+                worker.queue.close()
+                worker.close()
+
+    def _wait_seconds(self, queue: Queue) -> float:
+        """Until the next lease ends or pause is over, which wakes nobody; but never for long."""
+        due = queue.next_due()
+        if due is None:
+            return _LONGEST_WAIT_SECONDS
+        return min(max((due - queue.store.now()).total_seconds(), 0.02), _LONGEST_WAIT_SECONDS)
+
+    def _count(self, *, ticks: int = 0, sweeps: int = 0, failures: int = 0) -> None:
+        with self._lock:
+            self._ticks += ticks
+            self._sweeps += sweeps
+            self._failures += failures
+
+
+class _House:
+    """What a scheduler does between windows: overdue messages every few seconds, Wane's own tables every hour."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._expired = float("-inf")
+        self._kept = float("-inf")
+
+    def keep(self, store: Store, queue: Queue, executor: Executor) -> None:
+        now = time.monotonic()
+        if now - self._expired >= _EXPIRE_SECONDS:
+            self._expired = now
+            queue.expire_leases(_EXPIRE_LIMIT, everywhere=True)
+        if now - self._kept >= _HOUSE_SECONDS:
+            self._kept = now
+            keep_house(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

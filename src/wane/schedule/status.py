@@ -1,0 +1,113 @@
+"""How things stand: flags, the contract in force, schedulers, executors, sweeps at work, and the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Contract
+from wane.prune.gates import flag_name
+from wane.schedule.executor import is_silent
+from wane.store import Store
+from wane.store.own import Flag, OwnTables
+from wane.store.timetable import Heartbeat, InForce, Lease, Window
+
+_MOST_EXECUTORS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatus:
+    """A scheduler of the contract, and what the database knows of it."""
+
+    name: str
+    every_seconds: float
+    window: Window | None
+    overdue_seconds: float
+    """How long ago its next window should have been opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorStatus:
+    """An executor and whether it is alive."""
+
+    beat: Heartbeat
+    silent: bool
+    other_contract: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """Messages of one pool in one state."""
+
+    pool: str
+    state: str
+    messages: int
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How things stand at one moment."""
+
+    now: datetime
+    master_flag: str
+    enabled: bool
+    disabled_tables: tuple[str, ...]
+    fingerprint: str
+    in_force: InForce | None
+    schedulers: tuple[SchedulerStatus, ...]
+    executors: tuple[ExecutorStatus, ...]
+    sweeps: tuple[Lease, ...]
+    queue: tuple[QueueStatus, ...]
+
+    @property
+    def alive(self) -> bool:
+        """Whether somebody schedules and somebody works."""
+        return {"scheduler", "worker"} <= {one.beat.role for one in self.executors if not one.silent}
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(one.messages for one in self.queue if one.state == "dead")
+
+
+def read_status(store: Store, contract: Contract) -> Status:
+    """Read how things stand, in a few small statements."""
+    store.require_migrated()
+    run, timetable = store.run, store.timetable
+    clock = store.clock()
+    now = clock or store.now()
+    settings = contract.sweep
+    flags = OwnTables(store.rows.dialect, run).flags()
+    master = flags.get(settings.master_flag)
+    mine = fingerprint(contract)
+    windows = {window.scheduler: window for window in timetable.windows(run)}
+    return Status(
+        now=now,
+        master_flag=settings.master_flag,
+        enabled=master is not None and master.enabled,
+        disabled_tables=tuple(
+            str(table.name) for table in contract.tables if _is_off(flags.get(flag_name(table.name, settings)))
+        ),
+        fingerprint=mine,
+        in_force=timetable.in_force(run),
+        schedulers=tuple(
+            SchedulerStatus(
+                one.name,
+                one.every.total_seconds(),
+                known := windows.get(one.name),
+                0.0 if known is None else max((now - known.due_at).total_seconds(), 0.0),
+            )
+            for one in contract.schedulers
+        ),
+        executors=tuple(
+            ExecutorStatus(beat, is_silent(beat, now), beat.fingerprint != mine)
+            for beat in timetable.heartbeats(run, _MOST_EXECUTORS)
+        ),
+        sweeps=tuple(timetable.leases(run, clock)),
+        queue=tuple(QueueStatus(*row) for row in store.messages.counts(run)),
+    )
+
+
+def _is_off(flag: Flag | None) -> bool:
+    return flag is not None and not flag.enabled

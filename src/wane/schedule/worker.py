@@ -1,0 +1,208 @@
+"""Workers: reserve a sweep, take the table's lease, sweep under its fence, and say how it ended.
+
+While a sweep runs, a second thread with a connection of its own renews the reservation and the lease. A worker that lost either stops
+at its next batch, because every batch asks for the lease inside its own transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from wane.contract.fingerprint import fingerprint
+from wane.contract.lookup import find_table
+from wane.contract.model import Contract, Table
+from wane.errors import LeaseLost, Locked, UnknownTable, WaneError
+from wane.events import Listener, WorkFailed, nobody
+from wane.prune.pace import Pace
+from wane.prune.sweep import Outcome, Sweep, Sweeper
+from wane.queue import Answer, Queue, Reservation, RetryPolicy
+from wane.schedule.executor import Executor
+from wane.store import Store
+from wane.store.timetable import Lease
+from wane.store.transaction import Transaction
+
+LEASE = "sweep:{}"
+_MOST_SUPERSEDED = 100
+
+
+@dataclass(slots=True)
+class Worker:
+    """Does one sweep after the other."""
+
+    store: Store
+    contract: Contract
+    queue: Queue
+    executor: Executor
+    listener: Listener = nobody
+    stop: threading.Event = field(default_factory=threading.Event)
+    _fingerprint: str = field(init=False)
+    _keeping: Store | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._fingerprint = fingerprint(self.contract)
+
+    @property
+    def _lease_seconds(self) -> float:
+        return self.queue.policy.lease.total_seconds()
+
+    def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.close()
+
+    def work(self) -> bool | None:
+        """Do the next sweep. Whether it ended well; None if there is none."""
+        reservation = self.queue.reserve()
+        if reservation is None:
+            return None
+        scheduler = reservation.message.target.get("scheduler")
+        told = scheduler if isinstance(scheduler, str) else None
+        try:
+            return self._do(reservation)
+        except WaneError as problem:
+            self._give_back(reservation, told, problem.message)
+            return False
+
+    def _do(self, reservation: Reservation) -> bool:
+        message = reservation.message
+        table = self._table(message.target.get("table"))
+        name = LEASE.format(table.name)
+        mine, lease = self._take_lease(name)
+        if not mine:
+            raise Locked(f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least")
+        self.executor.beat(self.store, f"sweeping {table.name}")
+        try:
+            with self._kept(reservation, lease) as ended:
+                sweep = self._sweep(table, lease, message.idempotency_key, ended)
+        finally:
+            with suppress(WaneError):
+                self.store.timetable.end_lease(self.store.run, lease, self.store.clock())
+            with suppress(WaneError):
+                self.executor.beat(self.store, "waiting")
+        return self._say(reservation, table, sweep, lost=ended.is_set() and not self.stop.is_set())
+
+    def _table(self, name: object) -> Table:
+        try:
+            return find_table(self.contract, str(name))
+        except WaneError as problem:
+            raise UnknownTable(
+                f"the contract has no table {name!r}", "purge the message, or add the table"
+            ) from problem
+
+    def _take_lease(self, name: str) -> tuple[bool, Lease]:
+        timetable, holder = self.store.timetable, self.executor.name
+        return timetable.take_lease(self.store.run, name, holder, self._lease_seconds, self.store.clock())
+
+    def _sweep(self, table: Table, lease: Lease, run: str, ended: threading.Event) -> Sweep:
+        # What the server may let a stopped transaction last is less than the lease: whoever takes over does not wait for it.
+        most_seconds = self._lease_seconds * 2 / 3
+
+        def fence(transaction: Transaction) -> None:
+            if not self.store.timetable.holds_lease(
+                transaction.execute, lease, self._fingerprint, transaction.clock(), most_seconds=most_seconds
+            ):
+                raise LeaseLost(f"the lease on {table.name} is another's, or another contract is in force")
+
+        sweeper = Sweeper(
+            self.store,
+            self.contract,
+            self.executor.name,
+            self.listener,
+            pace=Pace.of(self.contract.sweep),
+            stop=ended,
+            fence=fence,
+        )
+        return sweeper.sweep([str(table.name)], run=run)
+
+    @contextmanager
+    def _kept(self, reservation: Reservation, lease: Lease) -> Iterator[threading.Event]:
+        """Renew the reservation and the lease as long as the sweep runs. The event is set when it must end."""
+        ended, done = threading.Event(), threading.Event()
+        if self._keeping is None:
+            self._keeping = self.store.again()
+        thread = threading.Thread(
+            target=self._keep, args=(self._keeping, reservation, lease, ended, done), name="wane-keep", daemon=True
+        )
+        thread.start()
+        try:
+            yield ended
+        finally:
+            done.set()
+            thread.join()
+
+    def _keep(
+        self,
+        store: Store,
+        reservation: Reservation,
+        lease: Lease,
+        ended: threading.Event,
+        done: threading.Event,
+    ) -> None:
+        queue = Queue(store, self.queue.pool, policy=self.queue.policy)
+        pause = self._lease_seconds / 3
+        waited = 0.0
+        # Short steps, so that being told to stop is seen soon; renewing after a third of the lease leaves room for two failures.
+        step = min(pause, 0.1)
+        while not done.wait(step):
+            if self.stop.is_set():
+                ended.set()
+            waited += step
+            if waited < pause:
+                continue
+            waited = 0.0
+            try:
+                kept = queue.renew(reservation.message_id, reservation.token).accepted
+                kept = kept and store.timetable.renew_lease(store.run, lease, self._lease_seconds, store.clock())
+                self.executor.beat(store)
+            except WaneError:
+                continue  # The database is busy or away. The fence knows whether the lease still stands.
+            if not kept:
+                ended.set()
+                return
+
+    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool) -> bool:
+        """Ack the sweep, or give it back."""
+        failed = [rule for rule in sweep.rules if rule.outcome is Outcome.FAILED]
+        stopped = [rule for rule in sweep.rules if rule.outcome is Outcome.STOPPED]
+        if failed or stopped or lost:
+            # Each failed rule has told its failure; the message says why it comes back.
+            why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
+            self._release(reservation, why or "lost its lease to another process")
+            return False
+        answered = self.queue.ack(reservation.message_id, reservation.token)
+        if not answered.accepted:
+            self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
+            return False
+        self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")
+        return True
+
+    def _give_back(self, reservation: Reservation, scheduler: str | None, why: str) -> None:
+        self.listener(WorkFailed(scheduler, reservation.message.kind, why))
+        with suppress(WaneError):
+            self._release(reservation, why)
+
+    def _release(self, reservation: Reservation, why: str) -> None:
+        answered = self.queue.release(reservation.message_id, reservation.token, why[:10_000] or "failed")
+        if answered.answer is Answer.DEAD_LETTERED:
+            self._supersede(reservation, f"{self.executor.name}: {reservation.message_id} failed too")
+
+    def _supersede(self, reservation: Reservation, by: str) -> None:
+        """Of the dead letters of one table only the latest says how things are: earlier ones are dealt with."""
+        for letter in self.queue.dead_letters(kind=reservation.message.kind, limit=_MOST_SUPERSEDED):
+            if letter.message.message_id != reservation.message_id:
+                self.queue.resolve(letter.message.message_id, by=by[:1_000])
+
+
+def policy_of(contract: Contract) -> RetryPolicy:
+    """The retry policy that a contract asks for."""
+    settings = contract.queue
+    return RetryPolicy(
+        attempts=settings.attempts,
+        lease=settings.lease,
+        backoff=settings.backoff,
+        most_backoff=max(timedelta(minutes=10), settings.backoff),
+        remember=settings.remember,
+    )
