@@ -53,6 +53,12 @@ def tick(
     store: Store, contract: Contract, scheduler: Scheduler, queue: Queue, *, by: str, listener: Listener = nobody
 ) -> Tick | None:
     """Enqueue the sweeps of a scheduler's window if it has begun. None if another process is at it."""
+    _require_in_force(store, contract, store.run)
+    known = store.timetable.window(store.run, scheduler.name)
+    now = store.clock() or store.now()
+    # Looking locks nothing; only who finds the window due locks the row, and looks again.
+    if known is not None and not _is_due(known, scheduler, now):
+        return Tick(scheduler.name, None, (), _due_at(known, scheduler), now)
     with store.transaction() as transaction:
         run = transaction.execute
         now = transaction.clock() or transaction.now()
@@ -60,11 +66,9 @@ def tick(
         known = store.timetable.lock_window(run, scheduler.name, now)
         if known is None:
             return None
+        if not _is_due(known, scheduler, now):
+            return Tick(scheduler.name, None, (), _due_at(known, scheduler), now)
         window = window_start(now, scheduler.every)
-        # A shorter interval counts at once, not after the longer one that was written down.
-        due = min(known.due_at, known.window_at + scheduler.every) if known.window_at else known.due_at
-        if now < due and (known.window_at is None or known.window_at <= window):
-            return Tick(scheduler.name, None, (), due, now)
         drafts = []
         for table in swept_tables(contract, scheduler.name):
             kind = KIND.format(table.name)
@@ -80,6 +84,17 @@ def tick(
     kinds = tuple(draft.kind for draft in drafts)
     listener(SweepsEnqueued(scheduler.name, window.isoformat(), kinds))
     return Tick(scheduler.name, window, kinds, next_at, now)
+
+
+def _due_at(known: Window, scheduler: Scheduler) -> datetime:
+    """When the next window begins. A shorter interval counts at once, not after the longer one that was written down."""
+    return known.due_at if known.window_at is None else min(known.due_at, known.window_at + scheduler.every)
+
+
+def _is_due(known: Window, scheduler: Scheduler, now: datetime) -> bool:
+    # A window that lies ahead was opened by a clock that was wrong; waiting for it could take years.
+    ahead = known.window_at is not None and known.window_at > window_start(now, scheduler.every)
+    return ahead or now >= _due_at(known, scheduler)
 
 
 def _require_in_force(store: Store, contract: Contract, run: Execute) -> None:

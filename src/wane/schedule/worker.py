@@ -172,6 +172,10 @@ class Worker:
             why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
             self._release(reservation, why or "lost its lease to another process")
             return False
+        for rule in sweep.rules:
+            if rule.outcome is Outcome.FUSED:
+                # Trying again would find the same; a person must look, and until then every window says so.
+                self.listener(WorkFailed(table.scheduler, reservation.message.kind, rule.message))
         answered = self.queue.ack(reservation.message_id, reservation.token)
         if not answered.accepted:
             self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))

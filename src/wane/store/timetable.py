@@ -161,6 +161,14 @@ class Timetable:
 
     # Windows
 
+    def window(self, run: Execute, scheduler: str) -> Window | None:
+        text = (
+            f"SELECT scheduler, window_at, due_at, ticked_at, ticked_by FROM {self.dialect.own('schedule')}"
+            f" WHERE scheduler = {self._('scheduler')}"
+        )
+        found = run(text, {"scheduler": scheduler})
+        return self._window(found[0]) if found else None
+
     def lock_window(self, run: Execute, scheduler: str, now: datetime) -> Window | None:
         """A scheduler's row, locked, due at once if it is new; None if another process has it locked."""
         table = self.dialect.own("schedule")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.base import Store, Watch
@@ -29,6 +30,15 @@ from wane.store.url import DatabaseUrl
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
 _LOCK_MILLISECONDS = 5_000
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": CONNECT_SECONDS,
+    # A server that vanished without a word is noticed in half a minute, not in hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""What a URL does not say itself."""
 _MIGRATION_MILLISECONDS = 60_000
 _PREPARED_AFTER = 3
 """Statements that come again and again are prepared when they have come so often."""
@@ -239,8 +249,13 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
         "jit": "off",
     }
     try:
+        given = conninfo_to_dict(url.raw)
         connection = psycopg.connect(
-            url.raw, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="wane", prepare_threshold=None
+            url.raw,
+            autocommit=True,
+            application_name="wane",
+            prepare_threshold=None,
+            **{name: value for name, value in _CONNECTION.items() if name not in given},
         )
     except (psycopg.Error, UnicodeError) as problem:
         raise Unreachable(
