@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,8 +13,22 @@ import pytest
 from servers import Database
 from wane.contract.model import Age, Budget, Contract, Rule, Scheduler, Table, Time
 from wane.contract.names import TableName
-from wane.events import RuleFailed
-from wane.observe.logs import log_event
+from wane.events import (
+    BatchTaken,
+    Beat,
+    Event,
+    MessageDead,
+    RetentionPassFailed,
+    RowConsumed,
+    RowsPruned,
+    RuleFailed,
+    RuleSwept,
+    SlowedDown,
+    SweepsEnqueued,
+    TickFailed,
+    WorkFailed,
+)
+from wane.observe.logs import LOGGER, LogFormat, configure_logging, log_event
 from wane.prune.gates import set_gate
 from wane.prune.pace import Pace
 from wane.prune.sweep import Sweeper
@@ -77,3 +94,120 @@ def test_a_failure_is_logged_on_one_line_whatever_it_says(caplog: pytest.LogCapt
     assert text == (
         'event=outbox.lifecycle_tick_failed table=outbox rule=old error="it said \\"no\\"\\nand = left\\\\"'
     )
+
+
+TOLD: list[tuple[Event, int, str]] = [
+    (
+        TickFailed("statestore", "no connection"),
+        logging.ERROR,
+        'event=statestore.lifecycle_tick_failed error="no connection"',
+    ),
+    (
+        WorkFailed(None, "retention_sweep_jobs", "lost"),
+        logging.ERROR,
+        "event=wane.lifecycle_tick_failed kind=retention_sweep_jobs error=lost",
+    ),
+    (
+        RetentionPassFailed("knocker_events", "no"),
+        logging.ERROR,
+        "event=wane.lifecycle_tick_failed table=knocker_events error=no",
+    ),
+    (
+        SweepsEnqueued("outbox", "2026-03-01T12:00:00Z", ("retention_sweep_a", "retention_sweep_b")),
+        logging.INFO,
+        "event=outbox.lifecycle_tick window=2026-03-01T12:00:00Z sweeps=retention_sweep_a,retention_sweep_b",
+    ),
+    (
+        MessageDead("retention", "m1", "retention_sweep_a", "max_delivery_attempts_reached"),
+        logging.WARNING,
+        "event=wane.message_dead pool=retention message_id=m1 kind=retention_sweep_a reason=max_delivery_attempts_reached",
+    ),
+    (Beat("host:1", "worker", "idle"), logging.DEBUG, "event=wane.heartbeat executor=host:1 role=worker doing=idle"),
+    (
+        SlowedDown("jobs", "failed", "rows are locked by others"),
+        logging.INFO,
+        'event=wane.slowed_down table=jobs rule=failed cause="rows are locked by others"',
+    ),
+    (
+        RuleSwept("statestore", "jobs", "failed", "jobs.failed", "prune", {"jobs": 0}, 0, 0.1, "fused"),
+        logging.WARNING,
+        "event=statestore.lifecycle_waits_for_approval table=jobs.failed rule=failed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "level", "text"), TOLD, ids=lambda one: type(one).__name__)
+def test_each_event_has_its_line(event: Event, level: int, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="wane")
+    log_event(event)
+    assert lines(caplog) == [(level, text)]
+
+
+def test_marks_batches_and_single_rows_write_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="wane")
+    log_event(RuleSwept("s", "jobs", "cleaned", "jobs.cleaned", "mark", {"jobs": 3}, 1, 0.1, "done"))
+    log_event(BatchTaken("s", "jobs", "failed", "jobs.failed", "prune", {"jobs": 3}, 0.1, 10))
+    log_event(RowsPruned("s", "jobs", None, "jobs.failed", "prune", {"jobs": 3}, committed=True))
+    log_event(RowConsumed("jobs", "consume"))
+    assert lines(caplog) == []
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Whatever a test configures ends with it."""
+    handlers, level = list(LOGGER.handlers), LOGGER.level
+    yield
+    LOGGER.handlers[:] = handlers
+    LOGGER.setLevel(level)
+
+
+@pytest.mark.usefixtures("own_logging")
+class TestLines:
+    """What a process of Wane's own writes."""
+
+    FAILED = RuleFailed("outbox", "outbox", "old", "outbox", 'it said "no"\nüber')
+
+    def test_json_lines_are_json_and_have_the_facts(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logging("info", "json")
+        log_event(self.FAILED)
+        [line] = capsys.readouterr().err.splitlines()
+        told = json.loads(line)
+        moment = datetime.fromisoformat(told.pop("time"))
+        assert abs(moment - datetime.now(UTC)) < timedelta(minutes=1)
+        assert told == {
+            "level": "error",
+            "event": "outbox.lifecycle_tick_failed",
+            "table": "outbox",
+            "rule": "old",
+            "error": 'it said "no"\nüber',
+        }
+
+    def test_text_lines_are_pairs(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logging("info", "text")
+        log_event(self.FAILED)
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert re.fullmatch(
+            r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=error event=outbox.lifecycle_tick_failed table=outbox rule=old"
+            r' error="it said \\"no\\"\\nüber"\n',
+            err,
+        )
+
+    def test_configuring_again_replaces_the_settings(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logging("debug", "json")
+        configure_logging("warning", "text")
+        log_event(Beat("host:1", "worker", "idle"))
+        log_event(SlowedDown("jobs", "failed", "locks"))
+        log_event(self.FAILED)
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+    @pytest.mark.parametrize("form", LogFormat)
+    def test_other_lines_of_wane_are_lines_too(self, form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logging("info", form)
+        try:
+            raise ValueError("inner\nlines")
+        except ValueError:
+            logging.getLogger("wane.webhooks").exception("a pass %s", "failed")
+        [line] = capsys.readouterr().err.splitlines()
+        assert "a pass failed" in line
+        assert "ValueError: inner" in line

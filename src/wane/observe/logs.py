@@ -1,48 +1,159 @@
 """Structured log lines for what operators must see, under the names that their dashboards know.
 
 `<scheduler>.lifecycle_pruned`, one per sweep that removed rows; `<scheduler>.lifecycle_tick_failed`, one per failed attempt;
-`<scheduler>.lifecycle_prune_budget_exhausted`. They go to the standard library's logger `wane`; the facts are in each record's `wane` attribute
-and, as key=value, in its message.
+`<scheduler>.lifecycle_prune_budget_exhausted`; and what docs/reference/observability.md lists beside them. They go to the standard
+library's logger `wane`; the facts are in each record's `wane` attribute and, as key=value, in its message.
+
+Applications configure logging themselves. `configure_logging` is for processes that are Wane's own.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from typing import Any
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TextIO
 
-from wane.events import BudgetExhausted, Event, RuleFailed, RuleSwept, SlowedDown
+from wane.events import (
+    BatchTaken,
+    Beat,
+    BudgetExhausted,
+    Event,
+    MessageDead,
+    RetentionPassFailed,
+    RowConsumed,
+    RowsPruned,
+    RuleFailed,
+    RuleSwept,
+    SlowedDown,
+    SweepsEnqueued,
+    TickFailed,
+    WorkFailed,
+)
 
 LOGGER = logging.getLogger("wane")
 UNSCHEDULED = "wane"
 """Stands for the scheduler where a table has none."""
 
 
+class LogFormat(StrEnum):
+    """How lines are written."""
+
+    TEXT = "text"
+    """key=value"""
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """What is worth a line."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def log_event(event: Event) -> None:
     """A listener that logs."""
-    if isinstance(event, RuleSwept):
-        if event.action == "prune" and any(event.counts.values()):
-            _log(logging.INFO, f"{_scheduler(event)}.lifecycle_pruned", event, rows=sum(event.counts.values()))
-    elif isinstance(event, RuleFailed):
-        _log(logging.ERROR, f"{_scheduler(event)}.lifecycle_tick_failed", event, error=event.error)
-    elif isinstance(event, BudgetExhausted):
-        name = f"{_scheduler(event)}.lifecycle_prune_budget_exhausted"
-        _log(logging.WARNING, name, event, spent=event.spent)
-    elif isinstance(event, SlowedDown):
-        _log(logging.INFO, "wane.slowed_down", event, cause=event.cause)
+    match event:
+        case RuleSwept(action="prune") if any(event.counts.values()):
+            log(logging.INFO, _name(event, "lifecycle_pruned"), **_which(event), rows=sum(event.counts.values()))
+        case RuleSwept(outcome="fused"):
+            log(logging.WARNING, _name(event, "lifecycle_waits_for_approval"), **_which(event))
+        case BudgetExhausted():
+            name = _name(event, "lifecycle_prune_budget_exhausted")
+            log(logging.WARNING, name, **_which(event), spent=event.spent)
+        case RuleFailed():
+            log(logging.ERROR, _name(event, "lifecycle_tick_failed"), **_which(event), error=event.error)
+        case TickFailed():
+            log(logging.ERROR, _name(event, "lifecycle_tick_failed"), error=event.error)
+        case WorkFailed():
+            log(logging.ERROR, _name(event, "lifecycle_tick_failed"), kind=event.kind, error=event.error)
+        case RetentionPassFailed():
+            # The webhooks' loop is nobody's scheduler.
+            log(logging.ERROR, f"{UNSCHEDULED}.lifecycle_tick_failed", table=event.table, error=event.error)
+        case SweepsEnqueued():
+            sweeps = ",".join(event.kinds)
+            log(logging.INFO, _name(event, "lifecycle_tick"), window=event.window, sweeps=sweeps)
+        case SlowedDown():
+            log(logging.INFO, "wane.slowed_down", table=event.table, rule=event.rule, cause=event.cause)
+        case MessageDead():
+            facts = {"pool": event.pool, "message_id": event.message_id, "kind": event.kind, "reason": event.reason}
+            log(logging.WARNING, "wane.message_dead", **facts)
+        case Beat():
+            log(logging.DEBUG, "wane.heartbeat", executor=event.executor, role=event.role, doing=event.doing)
+        case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed():
+            pass  # Metrics count them; a line for each would drown the others.
 
 
-def _scheduler(event: RuleSwept | RuleFailed | BudgetExhausted) -> str:
-    return event.scheduler or UNSCHEDULED
+def log(level: int, name: str, **facts: Any) -> None:
+    """Log one line."""
+    if LOGGER.isEnabledFor(level):
+        facts = {"event": name, **facts}
+        LOGGER.log(level, "%s", _pairs(facts), extra={"wane": facts})
 
 
-def _log(level: int, name: str, event: RuleSwept | RuleFailed | BudgetExhausted | SlowedDown, **facts: Any) -> None:
-    facts = {"event": name, "table": getattr(event, "label", event.table), "rule": event.rule, **facts}
-    text = " ".join(f"{key}={_quoted(value)}" for key, value in facts.items())
-    LOGGER.log(level, "%s", text, extra={"wane": facts})
+def _name(event: RuleSwept | BudgetExhausted | RuleFailed | TickFailed | WorkFailed | SweepsEnqueued, what: str) -> str:
+    return f"{event.scheduler or UNSCHEDULED}.{what}"
+
+
+def _which(event: RuleSwept | BudgetExhausted | RuleFailed) -> dict[str, str]:
+    return {"table": event.label, "rule": event.rule}
+
+
+def _pairs(facts: dict[str, Any]) -> str:
+    return " ".join(f"{key}={_quoted(value)}" for key, value in facts.items())
 
 
 def _quoted(value: object) -> str:
     text = str(value)
-    if text and not any(mark in text for mark in ' "=\n\t'):
+    if text.isprintable() and text and not any(mark in text for mark in ' "=\\'):
         return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+    # As JSON writes it, on one line whatever it says, and letters of all alphabets as they are.
+    return json.dumps(text, ensure_ascii=False)
+
+
+# Processes of Wane's own
+
+
+def configure_logging(level: LogLevel | str = LogLevel.INFO, form: LogFormat | str = LogFormat.TEXT) -> None:
+    """Let what the logger `wane` says, from a level on, be written to stderr, one line each. Calling it again replaces the settings."""
+    handler = _Lines(LogFormat(form))
+    for other in [one for one in LOGGER.handlers if isinstance(one, _Lines)]:
+        LOGGER.removeHandler(other)
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(LogLevel(level).name)
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at the moment: a progress bar may have put itself in between."""
+
+    def __init__(self, form: LogFormat) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(_Formatter(form))
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        raise AttributeError("log lines go to stderr")
+
+
+class _Formatter(logging.Formatter):
+    """One line for each record: time, level, and the facts, or the message where there are no facts."""
+
+    def __init__(self, form: LogFormat) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
+        facts = {"time": f"{moment}Z", "level": record.levelname.lower()}
+        facts |= getattr(record, "wane", None) or {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            facts["exception"] = self.formatException(record.exc_info)
+        return json.dumps(facts, default=str) if self._form is LogFormat.JSON else _pairs(facts)
