@@ -14,7 +14,7 @@ CREATE TABLE work_claims (
     reason           text,
     remembered_until timestamptz
 );
-CREATE INDEX work_claims_available ON work_claims (created_at, task_id) WHERE state = 'available';
+CREATE INDEX work_claims_available ON work_claims (state, created_at, task_id) WHERE state = 'available';
 CREATE INDEX work_claims_completed ON work_claims (state, completed_at, task_id);
 CREATE INDEX work_claims_abandoned ON work_claims (state, abandoned_at, task_id);
 CREATE INDEX work_claims_expiry ON work_claims (state, expires_at, task_id);

@@ -88,6 +88,10 @@ class ClaimStatements(ABC):
         """The clock, and so much more."""
 
     @abstractmethod
+    def locked(self, p: Parameters, task_id: str) -> str:
+        """A task's id, once nobody else has its row locked: what stands beside it is asked after the wait."""
+
+    @abstractmethod
     def stamp(self, moment: datetime | None) -> object:
         """A moment as these tables write it."""
 
@@ -209,7 +213,7 @@ class ClaimStatements(ABC):
             f"UPDATE {self.claims} SET state = 'claimed', owner = {p.bind('owner', owner)},"
             f" fence = {self.next_fence(p)}, claimed_at = {self.clock(p, now)}, expires_at = {self.later(p, now, ttl)},"
             " completed_at = NULL, abandoned_at = NULL, reason = NULL, remembered_until = NULL"
-            f" WHERE task_id = {p.bind('task', task_id)}"
+            f" WHERE task_id = {self.locked(p, task_id)}"
             f" AND (state = 'available' OR (state = 'claimed' AND expires_at <= {self.clock(p, now)}))"
             f" AND {self._not_remembered(p, task_id, now)}"
             f" RETURNING {self._columns(p, now)}"
@@ -263,7 +267,7 @@ class ClaimStatements(ABC):
         """The whole of what makes somebody the holder, now."""
         return " AND ".join(
             [
-                f"task_id = {p.bind('task', task_id)}",
+                f"task_id = {self.locked(p, task_id)}",
                 "state = 'claimed'",
                 f"owner = {p.bind('owner', owner)}",
                 f"fence = {p.bind('fence', fence)}",

@@ -53,6 +53,10 @@ class PostgresClaims(ClaimStatements):
     def later(self, p: Parameters, now: datetime, wait: timedelta) -> str:
         return f"clock_timestamp() + {p.bind('wait', wait)}"
 
+    def locked(self, p: Parameters, task_id: str) -> str:
+        # An UPDATE asks its conditions before it waits, and asks again only if the row was changed meanwhile, not if it was locked.
+        return f"(SELECT l.task_id FROM {self.claims} AS l WHERE l.task_id = {p.bind('task', task_id)} FOR UPDATE)"
+
     def stamp(self, moment: datetime | None) -> object:
         return moment
 

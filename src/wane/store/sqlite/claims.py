@@ -23,6 +23,9 @@ class SqliteClaims(ClaimStatements):
     def later(self, p: Parameters, now: datetime, wait: timedelta) -> str:
         return p.bind("later", self.stamp(now + wait))
 
+    def locked(self, p: Parameters, task_id: str) -> str:
+        return p.bind("task", task_id)
+
     def stamp(self, moment: datetime | None) -> object:
         return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
@@ -35,7 +38,7 @@ class SqliteClaims(ClaimStatements):
 
     def next_fence(self, p: Parameters) -> str:
         # Without its row the counter is NULL, which no fence may be.
-        return f"max(fence, (SELECT last FROM {_COUNTER})) + 1"
+        return f"max(fence, (SELECT last FROM {_COUNTER} WHERE id = 1)) + 1"
 
     def fence_given(self, fence: int) -> list[Statement]:
         p = Parameters(self.dialect)
