@@ -78,7 +78,7 @@ def test_counting_messages_walks_the_index_of_each_state(store: Store) -> None:
     prefix = "wane_" if store.kind == "sqlite" else ""
     assert plan.count(f"{prefix}message_due") == 2
     assert f"{prefix}message_ready" in plan
-    assert f"{prefix}message_dead" in plan
+    assert f"{prefix}message_open" in plan or f"{prefix}message_dead" in plan
     assert "SCAN wane_message" not in plan.replace("SCAN wane_message USING INDEX", "")
     assert "Seq Scan" not in plan
 

@@ -1,0 +1,230 @@
+"""What only the database knows: how deep queues are, what is due and how late, and who is alive.
+
+Every reading is bounded: each look counts up to a limit and has its seconds, and all of them together have a budget. A rule whose
+look took too long is left alone for a while. What was left out this time is told from the last time, while that is fresh enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from wane.contract.model import Cap, Contract, Rule, Table
+from wane.errors import Locked, StoreError, TimedOut, Unreachable
+from wane.observe.logs import UNSCHEDULED
+from wane.store import Store
+from wane.store.rows import Statement, cutoff
+from wane.store.selection import Selection, bind_rule
+
+COUNTED_ROWS = 10_000
+"""Gauges that count rows or messages count no further: they say "at least so many" then."""
+_MOST_POOLS = 100
+_MOST_EXECUTORS = 500
+_LOOK_SECONDS = 0.25
+"""The most that one look may take."""
+_ALONE_SECONDS = 300.0
+"""How long a rule is left alone after a look at it took too long, or failed."""
+_KEPT_SECONDS = 300.0
+"""How long the last reading of a rule stands in for one that was left out."""
+_BOUND_SECONDS = 60.0
+"""How long a look at the schema is trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A metric that is read from the database."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+_RULE = ("scheduler", "table", "rule")
+UP = Gauge("wane_up", "Whether the database could be read: 1, or 0.")
+READ_SECONDS = Gauge("wane_database_read_seconds", "How long reading these gauges took, the last time it was done.")
+BACKLOG = Gauge("wane_backlog_rows", f"Rows that are due and not yet gone, counted up to {COUNTED_ROWS:,}.", _RULE)
+OLDEST_DUE = Gauge(
+    "wane_oldest_due_row_age_seconds", "Age of the oldest due row by the rule's time column, 0 if none is due.", _RULE
+)
+OVERDUE = Gauge("wane_overdue_seconds", "How long the oldest due row has been due, 0 if none is.", _RULE)
+UNREAD = Gauge("wane_backlog_unread_rules", "Rules whose backlog is not told, because looking takes too long or fails.")
+MESSAGES = Gauge(
+    "wane_queue_messages",
+    f"Messages of the cleanup queue, counted up to {COUNTED_ROWS:,}; dead: not resolved.",
+    ("pool", "state"),
+)
+OLDEST_MESSAGE = Gauge(
+    "wane_queue_oldest_message_age_seconds",
+    "How long ago the oldest of these messages was enqueued, 0 if there is none.",
+    ("pool", "state"),
+)
+LATE = Gauge(
+    "wane_scheduler_late_seconds", "How long a scheduler's next window has been due without a tick.", ("scheduler",)
+)
+BEAT_AGE = Gauge("wane_executor_beat_age_seconds", "How long ago an executor was last alive.", ("executor", "role"))
+BEAT_EVERY = Gauge(
+    "wane_executor_beat_interval_seconds", "How often an executor says that it is alive.", ("executor", "role")
+)
+GAUGES = (
+    UP,
+    READ_SECONDS,
+    BACKLOG,
+    OLDEST_DUE,
+    OVERDUE,
+    UNREAD,
+    MESSAGES,
+    OLDEST_MESSAGE,
+    LATE,
+    BEAT_AGE,
+    BEAT_EVERY,
+)
+
+Values = dict[Gauge, list[tuple[tuple[str, ...], float]]]
+"""For each gauge: label values and what it shows."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one rule."""
+
+    looked_at: float = float("-inf")
+    read_at: float = float("-inf")
+    failed_at: float = float("-inf")
+    cut_short: bool = False
+    """Whether the budget ended during the last look, which therefore says nothing."""
+    values: list[tuple[Gauge, float]] = field(default_factory=list)
+
+
+class Gauges:
+    """Reads the gauges of one contract."""
+
+    def __init__(
+        self, contract: Contract, *, budget_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.contract = contract
+        self.budget_seconds = budget_seconds
+        self._clock = clock
+        self._rules = list(contract.rules())
+        self._known = {self._labels(table, rule): _Known() for table, rule in self._rules}
+        self._bound: dict[tuple[str, ...], Selection] = {}
+        self._bound_at = float("-inf")
+
+    def read(self, store: Store) -> Values:
+        """Read what the budget allows; raise if the database is not there."""
+        began = self._clock()
+        end = began + self.budget_seconds
+        values: Values = defaultdict(list)
+        now = store.now()
+        if store.is_migrated():
+            store.rows.with_holds = True  # Wane's own tables may have come after the connection.
+            self._own_tables(store, now, end, values)
+        self._backlogs(store, now, end, values)
+        values[READ_SECONDS].append(((), self._clock() - began))
+        return values
+
+    # Wane's own tables
+
+    def _own_tables(self, store: Store, now: datetime, end: float, values: Values) -> None:
+        def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+            return store.read(Statement(text, parameters), self._left(end))
+
+        for read in (self._schedulers, self._executors, self._queues):
+            if self._clock() >= end:
+                return
+            try:
+                found = list(read(store, run, now))
+            except Unreachable:
+                raise
+            except StoreError:
+                continue  # Too slow, or not for this role to read: the others may be.
+            for gauge, labels, value in found:
+                values[gauge].append((labels, value))
+
+    def _schedulers(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+        for window in store.timetable.windows(run):
+            yield LATE, (window.scheduler,), _seconds(now, window.due_at)
+
+    def _executors(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+        for beat in store.timetable.heartbeats(run, _MOST_EXECUTORS):
+            yield BEAT_AGE, (beat.executor, beat.role), _seconds(now, beat.beat_at)
+            yield BEAT_EVERY, (beat.executor, beat.role), beat.every_seconds
+
+    def _queues(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+        known = store.messages.pools(run, _MOST_POOLS)
+        for pool in dict.fromkeys([self.contract.queue.pool, *known]):
+            for state, (many, oldest) in store.messages.depths(run, pool, COUNTED_ROWS).items():
+                yield MESSAGES, (pool, state.value), many
+                yield OLDEST_MESSAGE, (pool, state.value), _seconds(now, oldest)
+
+    # Users' tables
+
+    def _backlogs(self, store: Store, now: datetime, end: float, values: Values) -> None:
+        self._bind(store)
+        # Whoever waited longest comes first, so that a small budget reaches everybody in the end.
+        for labels in sorted(self._bound, key=lambda one: self._known[one].looked_at):
+            known, began = self._known[labels], self._clock()
+            if began >= end:
+                break
+            if began - known.failed_at < _ALONE_SECONDS:
+                continue
+            seconds, cut_before = self._left(end), known.cut_short
+            known.cut_short = False
+            try:
+                known.values = self._backlog(store, self._bound[labels], now, seconds)
+                known.read_at = self._clock()
+            except Unreachable:
+                raise
+            except (TimedOut, Locked):
+                if seconds < _LOOK_SECONDS and not cut_before:
+                    known.cut_short = True  # It comes first the next time.
+                    break
+                known.failed_at = began
+            except StoreError:
+                known.failed_at = began
+            known.looked_at = began
+        unread = 0
+        for labels, known in self._known.items():
+            if self._clock() - known.read_at > _KEPT_SECONDS:
+                unread += 1
+                continue
+            for gauge, value in known.values:
+                values[gauge].append((labels, value))
+        values[UNREAD].append(((), unread))
+
+    def _backlog(self, store: Store, selection: Selection, now: datetime, seconds: float) -> list[tuple[Gauge, float]]:
+        rows, oldest = store.backlog(selection, now, COUNTED_ROWS, seconds)
+        told = [(BACKLOG, float(rows)), (OLDEST_DUE, _seconds(now, oldest))]
+        if not isinstance(selection.rule.bound, Cap):
+            told.append((OVERDUE, _seconds(cutoff(selection.rule, now), oldest)))
+        return told
+
+    def _bind(self, store: Store) -> None:
+        if self._clock() - self._bound_at < _BOUND_SECONDS:
+            return
+        schema = store.reflect()
+        bound = {}
+        for table, rule in self._rules:
+            selection, _ = bind_rule(self.contract, table, rule, schema, store.types)
+            if selection is not None:  # `wane check --cover` says what does not fit.
+                bound[self._labels(table, rule)] = selection
+        self._bound, self._bound_at = bound, self._clock()
+
+    @staticmethod
+    def _labels(table: Table, rule: Rule) -> tuple[str, ...]:
+        return (table.scheduler or UNSCHEDULED, str(table.name), rule.name)
+
+    def _left(self, end: float) -> float:
+        return max(min(end - self._clock(), _LOOK_SECONDS), 0.001)
+
+
+_Run = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
+_Told = tuple[Gauge, tuple[str, ...], float]
+
+
+def _seconds(now: datetime | None, then: datetime | None) -> float:
+    """How long ago; a moment that is still to come is not."""
+    return 0.0 if now is None or then is None else max((now - then).total_seconds(), 0.0)

@@ -1,0 +1,120 @@
+"""Gauges of the database at the moment of a scrape, however the database is.
+
+A scrape never fails and never waits for long. The database is read in a thread of its own, over a connection of its own, at most once in
+some seconds; a scrape waits for it with patience that ends, and then says that the database is down. A reading that hangs on a
+connection nobody answers any more is given up after a while, and the next one begins with a new connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+
+from wane.errors import WaneError
+from wane.observe.gauges import GAUGES, UP, Gauges, Values
+from wane.observe.logs import log
+from wane.store import Store
+
+_HANGING_SECONDS = 60.0
+"""A reading that takes longer than this is given up."""
+_DOWN: Values = {UP: [((), 0.0)]}
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One reading of the database, under way or done."""
+
+    began: float
+    done: threading.Event
+    values: Values
+    read_at: float = float("-inf")
+
+
+class DatabaseScrape:
+    """A collector, for a registry of the Prometheus client."""
+
+    def __init__(
+        self,
+        gauges: Gauges,
+        open_store: Callable[[], Store],
+        *,
+        fresh_seconds: float = 10.0,
+        patience_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`open_store` opens a connection of its own: `keeper.store.again`."""
+        self._gauges = gauges
+        self._open = open_store
+        self._fresh_seconds = fresh_seconds
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._latest: _Reading | None = None
+        self._store: Store | None = None
+        self._was_up = True
+        self._closed = False
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The names alone: registering must not read the database."""
+        for gauge in GAUGES:
+            yield GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """What the database says now, or said some seconds ago."""
+        values = self._values()
+        for gauge in GAUGES:
+            family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
+            for labels, value in values.get(gauge, []):
+                family.add_metric(labels, value)
+            yield family
+
+    def close(self) -> None:
+        """Close the connection; a reading that is under way closes it when it ends."""
+        with self._turn:
+            self._closed = True
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _values(self) -> Values:
+        with self._turn:
+            if self._closed:
+                return _DOWN
+            now, latest = self._clock(), self._latest
+            waiting = latest is not None and not latest.done.is_set() and now - latest.began < _HANGING_SECONDS
+            fresh = latest is not None and latest.done.is_set() and now - latest.read_at < self._fresh_seconds
+            if latest is None or not (waiting or fresh):
+                latest = self._latest = _Reading(now, threading.Event(), _DOWN)
+                store, self._store = self._store, None
+                threading.Thread(
+                    target=self._read, args=(latest, store), name="wane-metrics-reader", daemon=True
+                ).start()
+        return latest.values if latest.done.wait(self._patience_seconds) else _DOWN
+
+    def _read(self, reading: _Reading, store: Store | None) -> None:
+        problem = ""
+        try:
+            store = store or self._open()
+            reading.values = {**self._gauges.read(store), UP: [((), 1.0)]}
+        except WaneError as error:
+            problem = error.message
+        except Exception as error:  # Whatever it was, the scrape goes on and says that nothing could be read.
+            problem = f"{type(error).__name__}: {error}"
+        with self._turn:
+            # A connection that failed, or whose reading was given up, is not used again.
+            if not problem and reading is self._latest and not self._closed:
+                self._store, store = store, None
+            tell = bool(problem) and self._was_up and not self._closed
+            if reading is self._latest:
+                self._was_up = not problem
+            reading.read_at = self._clock()
+            reading.done.set()
+        if store is not None:
+            store.close()
+        if tell:
+            log(logging.WARNING, "wane.database_unreadable", error=problem)
