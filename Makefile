@@ -1,9 +1,13 @@
-# Everything happens in .venv: nothing is installed outside the checkout, and `make clean` undoes it.
+# Everything happens in .venv and .venv-prefect: nothing is installed outside the checkout, and `make clean` undoes it.
 
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+# Prefect needs older versions of what the tests need, so what runs inside Prefect has an environment of its own.
+PREFECT := .venv-prefect
+PREFECT_STAMP := $(PREFECT)/.installed
+PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_prefect/constraints.txt
 # Two workers use two small cores; more would wait for the databases that the tests share.
 WORKERS ?= 2
 # How many sweeps `make crash` kills, on each store.
@@ -15,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench crash mutations clean
+.PHONY: help setup prefect demo test lint format bench crash mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,10 +40,19 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "ready: $(BIN)/wane"
 
+prefect: $(PREFECT_STAMP) ## create .venv-prefect, in which the tests run Prefect
+	@:
+
+$(PREFECT_STAMP): $(PREFECT_FILES) | $(STAMP)
+	@test -x $(PREFECT)/bin/python || $(BIN)/python -m venv $(PREFECT)
+	@echo "installing Prefect into $(PREFECT): about a minute"
+	@$(PREFECT)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
-test: lint ## lint, type-check and test against real databases
+test: lint prefect ## lint, type-check and test against real databases
 	@$(BIN)/pytest --numprocesses $(WORKERS) $(TESTS)
 
 lint: setup ## ruff, mypy (strict) and the direction of imports
@@ -62,6 +75,6 @@ crash: setup ## kill sweeps at random moments, hundreds of times on each store
 mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py
 
-clean: ## remove .venv, caches and everything that was built
-	@rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove both environments, caches and everything that was built
+	@rm -rf $(VENV) $(PREFECT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
