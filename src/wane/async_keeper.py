@@ -11,11 +11,16 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from wane.claims import AsyncWorkClaims, Reclaim
+from wane.errors import WrongArgumentType
 from wane.keeper import Keeper, open_keeper
+from wane.queue import AsyncQueue, RetryPolicy
 from wane.schedule import Ran
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_MOST_WAITING = 64
+"""Threads that wait for wakeups of queues: beyond these, whoever waits takes turns."""
 
 
 def _later(method: Callable[Concatenate[Keeper, P], R]) -> Callable[Concatenate[AsyncKeeper, P], Awaitable[R]]:
@@ -32,6 +37,7 @@ class AsyncKeeper:
     def __init__(self, keeper: Keeper) -> None:
         self.keeper = keeper
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wane")
+        self._waiting = ThreadPoolExecutor(max_workers=_MOST_WAITING, thread_name_prefix="wane-waiting")
 
     @classmethod
     async def open(cls, *arguments: object, **options: object) -> AsyncKeeper:
@@ -47,6 +53,7 @@ class AsyncKeeper:
     ) -> None:
         await self.close()
         self._thread.shutdown(wait=False)
+        self._waiting.shutdown(wait=False, cancel_futures=True)
 
     adopt = _later(Keeper.adopt)
     apply = _later(Keeper.apply)
@@ -76,7 +83,9 @@ class AsyncKeeper:
         stop: asyncio.Event | None = None,
         max_runs: int | None = None,
     ) -> Ran:
-        """Like `Keeper.run`, on threads of its own: other calls go on beside it. Cancelled, it stops at the next batch."""
+        # On threads of its own: other calls go on beside it. Cancelled, it stops at the next batch.
+        if stop is not None and not isinstance(stop, asyncio.Event):
+            raise WrongArgumentType(f"stop must be an asyncio.Event, not {stop!r}")
         told = threading.Event()
         work = partial(self.keeper.run, schedulers=schedulers, workers=workers, stop=told, max_runs=max_runs)
         running = asyncio.ensure_future(asyncio.to_thread(work))
@@ -86,7 +95,16 @@ class AsyncKeeper:
         finally:
             told.set()
             waiting.cancel()
-        return await running
+            await asyncio.wait({running})  # Also when cancelled: what it did must be over when the caller goes on.
+        return running.result()
+
+    run.__doc__ = Keeper.run.__doc__
+
+    async def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> AsyncQueue:
+        opened = await on_thread(self, partial(self.keeper.queue, pool, policy=policy))
+        return AsyncQueue(opened, self._thread, self._waiting)
+
+    queue.__doc__ = Keeper.queue.__doc__
 
     async def claims(
         self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None

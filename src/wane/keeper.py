@@ -28,6 +28,7 @@ from wane.prune.pace import Pace
 from wane.prune.primitive import Pruned, Pruner
 from wane.prune.sweep import Sweep, Sweeper
 from wane.queue import Queue, RetryPolicy
+from wane.queue.wakeups import Wakeups
 from wane.schedule import Ran, Runner, Status, read_status
 from wane.schedule.adoption import adopt
 from wane.store import Store, open_store
@@ -45,6 +46,7 @@ class Keeper:
         self.contract = contract
         self.store = store
         self.pruner = Pruner(store, contract, actor=actor, listener=listener)
+        self._wakeups = Wakeups(store)
 
     def __enter__(self) -> Self:
         return self
@@ -55,6 +57,7 @@ class Keeper:
         self.close()
 
     def close(self) -> None:
+        self._wakeups.close()
         self.store.close()
 
     def migrate(self) -> list[str]:
@@ -192,8 +195,8 @@ class Keeper:
     # The cleanup queue
 
     def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> Queue:
-        """The cleanup queue of one work pool."""
-        return Queue(self.store, pool, policy=policy, listener=self.pruner.listener)
+        """The cleanup queue of one work pool. All queues of a keeper wait for wakeups over one connection."""
+        return Queue(self.store, pool, policy=policy, listener=self.pruner.listener, wakeups=self._wakeups)
 
     # Work claims
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,7 +12,8 @@ from wane.errors import WrongArgument, WrongArgumentType
 from wane.store.messages import EXHAUSTED, Message, MessageState
 
 _LONGEST = timedelta(days=3650)
-_MOST_DOUBLINGS = 30
+_MOST_BYTES = 1_000
+"""Of a name. PostgreSQL finds two of them through one entry of an index, and that has no room for more than 2,700."""
 
 
 class Answer(StrEnum):
@@ -68,10 +68,18 @@ class RetryPolicy:
         )
         if message.deliveries >= self.attempts:
             return replace(released, state=MessageState.DEAD, finished_at=now, reason=EXHAUSTED)
-        pause = min(self.backoff * 2 ** min(max(message.deliveries - 1, 0), _MOST_DOUBLINGS), self.most_backoff)
+        pause = self._pause(message.deliveries)
         if pause:
             return replace(released, state=MessageState.DELAYED, due_at=now + pause)
         return replace(released, state=MessageState.READY)
+
+    def _pause(self, deliveries: int) -> timedelta:
+        pause = min(self.backoff, self.most_backoff)
+        for _ in range(1, deliveries):
+            if not pause or pause >= self.most_backoff:
+                break
+            pause = min(pause * 2, self.most_backoff)
+        return pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +175,35 @@ def require_duration(name: str, value: object, *, least: timedelta = timedelta(0
 
 
 def require_text(name: str, value: object, *, most: int = 1_000) -> str:
-    """A text that every store can keep and find again."""
+    """A text that every store can keep. What is refused is not shown: it may be a token."""
     if not isinstance(value, str):
-        raise WrongArgumentType(f"{name} must be a text, not {value!r}")
-    if not value or len(value) > most:
-        raise WrongArgument(f"{name} must have 1 to {most:,} characters, not {len(value):,}")
+        raise WrongArgumentType(f"{name} must be a text, not {type(value).__name__}")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise WrongArgument(f"{name} has a character that no database keeps: {value!r}")
+        raise WrongArgument(f"{name} has a character that no database keeps: NUL, or half of a surrogate pair")
+    if not 1 <= len(value) <= most:
+        raise WrongArgument(f"{name} must have 1 to {most:,} characters, not {len(value):,}")
+    return value
+
+
+def require_name(name: str, value: object) -> str:
+    """A text by which every store can find something again."""
+    text = require_text(name, value)
+    if (size := len(text.encode())) > _MOST_BYTES:
+        raise WrongArgument(f"{name} must have at most {_MOST_BYTES:,} bytes of UTF-8, not {size:,}")
+    return text
+
+
+def require_count(name: str, value: object, most: int = 1_000) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongArgumentType(f"{name} must be a whole number, not {value!r}")
+    if not 1 <= value <= most:
+        raise WrongArgument(f"{name} must be from 1 to {most:,}, not {value:,}")
+    return value
+
+
+def require_flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise WrongArgumentType(f"{name} must be True or False, not {value!r}")
     return value
 
 
@@ -183,6 +213,6 @@ def require_seconds(name: str, value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WrongArgumentType(f"{name} must be a number of seconds, not {value!r}")
-    if not math.isfinite(value) or value < 0:
-        raise WrongArgument(f"{name} must be a number of seconds from 0, not {value}")
+    if not 0 <= value <= _LONGEST.total_seconds():  # So written, what is not a number is refused too.
+        raise WrongArgument(f"{name} must be from 0 seconds to {_LONGEST.days} days, not {value} seconds")
     return float(value)

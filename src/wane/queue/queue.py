@@ -12,7 +12,7 @@ import hmac
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from secrets import token_urlsafe
@@ -28,20 +28,23 @@ from wane.queue.model import (
     Expired,
     Reservation,
     RetryPolicy,
+    require_count,
     require_duration,
+    require_flag,
+    require_name,
     require_seconds,
     require_text,
 )
 from wane.queue.wakeups import Wakeups
 from wane.store import Store
-from wane.store.messages import Message, MessageState, NewMessage, Wanted
+from wane.store.messages import CROWDED, Message, MessageState, NewMessage, Wanted
 from wane.store.own import Execute
 from wane.store.transaction import Transaction
 
-_MOST_AT_ONCE = 1_000
 _MOST_NAMES = 100
 _MOST_PAYLOAD = 1_000_000
 """Characters of JSON: a message is a signal, not a store of data."""
+_MOST_SEQ = 2**63 - 1
 _TRIES = 5
 _EXPIRED_BESIDE_RESERVING = 100
 
@@ -64,12 +67,15 @@ class Queue:
         """`clock` replaces the database's, for tests. Queues of several pools may share their wakeups, and with it a connection."""
         store.require_migrated()
         self.store = store
-        self.pool = require_text("pool", pool)
+        self.pool = require_name("pool", pool)
+        if policy is not None and not isinstance(policy, RetryPolicy):
+            raise WrongArgumentType(f"policy must be a RetryPolicy, not {policy!r}")
         self.policy = policy or RetryPolicy()
         self.listener = listener
         self._clock = clock
         self._messages = store.messages
         self._wakeups = wakeups or Wakeups(store)
+        self._shares_wakeups = wakeups is not None
 
     # Producing
 
@@ -89,15 +95,25 @@ class Queue:
 
         With a connection, inside its transaction: the message, and the wakeup, appear when that commits.
         """
-        new = _drafted(Draft(kind, message_id, key, target or {}, data or {}, work_queue_id, delay))
+        new = _drafted(
+            Draft(
+                kind,
+                message_id,
+                key,
+                {} if target is None else target,
+                {} if data is None else data,
+                work_queue_id,
+                delay,
+            )
+        )
         with self._running(connection) as (run, now):
             return self._stored(run, new, now)
 
     def enqueue_many(self, drafts: Sequence[Draft], *, connection: object | None = None) -> list[Message]:
         """Store up to 1,000 messages in one transaction, all or nothing; the answer is in the order of the drafts."""
-        if not all(isinstance(one, Draft) for one in drafts):
+        if not _is_list_of_drafts(drafts):
             raise WrongArgumentType("enqueue_many takes a list of Draft")
-        _require_count("drafts", len(drafts))
+        require_count("drafts", len(drafts))
         with self.store.transaction(connection) as transaction:
             return self.enqueue_within(transaction, drafts)
 
@@ -119,7 +135,9 @@ class Queue:
             stored = self._messages.insert(run, self.pool, [new], now)
             if stored:
                 return stored[0]
-            existing = self._existing(run, new)
+            existing = self._messages.find(run, self.pool, message_id=new.message_id) or self._messages.find(
+                run, self.pool, key=new.idempotency_key
+            )
             if existing is None:
                 continue  # Whoever had the id or the key gave it back, or has not committed yet.
             if existing.state is MessageState.DONE and self.policy.remember is not None:
@@ -127,6 +145,12 @@ class Queue:
                 if existing.finished_at is not None and existing.finished_at <= before:
                     self._messages.delete_done(run, self.pool, existing.message_id, before)
                     continue
+            if existing.message_id == new.message_id and existing.idempotency_key != new.idempotency_key:
+                raise WrongArgument(
+                    f"message {new.message_id!r} exists with another key: {existing.idempotency_key!r},"
+                    f" not {new.idempotency_key!r}",
+                    "an id belongs to one key; give a new message a new id",
+                )
             if existing.state is MessageState.READY:
                 self._messages.bump(run, self.pool)
             return existing
@@ -134,17 +158,6 @@ class Queue:
             f"message {new.message_id!r} could not be enqueued: others enqueue and complete the same one all the time",
             "try again",
         )
-
-    def _existing(self, run: Execute, new: NewMessage) -> Message | None:
-        by_id = self._messages.find(run, self.pool, message_id=new.message_id)
-        if by_id is not None:
-            if by_id.idempotency_key != new.idempotency_key:
-                raise WrongArgument(
-                    f"message {new.message_id!r} exists with another key: {by_id.idempotency_key!r}, not {new.idempotency_key!r}",
-                    "an id belongs to one key; give a new message a new id",
-                )
-            return by_id
-        return self._messages.find(run, self.pool, key=new.idempotency_key)
 
     # Consuming
 
@@ -155,7 +168,10 @@ class Queue:
         preferred_work_queue_ids: Collection[str] | None = None,
         allow_fallback_to_any_queue: bool = True,
     ) -> Reservation | None:
-        """Reserve the oldest ready message: of the kinds named, and first of the preferred work queues."""
+        """Reserve the oldest ready message: of the kinds named, and first of the preferred work queues.
+
+        Without a fallback, of those alone.
+        """
         found = self.reserve_many(
             1,
             kinds=kinds,
@@ -173,14 +189,15 @@ class Queue:
         allow_fallback_to_any_queue: bool = True,
     ) -> list[Reservation]:
         """Reserve at most `limit` messages, oldest first, each with a token of its own."""
-        _require_count("limit", limit)
+        require_count("limit", limit)
         chosen = _names("kinds", kinds)
         preferred = _names("preferred_work_queue_ids", preferred_work_queue_ids)
-        if chosen == ():
-            return []
+        fallback = require_flag("allow_fallback_to_any_queue", allow_fallback_to_any_queue)
         passes: list[tuple[str, ...] | None] = [preferred] if preferred else []
-        if not preferred or allow_fallback_to_any_queue:
+        if preferred is None or fallback:
             passes.append(None)
+        if chosen == () or not passes:
+            return []  # Nothing is of no kind, and nothing is in no queue.
         taken: list[Reservation] = []
         for again in (True, False):
             late = self._take(taken, limit, chosen, passes)
@@ -217,7 +234,7 @@ class Queue:
 
     def ack(self, message_id: str, token: str, *, connection: object | None = None) -> Answered:
         """Say that the work is done. With a connection, it is done when that transaction commits."""
-        message_id, digest = require_text("message_id", message_id), _hash(require_text("token", token))
+        message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         if connection is None:
             now = self._now(self.store.clock)
             if self._messages.complete(self.store.run, self.pool, message_id, digest, now):
@@ -232,7 +249,7 @@ class Queue:
 
     def renew(self, message_id: str, token: str) -> Answered:
         """Let the lease begin anew; it is no delivery."""
-        message_id, digest = require_text("message_id", message_id), _hash(require_text("token", token))
+        message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         lease = self.policy.lease
         now = self._now(self.store.clock)
         end = self._messages.extend(self.store.run, self.pool, message_id, digest, lease.total_seconds(), now)
@@ -244,7 +261,7 @@ class Queue:
 
     def release(self, message_id: str, token: str, reason: str, *, connection: object | None = None) -> Answered:
         """Give the reservation back, saying why: the message is delivered again, or is a dead letter if that was its last delivery."""
-        message_id, digest = require_text("message_id", message_id), _hash(require_text("token", token))
+        message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         why = require_text("reason", reason, most=10_000)
 
         def given_back(message: Message, now: datetime) -> Message:
@@ -282,26 +299,24 @@ class Queue:
     def expire_leases(self, limit: int = 100, *, everywhere: bool = False) -> Expired:
         """Give back at most `limit` messages whose lease has ended, and let delayed ones be ready whose moment has come.
 
-        Of this pool, or of all pools.
+        Of this pool, or of all pools, by this queue's policy.
         """
-        _require_count("limit", limit)
+        require_count("limit", limit)
         pools = [self.pool]
-        if everywhere:
+        if require_flag("everywhere", everywhere):
             now = self._now(self.store.clock) or self.store.now()
             pools = self._messages.pools_overdue(self.store.run, limit, now)
         found: list[tuple[Message, Message]] = []
         for pool in pools:
             if len(found) < limit:
                 found += self._expire(pool, limit - len(found))
-        dead = tuple(after for _, after in found if after.state is MessageState.DEAD)
+        dead = [after for _, after in found if after.state is MessageState.DEAD]
         for message in dead:
             self._tell_dead(message)
-        delayed = {before.message_id for before, _ in found if before.state is MessageState.DELAYED}
-        back = [after for before, after in found if after.active and before.state is MessageState.RESERVED]
         return Expired(
-            tuple(back),
+            tuple(after for before, after in found if before.state is MessageState.RESERVED and after.active),
             tuple(DeadLetter.of(message) for message in dead),
-            tuple(after for _, after in found if after.message_id in delayed),
+            tuple(after for before, after in found if before.state is MessageState.DELAYED),
         )
 
     def _expire(self, pool: str, limit: int) -> list[tuple[Message, Message]]:
@@ -322,19 +337,21 @@ class Queue:
 
     def read_message(self, message_id: str) -> Message | None:
         """A message that is neither done nor dead."""
-        message = self._messages.find(self.store.run, self.pool, message_id=require_text("message_id", message_id))
+        message = self._messages.find(self.store.run, self.pool, message_id=require_name("message_id", message_id))
         return message if message is not None and message.active else None
 
-    def messages(self, *, kind: str | None = None, limit: int = 100) -> list[Message]:
-        """Messages that are neither done nor dead, oldest first."""
-        _require_count("limit", limit)
-        states = (MessageState.READY, MessageState.DELAYED, MessageState.RESERVED)
-        return self._messages.listed(self.store.run, self.pool, states, kind, limit)
+    def messages(
+        self, *, state: MessageState | str | None = None, kind: str | None = None, limit: int = 100
+    ) -> list[Message]:
+        """Messages that are neither done nor dead: ready ones, the oldest first, then reserved and delayed ones, the next moment first."""
+        require_count("limit", limit)
+        chosen = None if state is None else _unfinished(state)
+        return self._messages.listed(self.store.run, self.pool, chosen, _kind(kind), limit)
 
     # Dead letters
 
     def read_dead_letter(self, message_id: str) -> DeadLetter | None:
-        message = self._messages.find(self.store.run, self.pool, message_id=require_text("message_id", message_id))
+        message = self._messages.find(self.store.run, self.pool, message_id=require_name("message_id", message_id))
         return DeadLetter.of(message) if message is not None and message.state is MessageState.DEAD else None
 
     def dead_letters(
@@ -344,9 +361,14 @@ class Queue:
 
         `before` is the number (`message.seq`) of the last one of the page before.
         """
-        _require_count("limit", limit)
+        require_count("limit", limit)
         found = self._messages.dead_letters(
-            self.store.run, self.pool, kind=kind, resolved=resolved, before=before, limit=limit
+            self.store.run,
+            self.pool,
+            kind=_kind(kind),
+            resolved=require_flag("resolved", resolved),
+            before=None if before is None else require_count("before", before, _MOST_SEQ),
+            limit=limit,
         )
         return [DeadLetter.of(message) for message in found]
 
@@ -374,7 +396,7 @@ class Queue:
         return self._settle(message_id, anew)
 
     def _settle(self, message_id: str, change: Callable[[Message, datetime], Message]) -> Answered:
-        message_id = require_text("message_id", message_id)
+        message_id = require_name("message_id", message_id)
         with self.store.transaction() as transaction:
             message = self._messages.find_locked(transaction.execute, self.pool, message_id)
             if message is None or message.state is not MessageState.DEAD:
@@ -395,7 +417,11 @@ class Queue:
 
     def read_wakeup_sequence(self) -> int:
         """How many wakeups this pool has had: what to wait after."""
-        return self._messages.sequences(self.store.run, [self.pool])[self.pool]
+        sequence, rows = self._messages.bumps(self.store.run, [self.pool])[self.pool]
+        if rows > CROWDED:
+            with suppress(StoreError):  # It is a service to whoever reads next; a read-only store cannot do it.
+                self._messages.fold(self.store.run, self.pool)
+        return sequence
 
     def wait_for_wakeup(self, after: int, timeout: float | None = None) -> int | None:
         """Wait for a sequence newer than `after` and return it, or None when `timeout` seconds are over."""
@@ -408,8 +434,9 @@ class Queue:
         return self._messages.next_due(self.store.run, self.pool)
 
     def close(self) -> None:
-        """Close the connection that waits for wakeups; the store stays open."""
-        self._wakeups.close()
+        """Close the connection that waits for wakeups, unless it is shared: who still waits gets an error. The store stays open."""
+        if not self._shares_wakeups:
+            self._wakeups.close()
 
     def _now(self, clock: Clock) -> datetime | None:
         return (self._clock or clock)()
@@ -428,14 +455,14 @@ class Queue:
 
 
 def _drafted(draft: Draft) -> NewMessage:
-    message_id = str(uuid.uuid4()) if draft.message_id is None else require_text("message_id", draft.message_id)
+    message_id = str(uuid.uuid4()) if draft.message_id is None else require_name("message_id", draft.message_id)
     return NewMessage(
         message_id=message_id,
-        idempotency_key=message_id if draft.key is None else require_text("key", draft.key),
-        kind=require_text("kind", draft.kind),
+        idempotency_key=message_id if draft.key is None else require_name("key", draft.key),
+        kind=require_name("kind", draft.kind),
         target=_payload("target", draft.target),
         data=_payload("data", draft.data),
-        work_queue_id=None if draft.work_queue_id is None else require_text("work_queue_id", draft.work_queue_id),
+        work_queue_id=None if draft.work_queue_id is None else require_name("work_queue_id", draft.work_queue_id),
         delay_seconds=require_duration("delay", draft.delay).total_seconds(),
     )
 
@@ -445,7 +472,7 @@ def _payload(name: str, value: object) -> str:
         raise WrongArgumentType(f"{name} must be a mapping, not {value!r}")
     try:
         text = json.dumps(dict(value), allow_nan=False)
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         raise WrongArgument(f"{name} cannot be written as JSON: {problem}") from problem
     if len(text) > _MOST_PAYLOAD:
         raise WrongArgument(
@@ -455,6 +482,22 @@ def _payload(name: str, value: object) -> str:
     return text
 
 
+def _is_list_of_drafts(drafts: object) -> bool:
+    return isinstance(drafts, Sequence) and all(isinstance(one, Draft) for one in drafts)
+
+
+def _kind(kind: object) -> str | None:
+    return None if kind is None else require_name("kind", kind)
+
+
+def _unfinished(state: object) -> MessageState:
+    known = (MessageState.READY, MessageState.DELAYED, MessageState.RESERVED)
+    for one in known:
+        if state == one:
+            return one
+    raise WrongArgument(f"state must be one of {', '.join(known)}, not {state!r}")
+
+
 def _names(name: str, values: Collection[str] | None) -> tuple[str, ...] | None:
     if values is None:
         return None
@@ -462,14 +505,7 @@ def _names(name: str, values: Collection[str] | None) -> tuple[str, ...] | None:
         raise WrongArgumentType(f"{name} must be a list of texts, not {values!r}")
     if len(values) > _MOST_NAMES:
         raise WrongArgument(f"{name} has {len(values)} entries; at most {_MOST_NAMES} fit")
-    return tuple(dict.fromkeys(require_text(f"an entry of {name}", value) for value in values))
-
-
-def _require_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise WrongArgumentType(f"{name} must be a whole number, not {value!r}")
-    if not 1 <= value <= _MOST_AT_ONCE:
-        raise WrongArgument(f"{name} must be from 1 to {_MOST_AT_ONCE:,}, not {value:,}")
+    return tuple(dict.fromkeys(require_name(f"an entry of {name}", value) for value in values))
 
 
 def _hash(token: str) -> str:

@@ -1,7 +1,7 @@
-"""Waiting for a pool's wakeups, across processes, for any number of threads over one connection.
+"""Waiting for pools' wakeups, across processes, for any number of threads over one connection.
 
-One of the waiting threads watches the database for all; when its own wait is over, another takes its place. The sequence is read
-from the database after the watch began, so nothing is missed between look and wait.
+One of the waiting threads watches the database for all; when its own wait is over, another takes its place. A thread that begins to
+wait looks for itself, after the watch began or before it begins with a look of its own, so nothing is missed between look and wait.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
+from wane.errors import StoreError
 from wane.store import Store
 from wane.store.base import Watch
+from wane.store.messages import CROWDED
 
 _LONGEST_WATCH_SECONDS = 1.0
 
@@ -26,13 +29,13 @@ class Wakeups:
         self._sequences: dict[str, int] = {}
         self._watching = False
         self._watch: Watch | None = None
+        self._closed = False
 
     def wait(self, pool: str, after: int, seconds: float | None) -> int | None:
         """The pool's sequence as soon as it is newer, or None when the time is over."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._condition:
             self._pools[pool] += 1
-            self._sequences.pop(pool, None)  # What was read before this call began is not news.
         try:
             return self._wait(pool, after, deadline)
         finally:
@@ -40,45 +43,63 @@ class Wakeups:
                 self._pools[pool] -= 1
                 if not self._pools[pool]:
                     del self._pools[pool]
+                    self._sequences.pop(pool, None)
 
     def _wait(self, pool: str, after: int, deadline: float | None) -> int | None:
         looked = False
         while True:
+            left = _LONGEST_WATCH_SECONDS if deadline is None else deadline - time.monotonic()
+            seconds = max(min(left, _LONGEST_WATCH_SECONDS), 0.0)
             with self._condition:
-                sequence = self._sequences.get(pool)
-                if sequence is not None and sequence > after:
-                    return sequence
-                left = _LONGEST_WATCH_SECONDS if deadline is None else deadline - time.monotonic()
-                if left <= 0 and looked:
-                    return None
-                if self._watching:
-                    looked = sequence is not None or looked
-                    self._condition.wait(max(left, 0.001))
+                if self._closed:
+                    raise StoreError("the queue is closed: nobody can wait for its wakeups", "open another one")
+                if self._sequences.get(pool, after) > after:
+                    return self._sequences[pool]
+                watches = not self._watching
+                if watches:
+                    self._watching = True
+                elif looked and left > 0:
+                    self._condition.wait(seconds)
                     continue
-                self._watching = True
-            try:
-                self._look(0.0 if sequence is None else max(min(left, _LONGEST_WATCH_SECONDS), 0.0))
-                looked = True
-            finally:
+            if watches:
+                self._lead(seconds if looked else 0.0)
+            elif (sequence := self._look_alone(pool)) > after:
+                return sequence
+            looked = True
+            if left <= 0:
                 with self._condition:
-                    self._watching = False
-                    self._condition.notify_all()
+                    sequence = self._sequences.get(pool, after)
+                return sequence if sequence > after else None
 
-    def _look(self, seconds: float) -> None:
-        """Wait for news, then read the sequences of all pools that somebody waits for."""
+    def _look_alone(self, pool: str) -> int:
+        """While another thread watches, which may take a while: the first look, and the last."""
+        return self.store.messages.sequences(self.store.run, [pool])[pool]
+
+    def _lead(self, seconds: float) -> None:
+        """Wait for news, then read the sequences of all pools that somebody waits for, and tell the other threads."""
         try:
             if self._watch is None:
-                self._watch = self.store.watch()
-            if seconds:
+                self._watch = self.store.watch()  # What happened before it began is news too: look at once.
+            elif seconds:
                 self._watch.wait(seconds)
             with self._condition:
                 pools = list(self._pools)
-            found = self.store.messages.sequences(self._watch.read, pools)
+            found = self.store.messages.bumps(self._watch.read, pools)
+            with self._condition:
+                self._sequences.update({pool: bumps for pool, (bumps, _) in found.items()})
         except BaseException:
             self._drop()
             raise
-        with self._condition:
-            self._sequences.update(found)
+        finally:
+            with self._condition:
+                self._watching = False
+                if self._closed:
+                    self._drop()
+                self._condition.notify_all()
+        for pool, (_, rows) in found.items():
+            if rows > CROWDED:
+                with suppress(StoreError):
+                    self.store.messages.fold(self.store.run, pool)
 
     def _drop(self) -> None:
         watch, self._watch = self._watch, None
@@ -86,5 +107,9 @@ class Wakeups:
             watch.close()
 
     def close(self) -> None:
-        """Close the connection that watches. Whoever waits is told that it is gone."""
-        self._drop()
+        """Close the connection that watches. Whoever waits gets an error: at once, or when the thread that watches looks up."""
+        with self._condition:
+            self._closed = True
+            if not self._watching:
+                self._drop()
+            self._condition.notify_all()

@@ -94,6 +94,10 @@ EXHAUSTED = "max_delivery_attempts_reached"
 """Why a message is dead that was delivered as often as it may be."""
 WAITING = "state IN ('reserved', 'delayed')"
 """Messages that something happens to when their moment comes."""
+CROWDED = 1_000
+"""Rows of wakeups that a pool may have before whoever reads them folds them."""
+_MOST_POOLS = 1_000
+_MOST_COUNTED = 10_000
 _CHANGING = (
     "state",
     "deliveries",
@@ -189,15 +193,21 @@ class Messages(ABC):
         """Dead letters, newest first; without `resolved` only those that nobody has dealt with."""
         conditions = [f"pool = {self._('pool')}", "state = 'dead'"]
         values: dict[str, object] = {"pool": pool, "limit": limit}
+        index = "message_dead"
         if not resolved:
+            index = "message_open"
             conditions.append("resolved_at IS NULL")
         if kind is not None:
+            index += "_kind"
             conditions.append(f"kind = {self._('kind')}")
             values["kind"] = kind
         if before is not None:
             conditions.append(f"seq < {self._('before')}")
             values["before"] = before
-        text = f"SELECT {COLUMNS} FROM {self.table} WHERE {' AND '.join(conditions)} ORDER BY seq DESC LIMIT {self._('limit')}"
+        text = (
+            f"SELECT {COLUMNS} FROM {self._by(index)} WHERE {' AND '.join(conditions)}"
+            f" ORDER BY seq DESC LIMIT {self._('limit')}"
+        )
         return [self._message(row) for row in run(text, values)]
 
     def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
@@ -211,28 +221,32 @@ class Messages(ABC):
         return bool(found)
 
     def listed(
-        self, run: Execute, pool: str, states: Sequence[MessageState], kind: str | None, limit: int
+        self, run: Execute, pool: str, state: MessageState | None, kind: str | None, limit: int
     ) -> list[Message]:
-        """Messages in some states, oldest first."""
-        chosen = ", ".join(f"'{state.value}'" for state in states)
+        """Unfinished messages: ready ones, the oldest first, then those that wait for a moment, the next one first.
+
+        Each state has an index in its own order, so no list has to look at more than it shows.
+        """
         also = "" if kind is None else f" AND kind = {self._('kind')}"
-        text = (
-            f"SELECT {COLUMNS} FROM {self.table} WHERE pool = {self._('pool')} AND state IN ({chosen}){also}"
-            f" ORDER BY seq LIMIT {self._('limit')}"
-        )
+        ready = "message_ready" if kind is None else "message_ready_kind"
+        waiting = WAITING if state is None else f"{WAITING} AND state = '{state.value}'"
+        parts = [
+            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE pool = {self._('pool')} AND {condition}{also}"
+            f" ORDER BY {order} LIMIT {self._('limit')}) AS {order}_order"
+            for index, condition, order in ((ready, "state = 'ready'", "seq"), ("message_due", waiting, "due_at"))
+            if state is None or (state is MessageState.READY) == (order == "seq")
+        ]
         values = {"pool": pool, "limit": limit, **({} if kind is None else {"kind": kind})}
-        return [self._message(row) for row in run(text, values)]
+        found = [self._message(row) for row in run(" UNION ALL ".join(parts), values)]
+        return sorted(found, key=_listing_order)[:limit]
 
     def counts(self, run: Execute) -> list[tuple[str, str, int, datetime | None]]:
-        """For every pool and state of unfinished or dead messages: how many, and since when the oldest."""
-        text = (
-            f"SELECT pool, state, count(*), min(created_at) FROM {self.table}"
-            " WHERE state IN ('ready', 'delayed', 'reserved') OR (state = 'dead' AND resolved_at IS NULL)"
-            " GROUP BY pool, state ORDER BY pool, state"
-        )
+        """For the first 1,000 pools and every state of unfinished or dead messages: how many, up to 10,000, and since when."""
         return [
-            (pool, state, count, None if oldest is None else self.dialect.moment(oldest))
-            for pool, state, count, oldest in run(text, {})
+            (pool, state.value, many, oldest)
+            for pool in self.pools(run, _MOST_POOLS)
+            for state, (many, oldest) in self.depths(run, pool, _MOST_COUNTED).items()
+            if many
         ]
 
     def pools(self, run: Execute, limit: int) -> list[str]:
@@ -273,10 +287,18 @@ class Messages(ABC):
 
     def sequences(self, run: Execute, pools: Sequence[str]) -> dict[str, int]:
         """How many wakeups some pools have had."""
+        return {pool: bumps for pool, (bumps, _) in self.bumps(run, pools).items()}
+
+    def bumps(self, run: Execute, pools: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The same, and in how many rows that is written: more than CROWDED ought to be folded."""
         marks = ", ".join(self._(f"pool{number}") for number in range(len(pools)))
-        text = f"SELECT pool, sum(bumps) FROM {self.wakeups} WHERE pool IN ({marks}) GROUP BY pool"
+        text = f"SELECT pool, sum(bumps), count(*) FROM {self.wakeups} WHERE pool IN ({marks}) GROUP BY pool"
         found = run(text, {f"pool{number}": pool for number, pool in enumerate(pools)})
-        return {**dict.fromkeys(pools, 0), **{pool: int(bumps) for pool, bumps in found}}
+        return {**dict.fromkeys(pools, (0, 0)), **{pool: (int(bumps), rows) for pool, bumps, rows in found}}
+
+    def _by(self, index: str) -> str:
+        """The table, to be read by an index, where a store can be told so."""
+        return self.table
 
     def _(self, name: str) -> str:
         return self.dialect.placeholder(name)
@@ -321,6 +343,11 @@ class Messages(ABC):
             resolved_by=row[17],
             seq=row[18],
         )
+
+
+def _listing_order(message: Message) -> tuple[bool, float, int]:
+    waits = message.due_at is not None
+    return waits, message.due_at.timestamp() if message.due_at else 0.0, message.seq
 
 
 def _read(value: Any) -> Any:

@@ -29,6 +29,9 @@ CREATE INDEX message_ready_queue ON wane.message (pool, work_queue_id, seq) WHER
 CREATE INDEX message_due ON wane.message (pool, due_at) WHERE state IN ('reserved', 'delayed');
 CREATE INDEX message_done ON wane.message (finished_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
+CREATE INDEX message_dead_kind ON wane.message (pool, kind, seq) WHERE state = 'dead';
+CREATE INDEX message_open ON wane.message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL;
+CREATE INDEX message_open_kind ON wane.message (pool, kind, seq) WHERE state = 'dead' AND resolved_at IS NULL;
 CREATE INDEX message_resolved ON wane.message (resolved_at, pool, message_id) WHERE state = 'dead' AND resolved_at IS NOT NULL;
 -- Rows change state a few times and leave: half a page of room keeps their versions together, and cleaning up must not wait for a fifth of the table.
 ALTER TABLE wane.message SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
@@ -41,11 +44,12 @@ CREATE TABLE wane.wakeup (
 CREATE INDEX wakeup_pool ON wane.wakeup (pool) INCLUDE (bumps);
 
 -- A wakeup commits with the change that caused it, whoever made the change.
-CREATE FUNCTION wane.message_wakes() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The plan is kept: one that was made while the table was nearly empty must not read all of it when it is full.
+CREATE FUNCTION wane.message_wakes() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
   INSERT INTO wane.wakeup (pool, bumps) VALUES (NEW.pool, 1);
-  -- Commits that notify go one after the other. Where others are ready, whoever takes those finds this one too.
-  IF NOT EXISTS (SELECT FROM wane.message WHERE pool = NEW.pool AND state = 'ready' AND seq <> NEW.seq) THEN
+  -- Commits that notify go one after the other. Where an older one of the kind is ready, whoever takes that finds this one too.
+  IF NOT EXISTS (SELECT FROM wane.message WHERE pool = NEW.pool AND kind = NEW.kind AND state = 'ready' AND seq < NEW.seq) THEN
     PERFORM pg_notify('wane_wakeup', NEW.pool);
   END IF;
   RETURN NULL;

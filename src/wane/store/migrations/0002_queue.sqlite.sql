@@ -29,6 +29,9 @@ CREATE INDEX wane_message_ready_queue ON wane_message (pool, work_queue_id, seq)
 CREATE INDEX wane_message_due ON wane_message (pool, due_at) WHERE state IN ('reserved', 'delayed');
 CREATE INDEX wane_message_done ON wane_message (finished_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX wane_message_dead ON wane_message (pool, seq) WHERE state = 'dead';
+CREATE INDEX wane_message_dead_kind ON wane_message (pool, kind, seq) WHERE state = 'dead';
+CREATE INDEX wane_message_open ON wane_message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL;
+CREATE INDEX wane_message_open_kind ON wane_message (pool, kind, seq) WHERE state = 'dead' AND resolved_at IS NULL;
 CREATE INDEX wane_message_resolved ON wane_message (resolved_at, pool, message_id) WHERE state = 'dead' AND resolved_at IS NOT NULL;
 
 -- Wakeups: how many each pool has had.
@@ -45,8 +48,9 @@ CREATE TRIGGER wane_message_ready_again AFTER UPDATE OF state ON wane_message WH
   INSERT INTO wane_wakeup (pool, bumps) VALUES (NEW.pool, 1) ON CONFLICT (pool) DO UPDATE SET bumps = bumps + 1;
 END;
 
--- The latest moment that anybody was told: a host's clock may be set back, time may not.
+-- The moment that was told when the host's clock showed `host`: that clock may be set back, time may not.
 CREATE TABLE wane_clock (
   id     INTEGER PRIMARY KEY CHECK (id = 1),
-  latest TEXT NOT NULL
+  latest TEXT NOT NULL,
+  host   TEXT NOT NULL
 );

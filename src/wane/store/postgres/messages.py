@@ -12,6 +12,7 @@ from wane.store.own import Execute
 _NOW = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
 _MOST_BUMPS = 64
 """How many rows of wakeups a pool may have before somebody folds them."""
+_MOST_FOLDED = 10_000
 
 _INSERT = f"""
 INSERT INTO wane.message
@@ -31,14 +32,26 @@ _PICK = f"{_READY} ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
 
 
 def _pick_each(names: str, column: str, also: str = "") -> str:
-    """The oldest ready messages of several kinds or work queues. Only what is taken is locked: the limit outside ends the walk."""
-    one = f"{_READY} AND {column} = names.name{also}"
+    """The oldest ready messages of several kinds or work queues.
+
+    Only what is taken is locked: the limit outside ends the walk. First come those that were among the oldest of all when this
+    statement began; if others hold some of them, the walk goes on behind.
+    """
+    given = f"unnest({names}) AS given(name)"
+    ready = f"FROM wane.message WHERE pool = %(pool)s AND state = 'ready' AND {column} = given.name{also}"
+    last = (
+        f"coalesce((SELECT oldest.seq FROM {given} CROSS JOIN LATERAL (SELECT seq {ready} ORDER BY seq LIMIT %(most)s)"
+        f" AS oldest ORDER BY oldest.seq LIMIT 1 OFFSET %(most)s - 1), {2**63 - 1})"
+    )
+    walk = (
+        f"SELECT picked.message_id, picked.seq FROM (SELECT name FROM {given}"
+        f" ORDER BY (SELECT seq {ready} ORDER BY seq LIMIT 1) NULLS LAST) AS given"
+        f" CROSS JOIN LATERAL (SELECT message_id, seq {ready} AND seq {{side}} (SELECT last.seq FROM last)"
+        f" ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED) AS picked"
+    )
     return (
-        f"SELECT picked.message_id, picked.seq FROM"
-        f" (SELECT name FROM unnest({names}) AS given(name) ORDER BY"
-        f"   (SELECT seq FROM wane.message WHERE pool = %(pool)s AND state = 'ready' AND {column} = given.name{also}"
-        f"    ORDER BY seq LIMIT 1) NULLS LAST) AS names"
-        f" CROSS JOIN LATERAL ({one} ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED) AS picked LIMIT %(most)s"
+        f"WITH last AS MATERIALIZED (SELECT {last} AS seq) SELECT message_id, seq FROM"
+        f" ({walk.format(side='<=')} UNION ALL {walk.format(side='>')}) AS walked LIMIT %(most)s"
     )
 
 
@@ -72,8 +85,9 @@ SELECT late.some, taken.* FROM
     for which, pick in _PICKS.items()
 }
 
+# The state is written so that no index knows it: there is one message of the id, but others may be reserved by the thousand.
 _CURRENT = (
-    "pool = %(pool)s AND message_id = %(message_id)s AND state = 'reserved' AND token_hash = %(token_hash)s"
+    "pool = %(pool)s AND message_id = %(message_id)s AND state || '' = 'reserved' AND token_hash = %(token_hash)s"
     f" AND due_at > {_NOW}"
 )
 _COMPLETE = (
@@ -107,7 +121,8 @@ _BUMP = (
 # Whoever folds at the same time takes other rows; what is not yet committed is not seen and stays as it is.
 _FOLD = f"""
 WITH many AS (SELECT FROM wane.wakeup WHERE pool = %(pool)s LIMIT 1 OFFSET {_MOST_BUMPS}),
-old AS (SELECT ctid FROM wane.wakeup WHERE pool = %(pool)s AND EXISTS (SELECT FROM many) FOR UPDATE SKIP LOCKED),
+old AS (SELECT ctid FROM wane.wakeup WHERE pool = %(pool)s AND EXISTS (SELECT FROM many)
+  LIMIT {_MOST_FOLDED} FOR UPDATE SKIP LOCKED),
 gone AS (DELETE FROM wane.wakeup WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING bumps)
 INSERT INTO wane.wakeup (pool, bumps) SELECT %(pool)s, sum(bumps) FROM gone HAVING count(*) > 0
 """

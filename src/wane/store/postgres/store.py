@@ -42,6 +42,8 @@ _CONNECTION: dict[str, Any] = {
 _MIGRATION_MILLISECONDS = 60_000
 _PREPARED_AFTER = 3
 """Statements that come again and again are prepared when they have come so often."""
+# The plan of a prepared statement is kept. One that was made while a table was nearly empty would read all of it, over and over, when it is full.
+_PLANNED = "SELECT set_config('enable_seqscan', %(others)s, false), set_config('enable_bitmapscan', %(others)s, false)"
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
@@ -75,6 +77,7 @@ class PostgresStore(Store):
         self._closed = False
         self._turn = threading.RLock()
         self._inside = 0
+        self._by_index = False
         self._connection = _connect(url, read_only=read_only)
         self._own_identity = ""
         try:
@@ -89,8 +92,11 @@ class PostgresStore(Store):
         self._closed = True
         self._connection.close()
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The connection; a new one if it broke since the last call, but never inside a transaction."""
+    def _connected(self, *, by_index: bool | None = None) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection; a new one if it broke since the last call, but never inside a transaction.
+
+        `by_index` says whether statements must be planned by index alone; None, that it does not matter.
+        """
         connection = self._connection
         if self._inside:
             return connection
@@ -100,6 +106,10 @@ class PostgresStore(Store):
                 connection.execute("SELECT 1")
         if connection.closed and not self._closed:
             self._connection = _connect(self._url, read_only=self._read_only)
+            self._by_index = False
+        if by_index is not None and by_index is not self._by_index and not self._connection.closed:
+            self._connection.execute(_PLANNED, {"others": "off" if by_index else "on"})
+            self._by_index = by_index
         return self._connection
 
     def now(self) -> datetime:
@@ -115,7 +125,7 @@ class PostgresStore(Store):
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
-            connection = self._connected()
+            connection = self._connected(by_index=True)
             connection.prepare_threshold = _PREPARED_AFTER
             try:
                 cursor = connection.execute(text.encode(), parameters)
@@ -135,11 +145,11 @@ class PostgresStore(Store):
 
     def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
-            return reflect(self._connected(), (OWN_SCHEMA,) if own else ())
+            return reflect(self._connected(by_index=False), (OWN_SCHEMA,) if own else ())
 
     def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused to answer"):
-            connection = self._connected()
+            connection = self._connected(by_index=False)
             connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(int(seconds * 1000) or 1)])
             try:
                 return connection.execute(statement.text, statement.parameters).fetchall()
@@ -149,11 +159,13 @@ class PostgresStore(Store):
 
     def explain(self, statement: Statement) -> str:
         with self._turn, _explained("the statement cannot be explained"):
-            found = self._connected().execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
+            found = (
+                self._connected(by_index=False).execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
+            )
         return "\n".join(line for (line,) in found)
 
     def estimate(self, statement: Statement) -> int | None:
-        connection = self._connected()
+        connection = self._connected(by_index=False)
         with self._turn, _explained("the statement cannot be explained"), connection.transaction():
             # A parallel plan would tell the rows of one worker.
             connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
@@ -180,7 +192,7 @@ class PostgresStore(Store):
         if connection is None:
             # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
             with self._turn, _explained("the database refused"):
-                used = self._connected()
+                used = self._connected(by_index=False)
                 self._inside += 1
                 try:
                     with writing(used, caller=False):

@@ -148,3 +148,6 @@ class SqliteMessages(Messages):
 
     def fold(self, run: Execute, pool: str) -> None:
         """A pool has one row."""
+
+    def _by(self, index: str) -> str:
+        return f"{self.table} INDEXED BY wane_{index}"

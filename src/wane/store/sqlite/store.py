@@ -83,7 +83,7 @@ class SqliteStore(Store):
 
     def clock(self) -> datetime | None:
         with self._turn, _explained("the database refused"):
-            return steady_now(self._connection)
+            return asking_often(self._connection, lambda: steady_now(self._connection))
 
     def again(self) -> SqliteStore:
         url, read_only, attach = self._opened
