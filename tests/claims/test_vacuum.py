@@ -110,7 +110,7 @@ def test_one_threshold_leaves_the_other_state_untouched(
 ) -> None:
     for state in (outcome, stays):
         done(claims, database, state, state, 300 * DAY)
-    vacuumed = claims.vacuum(**{f"{outcome}_age_hours": 1})  # type: ignore[arg-type]
+    vacuumed = claims.vacuum(**{f"{outcome}_age_hours": 1})
     assert list(vacuumed.states) == [WorkState(outcome)]
     assert vacuumed.rows == 1
     assert tasks(database) == [stays]

@@ -288,7 +288,7 @@ def test_a_call_inside_the_callers_transaction_commits_and_vanishes_with_it(
     assert inside.state == "completed"
     assert claims.remembered("t", connection=connection) is not None
     connection.execute(outcome.upper())
-    states = dict(database.query("SELECT task_id, state FROM work_claims"))
+    states: dict[str, str] = dict(database.query("SELECT task_id, state FROM work_claims"))
     if outcome == "commit":
         assert states == {"t": "completed", "u": "abandoned", "new": "available"}
         assert tasks(database, "work_claim_tombstones") == ["t", "u"]
