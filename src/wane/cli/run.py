@@ -36,6 +36,10 @@ def run(
     """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may run."""
     if no_schedulers and scheduler:
         raise typer.BadParameter("a scheduler cannot be both named and left out", param_hint="--no-schedulers")
+    if no_schedulers and not workers:
+        raise typer.BadParameter(
+            "without schedulers and without workers there is nothing to run", param_hint="--workers"
+        )
     stop = threading.Event()
 
     def told(sign: int, frame: object) -> None:
@@ -48,10 +52,9 @@ def run(
     before = {sign: signal.signal(sign, told) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
         with open_keeper(url, contract=contract, listener=_listen) as keeper:
-            _say_start(keeper, workers)
-            ran = keeper.run(
-                schedulers=[] if no_schedulers else scheduler, workers=workers, stop=stop, max_runs=max_runs
-            )
+            chosen = [] if no_schedulers else scheduler
+            _say_start(keeper, chosen, workers)
+            ran = keeper.run(schedulers=chosen, workers=workers, stop=stop, max_runs=max_runs)
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
@@ -65,11 +68,12 @@ def _listen(event: Event) -> None:
     log_event(event)
 
 
-def _say_start(keeper: Keeper, workers: int) -> None:
+def _say_start(keeper: Keeper, chosen: list[str] | None, workers: int) -> None:
     status = keeper.status()
     if not status.enabled:
         say(f"[yellow]sweeps are off:[/] {escape(status.master_flag)} is off until `wane enable`")
-    names = ", ".join(one.name for one in keeper.contract.schedulers) or "none"
+    known = [one.name for one in keeper.contract.schedulers]
+    names = ", ".join(known if chosen is None else chosen) or "none"
     say(f"schedulers: {escape(names)}; {many(workers, 'worker')}; contract {status.fingerprint}")
 
 

@@ -202,6 +202,8 @@ class _RuleSweep:
         """What earlier attempts of the same run took."""
         self.lost = False
         """Whether another process took over."""
+        self.nothing_due = False
+        """Whether the look before the first batch found nothing: then the batch only says so in the trail."""
         self.began = time.monotonic()
         self.entered = self.began
         """When the last batch began its work; what it waited before that, to be let in, says nothing about its size."""
@@ -282,20 +284,22 @@ class _RuleSweep:
         now = store.now()
         with suppress(TimedOut, Locked):
             # Most sweeps find little or nothing due: one probe tells, and nothing needs to be counted.
-            if len(store.keys_due(selection, now, settings.fuse_rows, _LOOK_SECONDS)) < settings.fuse_rows:
+            found = len(store.keys_due(selection, now, settings.fuse_rows, _LOOK_SECONDS))
+            if found < settings.fuse_rows:
+                self.nothing_due = not found
                 return Outcome.DONE, ""
         due = store.due(selection, now, _LOOK_SECONDS).count
         rows = store.count_rows(selection.table, _LOOK_SECONDS)
         allowed = settings.fuse if swept_before else settings.first_fuse
         if due is None or rows is None or due.exactness is Exactness.AT_LEAST:
-            found = "how many rows are due could not be counted in time"
+            why = "how many rows are due could not be counted in time"
         elif due.rows < settings.fuse_rows or due.rows <= allowed * rows.rows:
             return Outcome.DONE, ""
         else:
-            found = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.1%})"
+            why = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.1%})"
         which = "a rule" if swept_before else "the first sweep of a rule"
         return Outcome.FUSED, (
-            f"{found}, and {which} may take {allowed:.0%} of a table unasked: "
+            f"{why}, and {which} may take {allowed:.0%} of a table unasked: "
             f"look at `wane plan {self.name}`, then approve it with `wane sweep {self.name} --approve {self.name}`"
         )
 
@@ -335,8 +339,8 @@ class _RuleSweep:
         limit = most
         if self.frozen is not None and self.frozen.rows is not None:
             limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
-        if limit <= 0:
-            # A plan of nothing: told in the trail, like every sweep that took nothing.
+        if limit <= 0 or self.nothing_due:
+            # Told in the trail, like every sweep that took nothing.
             return Taken({}, floor, done=True)
         return take_all_scopes(transaction, Batch(selection, now, limit, most, floor, skip_locked))
 

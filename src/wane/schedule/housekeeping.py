@@ -8,11 +8,14 @@ from wane.contract.model import FOREVER, Age, Contract, Forever, Rule, Table, Ti
 from wane.contract.names import TableName
 from wane.events import Listener, nobody
 from wane.prune.primitive import Pruned, Pruner
+from wane.queue import Queue
+from wane.schedule.scheduler import KIND
 from wane.store import Store
 
 _ROWS = 10_000
 """The most that one call takes of one rule."""
 _SILENT_DAYS = 1
+_MOST_LETTERS = 1_000
 
 
 def own_contract(store: Store, contract: Contract) -> Contract:
@@ -62,3 +65,17 @@ def keep_house(store: Store, contract: Contract, *, actor: str, listener: Listen
     own = own_contract(store, contract)
     pruner = Pruner(store, own, actor=actor, listener=listener, own=True)
     return [pruner.prune(str(table.name), rule=rule.name, limit=_ROWS) for table, rule in own.rules()]
+
+
+def keep_one_dead_letter(queue: Queue, *, by: str) -> None:
+    """Of the dead letters of one table only the latest says how things are: a table that fails for days has one, not hundreds.
+
+    Workers see to that when they give up a sweep. What became a dead letter because its workers died has nobody else.
+    """
+    known: set[str] = set()
+    letters = queue.dead_letters(limit=_MOST_LETTERS)
+    for letter in sorted(letters, key=lambda one: one.moved_at, reverse=True):
+        kind = letter.message.kind
+        if kind in known and kind.startswith(KIND.format("")):
+            queue.resolve(letter.message.message_id, by=f"{by}: a later one tells the same")
+        known.add(kind)

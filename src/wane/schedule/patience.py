@@ -21,6 +21,10 @@ class Patience:
 
     def failed(self) -> None:
         """Wait, unless told to stop."""
-        pause = min(_FIRST_SECONDS * 2**self._failures, _LONGEST_SECONDS)
+        self._stop.wait(self.pause_seconds())
+
+    def pause_seconds(self) -> float:
+        """How long to wait after one more failure."""
+        pause: float = min(_FIRST_SECONDS * 2**self._failures, _LONGEST_SECONDS)
         self._failures = min(self._failures + 1, 16)
-        self._stop.wait(pause * (0.5 + random.random() / 2))
+        return pause * (0.5 + random.random() / 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,10 +22,10 @@ from wane.prune.primitive import whoami
 from wane.queue import Queue
 from wane.schedule.adoption import require_in_force
 from wane.schedule.executor import Executor
-from wane.schedule.housekeeping import keep_house
+from wane.schedule.housekeeping import keep_house, keep_one_dead_letter
 from wane.schedule.patience import Patience
 from wane.schedule.scheduler import tick
-from wane.schedule.worker import Worker, policy_of
+from wane.schedule.worker import Worked, Worker, policy_of
 from wane.store import Store
 
 _LONGEST_WAIT_SECONDS = 1.0
@@ -32,6 +33,7 @@ _LONGEST_WAIT_SECONDS = 1.0
 _EXPIRE_SECONDS = 5.0
 _EXPIRE_LIMIT = 100
 _HOUSE_SECONDS = 3_600.0
+_LAST_LOOK_SECONDS = 0.1
 MOST_WORKERS = 64
 
 
@@ -59,6 +61,8 @@ class Runner:
     actor: str = field(default_factory=whoami)
     listener: Listener = nobody
     stop: threading.Event = field(default_factory=threading.Event)
+    """Whoever sets it ends the run. The runner itself never does: it may be shared with other parts of an application."""
+    _ending: threading.Event = field(default_factory=threading.Event, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _ticks: int = field(default=0, init=False)
     _sweeps: int = field(default=0, init=False)
@@ -84,22 +88,32 @@ class Runner:
             threads = threads[1:]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():  # With a timeout, so that a signal's handler gets its turn.
-                thread.join(0.2)
+        try:
+            self._wait(threads)
+        finally:
+            # Also when an interrupt came: nobody would tell the threads to end.
+            self._ending.set()
+            self._wait(threads)
         if self._refused is not None:
             raise self._refused
         return Ran(self._ticks, self._sweeps, self._failures)
+
+    def _wait(self, threads: list[threading.Thread]) -> None:
+        for thread in threads:
+            while thread.is_alive():  # With a timeout, so that a signal's handler gets its turn.
+                if self.stop.is_set():
+                    self._ending.set()
+                thread.join(0.1)
 
     def _chosen(self) -> list[Scheduler]:
         known = {scheduler.name: scheduler for scheduler in self.contract.schedulers}
         if self.schedulers is None:
             return list(known.values())
-        if isinstance(self.schedulers, str):
+        if isinstance(self.schedulers, str) or not isinstance(self.schedulers, Collection):
             raise WrongArgumentType(f"schedulers must be a list of names, not {self.schedulers!r}")
         for name in self.schedulers:
             if name not in known:
-                hint = did_you_mean(name, list(known)) or f"it has: {', '.join(known) or 'none'}"
+                hint = did_you_mean(str(name), list(known)) or f"it has: {', '.join(known) or 'none'}"
                 raise WrongArgument(f"the contract has no scheduler {name!r}", hint)
         return [known[name] for name in dict.fromkeys(self.schedulers)]
 
@@ -109,8 +123,11 @@ class Runner:
                 continue
             if isinstance(value, bool) or not isinstance(value, int):
                 raise WrongArgumentType(f"{name} must be a whole number, not {value!r}")
-            if not least <= value <= (MOST_WORKERS if name == "workers" else 1_000_000_000):
-                raise WrongArgument(f"{name} cannot be {value}")
+            most = MOST_WORKERS if name == "workers" else 1_000_000_000
+            if not least <= value <= most:
+                raise WrongArgument(f"{name} must be from {least} to {most:,}, not {value:,}")
+        if not hasattr(self.stop, "is_set"):
+            raise WrongArgumentType(f"stop must be a threading.Event, not {self.stop!r}")
         if not chosen and not self.workers:
             raise WrongArgument("there is nothing to run: no scheduler and no worker")
 
@@ -120,11 +137,11 @@ class Runner:
         self, role: str, number: int, body: Callable[[Store, Executor], bool], failed: Callable[[str], None]
     ) -> None:
         """Do the body again and again until it says that it is done; open the database anew if it went away."""
-        patience = Patience(self.stop)
+        patience = Patience(self._ending)
         executor = Executor(role, fingerprint(self.contract), self.listener, number=number)
         store: Store | None = None
         try:
-            while not self.stop.is_set():
+            while not self._ending.is_set():
                 try:
                     if store is None:
                         store = self.store.again()
@@ -134,10 +151,11 @@ class Runner:
                     patience.succeeded()
                 except NotInForce as problem:
                     self._refused = problem
-                    self.stop.set()
+                    self._ending.set()
                 except Exception as problem:  # The loop is where a failing pass fails alone.
                     self._count(failures=1)
-                    failed(str(problem).partition("\n")[0])
+                    with suppress(Exception):  # Nor does a listener that fails end it.
+                        failed(str(problem).partition("\n")[0])
                     patience.failed()
         finally:
             if store is not None:
@@ -146,15 +164,26 @@ class Runner:
 
     def _schedule(self, chosen: list[Scheduler]) -> None:
         left = {scheduler.name: self.max_runs for scheduler in chosen}
+        patience = {scheduler.name: Patience(self._ending) for scheduler in chosen}
+        resting = dict.fromkeys(left, 0.0)
         house = _House(self)
 
         def body(store: Store, executor: Executor) -> bool:
             queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
             waits = [_LONGEST_WAIT_SECONDS]
             for scheduler in chosen:
-                if left[scheduler.name] == 0:
+                if left[scheduler.name] == 0 or time.monotonic() < resting[scheduler.name]:
                     continue
-                done = self._tick(store, scheduler, queue, executor)
+                try:
+                    done = self._tick(store, scheduler, queue, executor)
+                except NotInForce:
+                    raise
+                except Exception as problem:  # A scheduler that fails, fails alone.
+                    resting[scheduler.name] = time.monotonic() + patience[scheduler.name].pause_seconds()
+                    self._count(failures=1)
+                    self.listener(TickFailed(scheduler.name, str(problem).partition("\n")[0]))
+                    continue
+                patience[scheduler.name].succeeded()
                 if done is None:
                     continue
                 window, seconds = done
@@ -166,7 +195,7 @@ class Runner:
                 return True
             executor.beat(store, "waiting")
             house.keep(store, queue, executor)
-            self.stop.wait(max(min(waits), 0.01))
+            self._ending.wait(max(min(waits), 0.01))
             return False
 
         try:
@@ -177,15 +206,8 @@ class Runner:
     def _tick(
         self, store: Store, scheduler: Scheduler, queue: Queue, executor: Executor
     ) -> tuple[datetime | None, float] | None:
-        """The window that began, if one did, and how long until the next; None if it failed or another process is at it."""
-        try:
-            ticked = tick(store, self.contract, scheduler, queue, by=executor.name, listener=self.listener)
-        except NotInForce:
-            raise
-        except Exception as problem:  # A scheduler that fails, fails alone.
-            self._count(failures=1)
-            self.listener(TickFailed(scheduler.name, str(problem).partition("\n")[0]))
-            return None
+        """The window that began, if one did, and how long until the next; None if another process is at it."""
+        ticked = tick(store, self.contract, scheduler, queue, by=executor.name, listener=self.listener)
         if ticked is None:
             return None
         if ticked.window is not None:
@@ -200,17 +222,20 @@ class Runner:
             nonlocal worker, done
             if worker is None or worker.store is not store:
                 queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
-                worker = Worker(store, self.contract, queue, executor, self.listener, self.stop)
+                worker = Worker(store, self.contract, queue, executor, self.listener, self._ending)
             require_in_force(store, self.contract, by=self.actor)
             sequence = worker.queue.read_wakeup_sequence()
             ended = worker.work()
             if ended is not None:
-                self._count(sweeps=int(ended), failures=int(not ended))
+                self._count(sweeps=ended is Worked.DONE, failures=ended is Worked.FAILED)
                 done += 1
                 return not scheduled and self.max_runs is not None and done >= self.max_runs
             executor.beat(store, "waiting")
-            if self.max_runs is not None and self._scheduled.is_set() and (scheduled or done):
-                return not worker.queue.messages(limit=1)
+            if scheduled and self.max_runs is not None and self._scheduled.is_set():
+                if not worker.queue.messages(limit=1):
+                    return True
+                self._ending.wait(_LAST_LOOK_SECONDS)  # The last sweep that ends wakes nobody.
+                return False
             worker.queue.wait_for_wakeup(sequence, timeout=self._wait_seconds(worker.queue))
             return False
 
@@ -247,7 +272,9 @@ class _House:
         now = time.monotonic()
         if now - self._expired >= _EXPIRE_SECONDS:
             self._expired = now
-            queue.expire_leases(_EXPIRE_LIMIT, everywhere=True)
+            # Other pools live by policies of their own, which nobody here knows.
+            queue.expire_leases(_EXPIRE_LIMIT)
+            keep_one_dead_letter(queue, by=executor.name)
         if now - self._kept >= _HOUSE_SECONDS:
             self._kept = now
             keep_house(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

@@ -62,7 +62,7 @@ def tick(
     with store.transaction() as transaction:
         run = transaction.execute
         now = transaction.clock() or transaction.now()
-        _require_in_force(store, contract, run)
+        _require_in_force(store, contract, run, lock=True)
         known = store.timetable.lock_window(run, scheduler.name, now)
         if known is None:
             return None
@@ -97,7 +97,8 @@ def _is_due(known: Window, scheduler: Scheduler, now: datetime) -> bool:
     return ahead or now >= _due_at(known, scheduler)
 
 
-def _require_in_force(store: Store, contract: Contract, run: Execute) -> None:
-    found = store.timetable.in_force(run)
+def _require_in_force(store: Store, contract: Contract, run: Execute, *, lock: bool = False) -> None:
+    """With `lock`, whoever adopts another contract waits until this transaction has ended."""
+    found = store.timetable.in_force(run, lock=lock)
     if found is None or found.fingerprint != fingerprint(contract):
         raise NotInForce("another contract was put in force", "restart with the one in force, or `wane adopt` this one")

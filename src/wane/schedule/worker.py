@@ -1,16 +1,19 @@
 """Workers: reserve a sweep, take the table's lease, sweep under its fence, and say how it ended.
 
 While a sweep runs, a second thread with a connection of its own renews the reservation and the lease. A worker that lost either stops
-at its next batch, because every batch asks for the lease inside its own transaction.
+at its next batch, because every batch asks for the lease inside its own transaction. The lease ends at the very moment at which the
+reservation ends, so whoever is given the message of a dead worker finds the table free.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from enum import StrEnum
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.lookup import find_table
@@ -27,6 +30,16 @@ from wane.store.transaction import Transaction
 
 LEASE = "sweep:{}"
 _MOST_SUPERSEDED = 100
+_LONGEST_STATEMENT_SECONDS = 30.0
+
+
+class Worked(StrEnum):
+    """How the work on one message ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """It was told to; somebody else goes on with it."""
 
 
 @dataclass(slots=True)
@@ -53,8 +66,8 @@ class Worker:
         if self._keeping is not None:
             self._keeping.close()
 
-    def work(self) -> bool | None:
-        """Do the next sweep. Whether it ended well; None if there is none."""
+    def work(self) -> Worked | None:
+        """Do the next sweep. How it ended; None if there is none."""
         reservation = self.queue.reserve()
         if reservation is None:
             return None
@@ -64,13 +77,13 @@ class Worker:
             return self._do(reservation)
         except WaneError as problem:
             self._give_back(reservation, told, problem.message)
-            return False
+            return Worked.FAILED
 
-    def _do(self, reservation: Reservation) -> bool:
+    def _do(self, reservation: Reservation) -> Worked:
         message = reservation.message
         table = self._table(message.target.get("table"))
         name = LEASE.format(table.name)
-        mine, lease = self._take_lease(name)
+        mine, lease = self._take_lease(name, reservation.lease_expires_at)
         if not mine:
             raise Locked(f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least")
         self.executor.beat(self.store, f"sweeping {table.name}")
@@ -92,13 +105,13 @@ class Worker:
                 f"the contract has no table {name!r}", "purge the message, or add the table"
             ) from problem
 
-    def _take_lease(self, name: str) -> tuple[bool, Lease]:
+    def _take_lease(self, name: str, until: datetime) -> tuple[bool, Lease]:
         timetable, holder = self.store.timetable, self.executor.name
-        return timetable.take_lease(self.store.run, name, holder, self._lease_seconds, self.store.clock())
+        return timetable.take_lease(self.store.run, name, holder, until, self.store.clock())
 
     def _sweep(self, table: Table, lease: Lease, run: str, ended: threading.Event) -> Sweep:
         # What the server may let a stopped transaction last is less than the lease: whoever takes over does not wait for it.
-        most_seconds = self._lease_seconds * 2 / 3
+        most_seconds = min(self._lease_seconds * 2 / 3, _LONGEST_STATEMENT_SECONDS)
 
         def fence(transaction: Transaction) -> None:
             if not self.store.timetable.holds_lease(
@@ -143,35 +156,37 @@ class Worker:
     ) -> None:
         queue = Queue(store, self.queue.pool, policy=self.queue.policy)
         pause = self._lease_seconds / 3
-        waited = 0.0
-        # Short steps, so that being told to stop is seen soon; renewing after a third of the lease leaves room for two failures.
-        step = min(pause, 0.1)
-        while not done.wait(step):
+        renewed = time.monotonic()
+        # Short steps, so that being told to stop is seen soon; renewing after a third of the lease leaves room for failures.
+        while not done.wait(min(pause, 0.1)):
             if self.stop.is_set():
                 ended.set()
-            waited += step
-            if waited < pause:
+            began = time.monotonic()
+            if began - renewed < pause:
                 continue
-            waited = 0.0
             try:
-                kept = queue.renew(reservation.message_id, reservation.token).accepted
-                kept = kept and store.timetable.renew_lease(store.run, lease, self._lease_seconds, store.clock())
+                until = queue.renew(reservation.message_id, reservation.token).lease_expires_at
+                kept = until is not None and store.timetable.renew_lease(store.run, lease, until, store.clock())
                 self.executor.beat(store)
             except WaneError:
                 continue  # The database is busy or away. The fence knows whether the lease still stands.
+            renewed = began
             if not kept:
                 ended.set()
                 return
 
-    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool) -> bool:
+    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool) -> Worked:
         """Ack the sweep, or give it back."""
         failed = [rule for rule in sweep.rules if rule.outcome is Outcome.FAILED]
         stopped = [rule for rule in sweep.rules if rule.outcome is Outcome.STOPPED]
-        if failed or stopped or lost:
+        told = bool(stopped) and self.stop.is_set() and not failed and not lost
+        # A stop on purpose is no failure: it makes no dead letter. What is left leaves with the next window.
+        last = told and reservation.message.deliveries >= self.queue.policy.attempts
+        if (failed or stopped or lost) and not last:
             # Each failed rule has told its failure; the message says why it comes back.
             why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
             self._release(reservation, why or "lost its lease to another process")
-            return False
+            return Worked.STOPPED if told else Worked.FAILED
         for rule in sweep.rules:
             if rule.outcome is Outcome.FUSED:
                 # Trying again would find the same; a person must look, and until then every window says so.
@@ -179,9 +194,12 @@ class Worker:
         answered = self.queue.ack(reservation.message_id, reservation.token)
         if not answered.accepted:
             self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
-            return False
-        self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")
-        return True
+            return Worked.FAILED
+        if told:
+            return Worked.STOPPED
+        if not any(rule.outcome is Outcome.OFF for rule in sweep.rules):
+            self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")
+        return Worked.DONE
 
     def _give_back(self, reservation: Reservation, scheduler: str | None, why: str) -> None:
         self.listener(WorkFailed(scheduler, reservation.message.kind, why))

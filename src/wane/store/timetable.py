@@ -6,7 +6,7 @@ Every moment is the database's: `now` may be None where its clock can be asked i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from wane.store.own import Execute
@@ -70,17 +70,15 @@ class Timetable:
         self.dialect = dialect
         self._locks = locks
         self._now = "coalesce(%(now)s::timestamptz, clock_timestamp())" if locks else ":now"
-        self._until = f"{self._now} + make_interval(secs => %(seconds)s)" if locks else ":until"
+        self._until = "%(until)s::timestamptz" if locks else ":until"
 
     def _(self, name: str) -> str:
         return self.dialect.placeholder(name)
 
-    def _times(self, now: datetime | None, seconds: float | None = None) -> dict[str, object]:
-        if self._locks:
-            return {"now": now} if seconds is None else {"now": now, "seconds": seconds}
-        assert now is not None
-        stamps = {"now": self.dialect.stamp(now)}
-        return stamps if seconds is None else {**stamps, "until": self.dialect.stamp(now + timedelta(seconds=seconds))}
+    def _times(self, now: datetime | None, until: datetime | None = None) -> dict[str, object]:
+        assert now is not None or self._locks
+        stamps = {"now": None if now is None else self.dialect.stamp(now)}
+        return stamps if until is None else {**stamps, "until": self.dialect.stamp(until)}
 
     def _moment(self, stamp: Any) -> datetime | None:
         return None if stamp is None else self.dialect.moment(stamp)
@@ -88,7 +86,7 @@ class Timetable:
     # Leases
 
     def take_lease(
-        self, run: Execute, name: str, holder: str, seconds: float, now: datetime | None
+        self, run: Execute, name: str, holder: str, until: datetime, now: datetime | None
     ) -> tuple[bool, Lease]:
         """Whether the lease is the holder's now, under a new fence; and the lease, whoever has it."""
         table = self.dialect.own("lease")
@@ -97,20 +95,20 @@ class Timetable:
             f" VALUES ({self._('name')}, {self._('holder')}, 1, {self._now}, {self._until})"
             " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, fence = l.fence + 1, taken_at = excluded.taken_at,"
             f" until = excluded.until WHERE l.until <= {self._now} RETURNING name, holder, fence, until",
-            {"name": name, "holder": holder, **self._times(now, seconds)},
+            {"name": name, "holder": holder, **self._times(now, until)},
         )
         taken = bool(found)
         if not taken:
             found = run(f"SELECT name, holder, fence, until FROM {table} WHERE name = {self._('name')}", {"name": name})
-        [(name, holder, fence, until)] = found
-        return taken, Lease(name, holder, fence, self.dialect.moment(until))
+        [(name, holder, fence, end)] = found
+        return taken, Lease(name, holder, fence, self.dialect.moment(end))
 
-    def renew_lease(self, run: Execute, lease: Lease, seconds: float, now: datetime | None) -> bool:
-        """Whether the lease was still the holder's; then it begins anew."""
+    def renew_lease(self, run: Execute, lease: Lease, until: datetime, now: datetime | None) -> bool:
+        """Whether the lease was still the holder's; then it ends later."""
         found = run(
             f"UPDATE {self.dialect.own('lease')} SET until = {self._until} WHERE name = {self._('name')}"
             f" AND fence = {self._('fence')} AND until > {self._now} RETURNING 1",
-            {"name": lease.name, "fence": lease.fence, **self._times(now, seconds)},
+            {"name": lease.name, "fence": lease.fence, **self._times(now, until)},
         )
         return bool(found)
 
@@ -142,7 +140,7 @@ class Timetable:
                 "set_config('statement_timeout', %(limit)s, true),"
                 " set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
             )
-            values["limit"] = str(int(most_seconds * 1_000))
+            values["limit"] = str(max(int(most_seconds * 1_000), 1))
         found = run(
             f"SELECT {what} FROM {self.dialect.own('lease')} WHERE name = {self._('name')} AND fence = {self._('fence')}"
             f" AND until > {self._now} AND EXISTS (SELECT 1 FROM {self.dialect.own('contract')}"

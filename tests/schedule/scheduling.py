@@ -1,0 +1,160 @@
+"""A database with a contract in force, and short ways to tick, to work and to look at what came of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from prune.keeping import ago, insert, table
+from servers import Database
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Contract, QueueSettings, Scheduler, SweepSettings, Table
+from wane.events import Event
+from wane.keeper import Keeper
+from wane.queue import Queue
+from wane.schedule import Runner
+from wane.schedule.adoption import require_in_force
+from wane.schedule.executor import Executor
+from wane.schedule.scheduler import Tick, tick
+from wane.schedule.worker import Worker, policy_of
+from wane.store import Store, open_store
+from wane.store.messages import Message
+from wane.store.postgres.store import PostgresStore
+from wane.store.postgres.transaction import PostgresTransaction
+from wane.store.sqlite.store import SqliteStore
+from wane.store.sqlite.transaction import SqliteTransaction
+from wane.store.url import resolve_url
+
+E = TypeVar("E")
+
+EVERY = timedelta(minutes=5)
+NOON = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
+"""The beginning of a window of five minutes, and of one hour."""
+TICK = (Scheduler("tick", EVERY),)
+ALL = SweepSettings(fuse_rows=1_000_000)
+"""No fuse: tests take whole tables."""
+SLOWLY = SweepSettings(batch_ms=1, duty=0.01, fuse_rows=1_000_000)
+"""Small batches with long pauses: a sweep that takes its time."""
+
+
+class Clock:
+    """The database's clock, in the hands of a test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = NOON
+        for kind in (SqliteStore, PostgresStore, SqliteTransaction, PostgresTransaction):
+            for name in ("clock", "now"):
+                monkeypatch.setattr(kind, name, lambda _: self.now)
+
+    def advance(self, **duration: float) -> None:
+        self.now += timedelta(**duration)
+
+
+def contract_of(
+    *tables: Table,
+    schedulers: tuple[Scheduler, ...] = TICK,
+    sweep: SweepSettings = ALL,
+    **queue: Any,
+) -> Contract:
+    """A contract of these tables, `job` with a rule of a week if none are given. Words beside them are settings of the queue."""
+    return Contract(None, tables or (table(),), schedulers=schedulers, sweep=sweep, queue=QueueSettings(**queue))
+
+
+class World:
+    """One process's view: a contract, a store, and everything that was told."""
+
+    def __init__(self, database: Database, store: Store, contract: Contract) -> None:
+        self.database = database
+        self.store = store
+        self.contract = contract
+        self.events: list[Event] = []
+        self.keeper = Keeper(contract, store, actor="tester", listener=self.events.append)
+        self.queue = Queue(store, contract.queue.pool, policy=policy_of(contract), listener=self.events.append)
+        self._workers: list[Worker] = []
+        self._own = "wane_" if database.store == "sqlite" else "wane."
+
+    def tick(self, scheduler: str = "tick") -> Tick | None:
+        [chosen] = [one for one in self.contract.schedulers if one.name == scheduler]
+        return tick(self.store, self.contract, chosen, self.queue, by="tester", listener=self.events.append)
+
+    def opened(self, scheduler: str = "tick") -> datetime | None:
+        """The window that a tick opens, if it does."""
+        ticked = self.tick(scheduler)
+        return None if ticked is None else ticked.window
+
+    def worker(self, stop: threading.Event | None = None) -> Worker:
+        executor = Executor("worker", fingerprint(self.contract), self.events.append)
+        made = Worker(self.store, self.contract, self.queue, executor, self.events.append, stop or threading.Event())
+        self._workers.append(made)
+        return made
+
+    def close(self) -> None:
+        self.queue.close()
+        for worker in self._workers:
+            worker.close()
+
+    def runner(self, **options: Any) -> Runner:
+        return Runner(self.store, self.contract, listener=self.events.append, **options)
+
+    def told(self, kind: type[E]) -> list[E]:
+        return [event for event in list(self.events) if isinstance(event, kind)]
+
+    def messages(self) -> list[Message]:
+        """All messages, in the order in which they were enqueued."""
+        found = self.database.query(f"SELECT message_id FROM {self.own('message')} ORDER BY seq")
+        messages = [
+            self.store.messages.find(self.store.run, self.queue.pool, message_id=message_id) for (message_id,) in found
+        ]
+        return [message for message in messages if message is not None]
+
+    def states(self) -> list[str]:
+        return [message.state.value for message in self.messages()]
+
+    def fence(self, name: str = "job") -> int:
+        [(number,)] = self.database.query(f"SELECT fence FROM {self.own('lease')} WHERE name = ?", (f"sweep:{name}",))
+        return int(number)
+
+    def own(self, name: str) -> str:
+        return f"{self._own}{name}"
+
+    def count(self, name: str) -> int:
+        [(rows,)] = self.database.query(f"SELECT count(*) FROM {name}")
+        return int(rows)
+
+
+@contextmanager
+def world(database: Database, contract: Contract | None = None, *, enable: bool = True) -> Iterator[World]:
+    """A migrated database on which the contract is in force and sweeps are on."""
+    with open_store(resolve_url(database.url)) as store:
+        store.migrate()
+        made = World(database, store, contract or contract_of())
+        require_in_force(store, made.contract, by="tester")
+        if enable:
+            made.keeper.enable()
+        yield made
+        made.close()
+
+
+@contextmanager
+def beside(one: World, contract: Contract | None = None) -> Iterator[World]:
+    """Another process on the same database."""
+    with one.store.again() as store:
+        other = World(one.database, store, contract or one.contract)
+        yield other
+        other.close()
+
+
+def create_jobs(database: Database, rows: int = 0, name: str = "job", *, create: bool = True) -> None:
+    """A table of jobs, so many of which are due, and one that is live."""
+    if create:
+        database.execute(f"CREATE TABLE {name} (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint)")
+        index = name.replace(".", "_")
+        database.execute(f"CREATE INDEX {index}_due ON {name} (state, at_ms, id)")
+        insert(database, name, "id, state, at_ms", (0, "queued", ago(400)))
+    if rows:
+        insert(database, name, "id, state, at_ms", *[(n, "done", ago(30) + n) for n in range(1, rows + 1)])
