@@ -128,11 +128,6 @@ TOLD: list[tuple[Event, int, str]] = [
         logging.INFO,
         'event=wane.slowed_down table=jobs rule=failed cause="rows are locked by others"',
     ),
-    (
-        RuleSwept("statestore", "jobs", "failed", "jobs.failed", "prune", {"jobs": 0}, 0, 0.1, "fused"),
-        logging.WARNING,
-        "event=statestore.lifecycle_waits_for_approval table=jobs.failed rule=failed",
-    ),
 ]
 
 

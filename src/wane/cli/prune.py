@@ -15,14 +15,23 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from wane.cli.measure import measured
 from wane.cli.moment import parse_moment
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.options import (
+    CONTRACT,
+    ContractOption,
+    JsonOption,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsFileOption,
+    UrlOption,
+)
 from wane.cli.output import console, count_text, moment_text, print_json, say, table
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
 from wane.events import BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
-from wane.observe.logs import log_event
+from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.plan.model import read_plan
 from wane.prune.pace import FAST
 from wane.prune.primitive import Pruned
@@ -40,6 +49,7 @@ def prune(
     orphans: Annotated[bool, typer.Option("--orphans", help="With a table: only rows without their parent.")] = False,
     limit: Annotated[int, typer.Option(help="The most rows to take, followers included.")] = 1_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would leave; take nothing.")] = False,
+    metrics_file: MetricsFileOption = None,
     actor: ActorOption = None,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
@@ -56,7 +66,10 @@ def prune(
         raise typer.BadParameter("a rule has its own states and cutoff", param_hint="TABLE.RULE")
     if rule is None and older_than is None:
         raise typer.BadParameter("say how old: no threshold, no deletion", param_hint="--older-than")
-    with open_keeper(url, contract=loaded, read_only=dry_run, actor=actor) as keeper:
+    with (
+        measured(None if dry_run else metrics_file, loaded, url) as listener,
+        open_keeper(url, contract=loaded, read_only=dry_run, actor=actor, listener=listener) as keeper,
+    ):
         moment = None if older_than is None else parse_moment(older_than, keeper.store.now(), "--older-than")
         states = _states(loaded, name, state)
         if dry_run:
@@ -135,6 +148,9 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is due, like `wane plan`; take nothing.")
     ] = False,
+    metrics_file: MetricsFileOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.WARNING,
     actor: ActorOption = None,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
@@ -149,38 +165,45 @@ def sweep(
 
         plan(only, contract, url, as_json=as_json)
         return
+    configure_logging(log_level, log_format)
     loaded = _with_budgets(load_contract(contract), {"rows": rows, "seconds": seconds, "batches": batches})
-    with (
-        _sweeping(as_json=as_json) as (stop, listener, caught),
-        open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
-    ):
-        done = keeper.sweep(*(only or ()), approve=approve or (), pace=FAST if fast else None, stop=stop)
-    _finish(done, caught, as_json=as_json)
+    with measured(metrics_file, loaded, url) as count:
+        with (
+            _sweeping(count, as_json=as_json) as (stop, listener, caught),
+            open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
+        ):
+            done = keeper.sweep(*(only or ()), approve=approve or (), pace=FAST if fast else None, stop=stop)
+        _finish(done, caught, as_json=as_json)
 
 
 def apply(
     file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `wane plan --out` wrote.")],
     fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    metrics_file: MetricsFileOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.WARNING,
     actor: ActorOption = None,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take what a plan says, and no more; stop if reality departs from it."""
+    configure_logging(log_level, log_format)
     loaded = load_contract(contract)
     made = read_plan(file)
-    with (
-        _sweeping(as_json=as_json) as (stop, listener, caught),
-        open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
-    ):
-        done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
-    _finish(done, caught, as_json=as_json)
+    with measured(metrics_file, loaded, url) as count:
+        with (
+            _sweeping(count, as_json=as_json) as (stop, listener, caught),
+            open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
+        ):
+            done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
+        _finish(done, caught, as_json=as_json)
     if any(rule.outcome is Outcome.OFF for rule in done.rules):
         raise typer.Exit(1)  # Somebody asked for this plan, and it was not carried out.
 
 
 @contextmanager
-def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Listener, list[int]]]:
+def _sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[threading.Event, Listener, list[int]]]:
     """Progress on a terminal, a stop between two batches for Ctrl-C and SIGTERM, and which of them came."""
     stop = threading.Event()
     caught: list[int] = []
@@ -200,6 +223,7 @@ def _sweeping(*, as_json: bool) -> Iterator[tuple[threading.Event, Listener, lis
             def listener(event: Event) -> None:
                 nonlocal gone
                 log_event(event)
+                count(event)
                 if isinstance(event, BatchTaken):
                     gone += sum(event.counts.values())
                     text = f"{event.table}.{event.rule}: {gone:,} rows, next batch {event.next_batch:,}"

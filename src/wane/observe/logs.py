@@ -60,8 +60,6 @@ def log_event(event: Event) -> None:
     match event:
         case RuleSwept(action="prune") if any(event.counts.values()):
             log(logging.INFO, _name(event, "lifecycle_pruned"), **_which(event), rows=sum(event.counts.values()))
-        case RuleSwept(outcome="fused"):
-            log(logging.WARNING, _name(event, "lifecycle_waits_for_approval"), **_which(event))
         case BudgetExhausted():
             name = _name(event, "lifecycle_prune_budget_exhausted")
             log(logging.WARNING, name, **_which(event), spent=event.spent)
