@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from docs.sessions import ROOT, loosely, plain
 from docs.test_pages import sample
-from wane import errors, events
+from wane import errors
 from wane.keeper import Keeper
 
 PAGE = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
@@ -42,12 +42,6 @@ def test_its_examples_print_what_they_say(
 def test_it_tells_of_every_call(name: str) -> None:
     assert re.search(rf"^##+ `{name}`$", PAGE, re.MULTILINE), f"{name} has no section"
     assert re.search(rf"^`{name}\(.*\) -> ", PAGE, re.MULTILINE), f"{name} does not say what it takes and returns"
-
-
-@pytest.mark.parametrize("event", get_args(events.Event), ids=lambda event: event.__name__)
-def test_it_tells_of_every_event_and_what_it_has(event: type) -> None:
-    [row] = re.findall(rf"^\| `{event.__name__}` .*$", PAGE, re.MULTILINE)
-    assert [name for name in event.__dataclass_fields__ if f"`{name}`" not in row] == []  # type: ignore[attr-defined]
 
 
 def test_it_tells_of_every_error() -> None:
