@@ -1,0 +1,587 @@
+"""The cleanup queue beside its peers: reserve + ack, enqueue, and wakeups, as ratios from one interleaved run.
+
+    python -m bench.queue [--store postgres|sqlite] [--pending 1000 1000000] [--workers 1 4 16] [--seconds 3] [--rounds 3]
+
+Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL, the queue of honker that
+knockerlite carries on SQLite. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
+processes with a connection each, and they speak to each system through its own Python interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import multiprocessing
+import sqlite3
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.measuring import ROOT, machine, postgres_url, say
+
+POOL = "bench"
+PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
+Barrier = Any
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One queue: how to fill it, and what a worker process does with it."""
+
+    name: str
+    fill: Callable[[str, int, int], None]
+    """(where, pending, completed)"""
+    drain: Callable[[str, Barrier, float], int]
+    """Reserve and ack for so many seconds; how many."""
+    enqueue: Callable[[str, Barrier, float], int]
+
+
+def count_until(seconds: float, once: Callable[[], object]) -> int:
+    done, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        once()
+        done += 1
+    return done
+
+
+async def count_until_async(seconds: float, once: Callable[[], Any]) -> int:
+    done, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        await once()
+        done += 1
+    return done
+
+
+# Wane
+
+
+def wane_fill(where: str, pending: int, completed: int) -> None:
+    from wane.store import open_store
+    from wane.store.url import resolve_url
+
+    with open_store(resolve_url(where)) as store:
+        store.migrate()
+        counted = "(WITH RECURSIVE n(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM n WHERE g < {}) SELECT g FROM n)"
+        series = "generate_series(1, {})" if store.kind == "postgres" else counted
+        table = "wane.message" if store.kind == "postgres" else "wane_message"
+        now = "now()" if store.kind == "postgres" else "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')"
+        payload = json.dumps(PAYLOAD)
+        if store.kind == "postgres":
+            store.run("ALTER TABLE wane.message DISABLE TRIGGER USER", {})
+        else:
+            store.run("DROP TRIGGER wane_message_enqueued", {})
+        for state, many in (("done", completed), ("ready", pending)):
+            finished = now if state == "done" else "NULL"
+            alias = " AS s(g)" if store.kind == "postgres" else ""
+            store.run(
+                f"INSERT INTO {table} (pool, message_id, idempotency_key, kind, target, data, state, created_at, updated_at, finished_at)"
+                f" SELECT '{POOL}', '{state}' || g, '{state}' || g, 'sweep', '{{}}', '{payload}', '{state}', {now}, {now}, {finished}"
+                f" FROM {series.format(many)}{alias}",
+                {},
+            )
+        if store.kind == "postgres":
+            store.run("ALTER TABLE wane.message ENABLE TRIGGER USER", {})
+            store.run("VACUUM ANALYZE wane.message", {})
+        else:
+            store.run(
+                "CREATE TRIGGER wane_message_enqueued AFTER INSERT ON wane_message WHEN NEW.state = 'ready' BEGIN"
+                " INSERT INTO wane_wakeup (pool, bumps) VALUES (NEW.pool, 1) ON CONFLICT (pool) DO UPDATE SET bumps = bumps + 1; END",
+                {},
+            )
+
+
+def _wane(where: str) -> Any:
+    from wane.queue import Queue
+    from wane.store import open_store
+    from wane.store.url import resolve_url
+
+    return Queue(open_store(resolve_url(where)), POOL)
+
+
+def wane_drain(where: str, barrier: Barrier, seconds: float) -> int:
+    queue = _wane(where)
+
+    def once() -> None:
+        reservation = queue.reserve()
+        assert reservation is not None
+        assert queue.ack(reservation.message_id, reservation.token).accepted
+
+    once()
+    barrier.wait()
+    return count_until(seconds, once)
+
+
+def wane_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
+    queue = _wane(where)
+    barrier.wait()
+    return count_until(seconds, lambda: queue.enqueue("sweep", data=PAYLOAD))
+
+
+# The floor: two commits that each change one row by its key
+
+
+def bare_fill(where: str, pending: int, completed: int) -> None:
+    del pending, completed
+    statements = ["CREATE TABLE bare (id integer PRIMARY KEY, v integer)"]
+    if where.startswith("sqlite"):
+        with sqlite3.connect(where.removeprefix("sqlite:///")) as connection:
+            connection.execute(statements[0])
+            connection.executemany("INSERT INTO bare VALUES (?, 0)", [(n,) for n in range(10_000)])
+        return
+    import psycopg
+
+    with psycopg.connect(where, autocommit=True) as connection:
+        connection.execute(statements[0])
+        connection.execute("INSERT INTO bare SELECT g, 0 FROM generate_series(0, 9999) AS g")
+
+
+def bare_drain(where: str, barrier: Barrier, seconds: float) -> int:
+    import random
+
+    if where.startswith("sqlite"):
+        connection: Any = sqlite3.connect(where.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
+        text, options = "UPDATE bare SET v = v + 1 WHERE id = ?", {}
+    else:
+        import psycopg
+
+        connection = psycopg.connect(where, autocommit=True)
+        text, options = "UPDATE bare SET v = v + 1 WHERE id = %s", {"prepare": True}
+
+    def once() -> None:
+        for _ in range(2):
+            connection.execute(text, [random.randrange(10_000)], **options)
+
+    barrier.wait()
+    return count_until(seconds, once)
+
+
+# procrastinate
+
+
+def _procrastinate(where: str) -> Any:
+    import procrastinate
+
+    return procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=where, min_size=1, max_size=2))
+
+
+def procrastinate_fill(where: str, pending: int, completed: int) -> None:
+    import psycopg
+
+    async def schema() -> None:
+        app = _procrastinate(where)
+        async with app.open_async():
+            await app.schema_manager.apply_schema_async()
+
+    asyncio.run(schema())
+    with psycopg.connect(where, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
+        for status, many in (("succeeded", completed), ("todo", pending)):
+            connection.execute(
+                "INSERT INTO procrastinate_jobs (queue_name, task_name, args, status) SELECT %s, 'sweep', %s::jsonb,"
+                " %s::procrastinate_job_status FROM generate_series(1, %s)",
+                [POOL, json.dumps(PAYLOAD), status, many],
+            )
+        connection.execute("VACUUM ANALYZE procrastinate_jobs")
+
+
+def procrastinate_drain(where: str, barrier: Barrier, seconds: float) -> int:
+    from procrastinate.jobs import Status
+
+    async def work() -> int:
+        app = _procrastinate(where)
+        async with app.open_async():
+            manager = app.job_manager
+            worker = await manager.register_worker()
+
+            async def once() -> None:
+                job = await manager.fetch_job([POOL], worker)
+                assert job is not None
+                await manager.finish_job(job, Status.SUCCEEDED, delete_job=False)
+
+            await once()
+            await asyncio.to_thread(barrier.wait)
+            return await count_until_async(seconds, once)
+
+    return asyncio.run(work())
+
+
+def procrastinate_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
+    async def work() -> int:
+        app = _procrastinate(where)
+        async with app.open_async():
+            task = app.configure_task("sweep", queue=POOL)
+            await asyncio.to_thread(barrier.wait)
+            return await count_until_async(seconds, lambda: task.defer_async(**PAYLOAD))
+
+    return asyncio.run(work())
+
+
+# pgqueuer
+
+
+def pgqueuer_fill(where: str, pending: int, completed: int) -> None:
+    import psycopg
+
+    async def schema() -> None:
+        import asyncpg
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.queries import Queries
+
+        connection = await asyncpg.connect(where)
+        await Queries(AsyncpgDriver(connection)).install()
+        await connection.close()
+
+    asyncio.run(schema())
+    with psycopg.connect(where, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "INSERT INTO pgqueuer_log (job_id, status, priority, entrypoint) SELECT g, 'successful', 0, 'sweep' FROM generate_series(1, %s) AS g",
+            [completed],
+        )
+        connection.execute(
+            "INSERT INTO pgqueuer (priority, status, entrypoint, payload) SELECT 0, 'queued', 'sweep', %s FROM generate_series(1, %s)",
+            [json.dumps(PAYLOAD).encode(), pending],
+        )
+        connection.execute("VACUUM ANALYZE pgqueuer")
+
+
+def pgqueuer_drain(where: str, barrier: Barrier, seconds: float) -> int:
+    async def work() -> int:
+        from datetime import timedelta
+
+        import asyncpg
+        from pgqueuer.adapters.persistence.queries import EntrypointExecutionParameter
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.queries import Queries
+
+        connection = await asyncpg.connect(where)
+        queries = Queries(AsyncpgDriver(connection))
+        manager = uuid.uuid4()
+        entrypoints = {"sweep": EntrypointExecutionParameter(0)}
+
+        async def once() -> None:
+            [job] = await queries.dequeue(1, entrypoints, manager, None, timedelta(seconds=30))  # type: ignore[arg-type]
+            await queries.log_jobs([(job, "successful", None)])
+
+        await once()
+        await asyncio.to_thread(barrier.wait)
+        return await count_until_async(seconds, once)
+
+    return asyncio.run(work())
+
+
+def pgqueuer_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
+    async def work() -> int:
+        import asyncpg
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.queries import Queries
+
+        queries = Queries(AsyncpgDriver(await asyncpg.connect(where)))
+        payload = json.dumps(PAYLOAD).encode()
+        await asyncio.to_thread(barrier.wait)
+        return await count_until_async(seconds, lambda: queries.enqueue("sweep", payload))
+
+    return asyncio.run(work())
+
+
+# honker, as knockerlite carries it
+
+
+def _honker(where: str) -> Any:
+    import knocker
+
+    return knocker.open(where.removeprefix("sqlite:///"))
+
+
+def honker_fill(where: str, pending: int, completed: int) -> None:
+    del completed  # It deletes what is done.
+    opened = _honker(where)
+    with opened.db.transaction() as transaction:
+        transaction.query(
+            "SELECT count(honker_enqueue(?, ?, NULL, NULL, 0, 3, NULL)) FROM (WITH RECURSIVE n(g) AS (SELECT 1 UNION ALL"
+            " SELECT g + 1 FROM n WHERE g < ?) SELECT g FROM n)",
+            [opened.queue.name, json.dumps(PAYLOAD), pending],
+        )
+
+
+def honker_drain(where: str, barrier: Barrier, seconds: float) -> int:
+    queue = _honker(where).queue
+    worker = str(uuid.uuid4())
+
+    def once() -> None:
+        [job] = queue.claim_batch(worker, 1)
+        assert queue.ack(job.id, worker)
+
+    once()
+    barrier.wait()
+    return count_until(seconds, once)
+
+
+def honker_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
+    opened = _honker(where)
+    payload = json.dumps(PAYLOAD)
+
+    def once() -> None:
+        with opened.db.transaction() as transaction:
+            transaction.query("SELECT honker_enqueue(?, ?, NULL, NULL, 0, 3, NULL) AS id", [opened.queue.name, payload])
+
+    barrier.wait()
+    return count_until(seconds, once)
+
+
+WANE = System("wane", wane_fill, wane_drain, wane_enqueue)
+BARE = System("two bare commits", bare_fill, bare_drain, bare_drain)
+POSTGRES = {
+    "procrastinate": System("procrastinate", procrastinate_fill, procrastinate_drain, procrastinate_enqueue),
+    "pgqueuer": System("pgqueuer", pgqueuer_fill, pgqueuer_drain, pgqueuer_enqueue),
+}
+SQLITE = {"knocker": System("honker", honker_fill, honker_drain, honker_enqueue)}
+
+
+def _process(
+    work: Callable[[str, Barrier, float], int], where: str, barrier: Barrier, seconds: float, results: Any
+) -> None:
+    results.put(work(where, barrier, seconds))
+
+
+def rate(work: Callable[[str, Barrier, float], int], where: str, workers: int, seconds: float) -> float:
+    """Operations per second of several processes together."""
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(workers), context.Queue()
+    processes = [
+        context.Process(target=_process, args=(work, where, barrier, seconds, results)) for _ in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    total = sum(results.get(timeout=seconds + 120) for _ in processes)
+    for process in processes:
+        process.join()
+    return total / seconds
+
+
+# Wakeups: how long after an enqueue began a process that waits has been woken
+
+
+def wane_waits(where: str, barrier: Barrier, wakeups: int) -> list[float]:
+    queue = _wane(where)
+    sequence = queue.read_wakeup_sequence()
+    barrier.wait()
+    woken = []
+    for _ in range(wakeups):
+        newer = queue.wait_for_wakeup(sequence, timeout=10)
+        woken.append(time.monotonic())
+        assert newer is not None
+        sequence = newer
+    return woken
+
+
+def wane_wakes(where: str, barrier: Barrier, wakeups: int) -> list[float]:
+    queue = _wane(where)
+    return _enqueue_slowly(barrier, wakeups, lambda: queue.enqueue("sweep", data=PAYLOAD), _drained(queue))
+
+
+def _drained(queue: Any) -> Callable[[], None]:
+    """Whoever was woken takes the message: an empty queue is what a waiting worker sees."""
+
+    def once() -> None:
+        for one in queue.reserve_many(10):
+            queue.ack(one.message_id, one.token)
+
+    return once
+
+
+def honker_waits(where: str, barrier: Barrier, wakeups: int) -> list[float]:
+    async def wait() -> list[float]:
+        events = _honker(where).db.wal_events()
+        await asyncio.to_thread(barrier.wait)
+        woken: list[float] = []
+        while len(woken) < wakeups:
+            await asyncio.wait_for(events.__anext__(), timeout=10)
+            woken.append(time.monotonic())
+        return woken
+
+    return asyncio.run(wait())
+
+
+def honker_wakes(where: str, barrier: Barrier, wakeups: int) -> list[float]:
+    opened = _honker(where)
+    payload = json.dumps(PAYLOAD)
+
+    def once() -> None:
+        with opened.db.transaction() as transaction:
+            transaction.query("SELECT honker_enqueue(?, ?, NULL, NULL, 0, 3, NULL) AS id", [opened.queue.name, payload])
+
+    return _enqueue_slowly(barrier, wakeups, once, lambda: None)
+
+
+def _enqueue_slowly(
+    barrier: Barrier, wakeups: int, once: Callable[[], object], between: Callable[[], None]
+) -> list[float]:
+    barrier.wait()
+    told = []
+    for _ in range(wakeups):
+        time.sleep(0.03)
+        told.append(time.monotonic())
+        once()
+        time.sleep(0.03)
+        between()
+    return told
+
+
+WAKING = {"wane": (wane_waits, wane_wakes), "honker": (honker_waits, honker_wakes)}
+
+
+def _latency_process(
+    work: Callable[[str, Barrier, int], list[float]],
+    where: str,
+    barrier: Barrier,
+    wakeups: int,
+    results: Any,
+    name: str,
+) -> None:
+    results.put((name, work(where, barrier, wakeups)))
+
+
+def wakeup_latencies(name: str, where: str, wakeups: int) -> list[float]:
+    """Milliseconds from the beginning of an enqueue to the moment that a waiting process has been woken."""
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(2), context.Queue()
+    processes = [
+        context.Process(target=_latency_process, args=(work, where, barrier, wakeups, results, role))
+        for role, work in zip(("woken", "told"), WAKING[name], strict=True)
+    ]
+    for process in processes:
+        process.start()
+    found = dict(results.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join()
+    # A commit between two enqueues may wake too: each enqueue counts with the first wakeup after it.
+    woken = sorted(found["woken"])
+    latencies = []
+    for told in found["told"]:
+        after = next((one for one in woken if one > told), None)
+        if after is not None:
+            latencies.append((after - told) * 1_000)
+    return latencies
+
+
+def databases(stack: ExitStack, store: str, systems: list[System]) -> dict[str, str]:
+    """A database for each system."""
+    if store == "sqlite":
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wane-bench-")))
+        where = {}
+        for system in systems:
+            path = directory / f"{system.name.replace(' ', '-')}.db"
+            with sqlite3.connect(path) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+            where[system.name] = f"sqlite:///{path}"
+        return where
+    import psycopg
+
+    url = stack.enter_context(postgres_url())
+    where = {}
+    with psycopg.connect(url, autocommit=True) as connection:
+        for number, system in enumerate(systems):
+            connection.execute(f"CREATE DATABASE queue_{number}")
+            where[system.name] = _other_database(url, f"queue_{number}")
+    return where
+
+
+def _other_database(url: str, name: str) -> str:
+    from urllib.parse import urlsplit, urlunsplit
+
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{name}"))
+
+
+def measure(store: str, pending: int, workers: list[int], seconds: float, rounds: int) -> list[dict[str, Any]]:
+    peers = POSTGRES if store == "postgres" else SQLITE
+    found = [peer for module, peer in peers.items() if importlib.util.find_spec(module)]
+    systems = [WANE, BARE, *found]
+    lines = []
+    with ExitStack() as stack:
+        where = databases(stack, store, systems)
+        for system in systems:
+            say(f"{store}: filling {system.name} with {pending:,} pending")
+            system.fill(where[system.name], pending, 1_000_000 if pending >= 1_000_000 else 1_000)
+        for what in ("drain", "enqueue"):
+            for many in workers:
+                samples: dict[str, list[float]] = {system.name: [] for system in systems}
+                for _ in range(rounds):
+                    for system in systems:
+                        if pending < 10_000 and what == "drain" and system is not BARE:
+                            _top_up(system, where[system.name], seconds)
+                        samples[system.name].append(rate(getattr(system, what), where[system.name], many, seconds))
+                median = {name: statistics.median(values) for name, values in samples.items()}
+                ratios = {name: round(median["wane"] / value, 2) for name, value in median.items() if name != "wane"}
+                say(f"{store} {what} pending {pending:,} workers {many}: {median} wane/… {ratios}")
+                lines.append(
+                    {
+                        "store": store,
+                        "what": what,
+                        "pending": pending,
+                        "workers": many,
+                        "per_second": samples,
+                        "wane_over": ratios,
+                    }
+                )
+        if pending < 10_000:
+            lines += _measure_wakeups(store, {name: where[name] for name in where if name in WAKING})
+    return lines
+
+
+def _measure_wakeups(store: str, where: dict[str, str]) -> list[dict[str, Any]]:
+    lines = []
+    for name, place in where.items():
+        if name == "wane":
+            _drain_all(place)
+        values = sorted(wakeup_latencies(name, place, 200))
+        line = {"p50_ms": round(values[len(values) // 2], 2), "p99_ms": round(values[int(len(values) * 0.99)], 2)}
+        say(f"{store} wakeup {name}: {line}")
+        lines.append(
+            {"store": store, "what": "wakeup", "system": name, **line, "milliseconds": [round(v, 3) for v in values]}
+        )
+    return lines
+
+
+def _drain_all(where: str) -> None:
+    queue = _wane(where)
+    while found := queue.reserve_many(1_000):
+        for one in found:
+            queue.ack(one.message_id, one.token)
+
+
+def _top_up(system: System, where: str, seconds: float) -> None:
+    """A short queue must not run empty while it is measured; enqueuing does not belong to the measurement."""
+    rate(system.enqueue, where, 2, seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=["postgres", "sqlite"], action="append")
+    parser.add_argument("--pending", type=int, nargs="+", default=[1_000, 1_000_000])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "queue.json")
+    given = parser.parse_args()
+    lines = [
+        line
+        for store in given.store or ["postgres", "sqlite"]
+        for pending in given.pending
+        for line in measure(store, pending, given.workers, given.seconds, given.rounds)
+    ]
+    given.output.write_text(json.dumps({**machine(), "lines": lines}, indent=1) + "\n", encoding="utf-8")
+    say(f"written to {given.output.name}")
+
+
+if __name__ == "__main__":
+    main()
