@@ -13,6 +13,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from prefect.client.schemas.worker_channel import CANCELLING_TIMEOUT_TEARDOWN, PENDING_CLAIM_TEARDOWN
+from prefect.server.services import cleanup_reconciler
+from prefect.server.services.cleanup_reconciler import reconcile_cleanup_delivery
 from prefect.server.worker_communication.cleanup_queue import get_worker_cleanup_queue
 from prefect.settings import (
     PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_COMPLETED_IDEMPOTENCY_RETENTION_SECONDS,
@@ -110,6 +112,21 @@ async def test_prefects_setting_loads_it(store: Store, pool: UUID) -> None:
     assert found is not None
     assert found.message_id == message_id
     await loaded.close()
+
+
+async def test_prefects_own_service_gives_back_what_is_overdue(store: Store, pool: UUID) -> None:
+    queue = get_worker_cleanup_queue()
+    message_id = await enqueue(queue, pool)
+    with temporary_settings({LEASE: 0.001}):
+        taken = await queue.reserve(work_pool_id=pool)
+    assert taken is not None
+    sequence = await queue.read_wakeup_sequence(pool)
+    await asyncio.sleep(0.01)
+    result = await reconcile_cleanup_delivery(cleanup_queue=cleanup_reconciler._get_service_worker_cleanup_queue())
+    assert [one.message_id for one in result.redelivered] == [message_id]
+    wakeup = await queue.wait_for_wakeup(pool, after=sequence, timeout=20)
+    assert wakeup is not None
+    await queue.close()
 
 
 async def test_what_is_missing_is_said_until_it_is_there(
