@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import ExitStack, closing
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, LogFormatOption, LogLevelOption, UrlOption
 from wane.cli.output import console, many, moment_text, print_json, say, seconds_text, table
-from wane.events import Event
+from wane.contract.load import load_contract
+from wane.contract.model import Contract
+from wane.events import Event, Listener
 from wane.keeper import Keeper, open_keeper
-from wane.observe.logs import log_event
+from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.schedule import Status
+
+if TYPE_CHECKING:
+    from wane.observe.metrics import Metrics
 
 
 def run(
@@ -29,6 +35,12 @@ def run(
         int | None,
         typer.Option(min=1, help="End after so many windows of each scheduler, when their sweeps are done."),
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Serve /metrics for Prometheus on this port; 0 picks one.")
+    ] = None,
+    metrics_address: Annotated[str, typer.Option(help="The address that /metrics is served on.")] = "127.0.0.1",
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -40,6 +52,8 @@ def run(
         raise typer.BadParameter(
             "without schedulers and without workers there is nothing to run", param_hint="--workers"
         )
+    configure_logging(log_level, log_format)
+    loaded = load_contract(contract)
     stop = threading.Event()
 
     def told(sign: int, frame: object) -> None:
@@ -51,7 +65,14 @@ def run(
 
     before = {sign: signal.signal(sign, told) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with open_keeper(url, contract=contract, listener=_listen) as keeper:
+        with ExitStack() as stack:
+            metrics = None if metrics_port is None else stack.enter_context(closing(_metrics(loaded)))
+            listener = log_event if metrics is None else _both(log_event, metrics)
+            keeper = stack.enter_context(open_keeper(url, contract=loaded, listener=listener))
+            if metrics is not None and metrics_port is not None:
+                metrics.watch(keeper.store.again)
+                exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address))
+                say(f"metrics: {escape(exporter.url)}")
             chosen = [] if no_schedulers else scheduler
             _say_start(keeper, chosen, workers)
             ran = keeper.run(schedulers=chosen, workers=workers, stop=stop, max_runs=max_runs)
@@ -64,8 +85,18 @@ def run(
         say(f"{many(ran.ticks, 'window')}, {many(ran.sweeps, 'sweep')}, {many(ran.failures, 'failure')}")
 
 
-def _listen(event: Event) -> None:
-    log_event(event)
+def _metrics(contract: Contract) -> Metrics:
+    from wane.observe.metrics import Metrics  # An extra: only who wants metrics needs it.
+
+    return Metrics(contract)
+
+
+def _both(one: Listener, other: Listener) -> Listener:
+    def listen(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return listen
 
 
 def _say_start(keeper: Keeper, chosen: list[str] | None, workers: int) -> None:
