@@ -2,50 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from servers import Database
+from queueing import START, Clock
 from wane.errors import WrongArgument
 from wane.queue import Answer, Draft, MessageState, Queue, RetryPolicy
-from wane.store import Store, open_store
-from wane.store.url import resolve_url
-
-START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-
-class Clock:
-    """A clock that stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, **duration: float) -> None:
-        self.now += timedelta(**duration)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(database: Database) -> Iterator[Store]:
-    with open_store(resolve_url(database.url)) as opened:
-        opened.migrate()
-        yield opened
-
-
-@pytest.fixture
-def queue(store: Store, clock: Clock) -> Iterator[Queue]:
-    made = Queue(store, "pool", clock=clock)
-    yield made
-    made.close()
+from wane.store import Store
 
 
 def test_a_message_lives_from_enqueue_to_ack(queue: Queue, clock: Clock) -> None:

@@ -232,8 +232,8 @@ class Messages(ABC):
         waiting = WAITING if state is None else f"{WAITING} AND state = '{state.value}'"
         parts = [
             f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE pool = {self._('pool')} AND {condition}{also}"
-            f" ORDER BY {order} LIMIT {self._('limit')}) AS {order}_order"
-            for index, condition, order in ((ready, "state = 'ready'", "seq"), ("message_due", waiting, "due_at"))
+            f" ORDER BY {order} LIMIT {self._('limit')}) AS {index}_part"
+            for index, condition, order in ((ready, "state = 'ready'", "seq"), ("message_due", waiting, "due_at, seq"))
             if state is None or (state is MessageState.READY) == (order == "seq")
         ]
         values = {"pool": pool, "limit": limit, **({} if kind is None else {"kind": kind})}

@@ -26,7 +26,7 @@ CREATE UNIQUE INDEX message_key ON wane.message (pool, idempotency_key);
 CREATE INDEX message_ready ON wane.message (pool, seq) WHERE state = 'ready';
 CREATE INDEX message_ready_kind ON wane.message (pool, kind, seq) WHERE state = 'ready';
 CREATE INDEX message_ready_queue ON wane.message (pool, work_queue_id, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
-CREATE INDEX message_due ON wane.message (pool, due_at) WHERE state IN ('reserved', 'delayed');
+CREATE INDEX message_due ON wane.message (pool, due_at, seq) WHERE state IN ('reserved', 'delayed');
 CREATE INDEX message_done ON wane.message (finished_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
 CREATE INDEX message_dead_kind ON wane.message (pool, kind, seq) WHERE state = 'dead';

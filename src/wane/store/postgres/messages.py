@@ -100,7 +100,7 @@ _EXTEND = (
 )
 _OVERDUE = (
     f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND {WAITING} AND due_at <= %(now)s"
-    " ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED"
+    " ORDER BY due_at, seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
 )
 _POOLS_OVERDUE = f"""
 WITH RECURSIVE hop(pool) AS (

@@ -39,7 +39,7 @@ _COMPLETE = (
 _EXTEND = f"UPDATE wane_message SET due_at = :until, updated_at = :now WHERE {_CURRENT} RETURNING due_at"
 _OVERDUE = (
     f"SELECT {COLUMNS} FROM wane_message INDEXED BY wane_message_due WHERE pool = :pool AND {WAITING} AND due_at <= :now"
-    " ORDER BY due_at LIMIT :most"
+    " ORDER BY due_at, seq LIMIT :most"
 )
 _POOLS_OVERDUE = f"""
 WITH RECURSIVE hop(pool) AS (

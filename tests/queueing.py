@@ -1,0 +1,93 @@
+"""What tests of the cleanup queue share: a clock that stands still, messages in any state, and the rows as they are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from servers import Database
+from wane.queue import Queue, Reservation
+from wane.store import Store, open_store
+from wane.store.url import resolve_url
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+STATES = ("absent", "ready", "delayed", "reserved", "overdue", "done", "dead", "resolved")
+_numbers = itertools.count()
+
+
+class Clock:
+    """A clock that stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **duration: float) -> None:
+        self.now += timedelta(**duration)
+
+
+@contextmanager
+def opened(database: Database, *, read_only: bool = False) -> Iterator[Store]:
+    """Another store of the database, with connections of its own."""
+    with open_store(resolve_url(database.url), read_only=read_only) as store:
+        yield store
+
+
+def message_table(database: Database) -> str:
+    return "wane_message" if database.store == "sqlite" else "wane.message"
+
+
+def rows(database: Database) -> list[tuple[Any, ...]]:
+    """Every message as the database has it."""
+    texts = "target AS t, data AS d" if database.store == "sqlite" else "target::text, data::text"
+    return database.query(
+        "SELECT pool, message_id, idempotency_key, work_queue_id, kind, state, seq, deliveries, created_at, updated_at, due_at,"
+        f" token_hash, finished_at, reason, release_reason, resolved_at, resolved_by, {texts}"
+        f" FROM {message_table(database)} ORDER BY seq"
+    )
+
+
+def taken(queue: Queue, **options: Any) -> Reservation:
+    found = queue.reserve(**options)
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True)
+class Made:
+    """A message in some state, the token of its last reservation, and one of an earlier reservation."""
+
+    message_id: str
+    token: str
+    stale: str
+
+
+def make(queue: Queue, clock: Clock, state: str) -> Made:
+    """A message in a state, delivered before; `overdue` is reserved, and its lease is about to end when the clock advances."""
+    kind = f"{state}-{next(_numbers)}"
+    if state == "absent":
+        return Made(kind, "token", "stale")
+    name = queue.enqueue(kind, data={"n": 1}).message_id
+    stale = taken(queue, kinds=[kind]).token
+    assert queue.release(name, stale, "again").accepted
+    if state == "ready":
+        return Made(name, stale, stale)
+    if state == "delayed":
+        late = queue.enqueue(kind, delay=timedelta(hours=1)).message_id
+        return Made(late, stale, stale)
+    token = taken(queue, kinds=[kind]).token
+    if state == "done":
+        assert queue.ack(name, token).accepted
+    if state in ("dead", "resolved"):
+        while queue.release(name, token, "no").accepted:
+            token = taken(queue, kinds=[kind]).token
+        assert queue.read_dead_letter(name) is not None
+    if state == "resolved":
+        assert queue.resolve(name, by="anna").accepted
+    return Made(name, token, stale)
