@@ -11,7 +11,7 @@ import pytest
 from claims.working import denied, finish, granted, submitted, tasks, working
 from servers import Database, PostgresDatabase
 from wane.check.cover import cover
-from wane.claims import Reclaim, WorkClaims
+from wane.claims import Reclaim, Work, WorkClaims
 from wane.contract.load import load_contract
 from wane.errors import NotInstalled, StoreError
 from wane.keeper import Keeper
@@ -119,7 +119,13 @@ def test_tables_that_are_half_there_are_told_and_mended(database: Database, numb
             claims.get("t")
         database.execute(part)
         if known and "TRIGGER" in part:
-            return  # Nobody looks for triggers before every call.
+            # Nobody looks for triggers before every call; but nothing ends that would be forgotten.
+            claim = granted(claims.claim("t", "ada", 60))
+            if "finished" in part:
+                with pytest.raises(NotInstalled, match="work_claims_finished"):
+                    claims.complete(claim)
+                assert [work.task_id for work in claims_left(database, claims)] == ["t"]
+            return
         if not known or "FUNCTION" not in part:
             with pytest.raises(NotInstalled, match=r"(?s)but not the .*wane claims install"):
                 claims.claim("t", "ada", 60)
@@ -132,6 +138,21 @@ def test_tables_that_are_half_there_are_told_and_mended(database: Database, numb
         claims.complete(new)
         database.execute("DELETE FROM work_claims")
         denied(claims.claim("t", "bob", 60))
+
+
+def claims_left(database: Database, claims: WorkClaims) -> list[Work]:
+    claims.install()
+    return claims.list_by_state("claimed")
+
+
+def test_nothing_ends_while_triggers_are_switched_off(postgres_database: PostgresDatabase) -> None:
+    with working(postgres_database) as claims:
+        claim = granted(claims.claim("t", "ada", 60))
+        postgres_database.execute("ALTER TABLE work_claims DISABLE TRIGGER ALL")
+        with pytest.raises(StoreError, match="would not be remembered"):
+            claims.complete(claim)
+        postgres_database.execute("ALTER TABLE work_claims ENABLE TRIGGER ALL")
+        assert claims.complete(claim).state == "completed"
 
 
 def test_an_index_that_is_missing_is_no_reason_to_stop(database: Database) -> None:

@@ -24,6 +24,7 @@ NOW = datetime.now(UTC)
 STATEMENTS: dict[str, Callable[[ClaimStatements], Statement]] = {
     "look": lambda s: s.look("available-00010", NOW),
     "remembered": lambda s: s.remembered("completed-00010", NOW),
+    "written": lambda s: s.written("completed-00010", 7),
     "submit": lambda s: s.submit("new", NOW),
     "take available": lambda s: s.take("available-00010", "ada", NOW, timedelta(seconds=60)),
     "take expired": lambda s: s.take("claimed-00010", "ada", NOW, timedelta(seconds=60)),

@@ -31,7 +31,7 @@ from wane.prune.arguments import require_limit
 from wane.prune.primitive import Pruner
 from wane.reference import contract_path
 from wane.store import Store, open_store
-from wane.store.claims import ClaimRow, ClaimStatements, TombstoneRow, claim_statements
+from wane.store.claims import CLAIMS, ClaimRow, ClaimStatements, TombstoneRow, claim_statements
 from wane.store.claims_schema import CLAIMS_TABLE, claim_schema
 from wane.store.rows import Statement
 from wane.store.transaction import Transaction
@@ -259,16 +259,19 @@ class WorkClaims:
         held = require_holding(claim)
         with self._transaction(connection) as (transaction, rows):
             now = self._moment(transaction)
+            until = self._policy(state).remembered_until(now)
             statement = rows.finish(
                 held.task_id,
                 held.owner,
                 held.fence,
                 state=state.value,
                 now=now,
-                remembered_until=self._policy(state).remembered_until(now),
+                remembered_until=until,
                 reason=reason,
             )
             row = self._one(transaction, rows, statement)
+            if row is not None and (until is None or until > now):
+                self._require_memory(transaction, rows, held)
             if row is None:
                 row = self._one(transaction, rows, rows.look(held.task_id, now))
                 said = None if row is None else (row.state, row.owner, row.fence)
@@ -276,6 +279,15 @@ class WorkClaims:
                 if row is None or said != (state.value, held.owner, held.fence):
                     raise self._lost(transaction, rows, held)
             return _work(row)
+
+    def _require_memory(self, transaction: Transaction, rows: ClaimStatements, held: Holding) -> None:
+        """Work that would be forgotten with its row is not finished at all: its triggers are gone, or switched off."""
+        statement = rows.written(held.task_id, held.fence)
+        if not transaction.execute(statement.text, statement.parameters):
+            raise StoreError(
+                f"{held.task_id} would not be remembered: the triggers of {CLAIMS} did not fire",
+                "switch them on again: ALTER TABLE … ENABLE TRIGGER, session_replication_role = origin",
+            )
 
     def _lost(self, transaction: Transaction, rows: ClaimStatements, held: Holding) -> ClaimLost:
         now = self._moment(transaction)

@@ -154,6 +154,14 @@ class ClaimStatements(ABC):
             f" WHERE task_id = {p.bind('task', task_id)} AND {self._in_force(p, now)}"
         )
 
+    def written(self, task_id: str, fence: int) -> Statement:
+        """Whether there is a tombstone of this very claim, in force or not."""
+        p = Parameters(self.dialect)
+        return p.statement(
+            f"SELECT 1 FROM {self.tombstones} WHERE task_id = {p.bind('task', task_id)}"
+            f" AND fence = {p.bind('fence', fence)}"
+        )
+
     def in_state(self, state: str, now: datetime, limit: int) -> Statement:
         p = Parameters(self.dialect)
         # The state is written out: a partial index serves only a statement that says its condition.
