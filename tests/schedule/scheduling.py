@@ -33,13 +33,13 @@ from wane.store.url import resolve_url
 E = TypeVar("E")
 
 EVERY = timedelta(minutes=5)
-NOON = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
-"""The beginning of a window of five minutes, and of one hour."""
+NOON = datetime(2100, 6, 1, 12, 0, tzinfo=UTC)
+"""The beginning of a window of five minutes, and of one hour; by then, everything that the tests call old is due."""
 TICK = (Scheduler("tick", EVERY),)
 ALL = SweepSettings(fuse_rows=1_000_000)
 """No fuse: tests take whole tables."""
-SLOWLY = SweepSettings(batch_ms=1, duty=0.01, fuse_rows=1_000_000)
-"""Small batches with long pauses: a sweep that takes its time."""
+SLOWLY = SweepSettings(batch_ms=1, duty=0.001, fuse_rows=1_000_000)
+"""Pauses of seconds between batches: a sweep that takes its time."""
 
 
 class Clock:
@@ -136,8 +136,10 @@ def world(database: Database, contract: Contract | None = None, *, enable: bool 
         require_in_force(store, made.contract, by="tester")
         if enable:
             made.keeper.enable()
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @contextmanager
@@ -145,8 +147,10 @@ def beside(one: World, contract: Contract | None = None) -> Iterator[World]:
     """Another process on the same database."""
     with one.store.again() as store:
         other = World(one.database, store, contract or one.contract)
-        yield other
-        other.close()
+        try:
+            yield other
+        finally:
+            other.close()
 
 
 def create_jobs(database: Database, rows: int = 0, name: str = "job", *, create: bool = True) -> None:

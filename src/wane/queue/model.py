@@ -43,6 +43,8 @@ class RetryPolicy:
     backoff: timedelta = timedelta(0)
     """The pause before the second delivery; it doubles with each one after."""
     most_backoff: timedelta = timedelta(hours=1)
+    pause_after_expiry: bool = True
+    """Whether the pause also follows a lease that ended, which has kept the message from others for long enough."""
     remember: timedelta | None = timedelta(days=7)
     """How long the key of a completed message is taken; None: for as long as the message is there."""
 
@@ -68,7 +70,8 @@ class RetryPolicy:
         )
         if message.deliveries >= self.attempts:
             return replace(released, state=MessageState.DEAD, finished_at=now, reason=EXHAUSTED)
-        pause = self._pause(message.deliveries)
+        expired = release_reason is None
+        pause = timedelta(0) if expired and not self.pause_after_expiry else self._pause(message.deliveries)
         if pause:
             return replace(released, state=MessageState.DELAYED, due_at=now + pause)
         return replace(released, state=MessageState.READY)

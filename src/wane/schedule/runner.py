@@ -34,6 +34,8 @@ _EXPIRE_SECONDS = 5.0
 _EXPIRE_LIMIT = 100
 _HOUSE_SECONDS = 3_600.0
 _LAST_LOOK_SECONDS = 0.1
+_ANSWER_SECONDS = 60.0
+"""No statement of a runner takes so long: a server that has not answered by then never will."""
 MOST_WORKERS = 64
 
 
@@ -86,6 +88,8 @@ class Runner:
         ]
         if not chosen:
             threads = threads[1:]
+        if self.stop.is_set():
+            self._ending.set()
         for thread in threads:
             thread.start()
         try:
@@ -144,7 +148,7 @@ class Runner:
             while not self._ending.is_set():
                 try:
                     if store is None:
-                        store = self.store.again()
+                        store = self.store.again(answer_seconds=_ANSWER_SECONDS)
                     executor.beat(store)
                     if body(store, executor):
                         return

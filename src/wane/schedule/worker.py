@@ -31,6 +31,8 @@ from wane.store.transaction import Transaction
 LEASE = "sweep:{}"
 _MOST_SUPERSEDED = 100
 _LONGEST_STATEMENT_SECONDS = 30.0
+_LEAST_ANSWER_SECONDS = 10.0
+"""How long the thread that renews waits for an answer, at the least; after a lease without one there is nothing left to renew."""
 
 
 class Worked(StrEnum):
@@ -135,7 +137,7 @@ class Worker:
         """Renew the reservation and the lease as long as the sweep runs. The event is set when it must end."""
         ended, done = threading.Event(), threading.Event()
         if self._keeping is None:
-            self._keeping = self.store.again()
+            self._keeping = self.store.again(answer_seconds=max(self._lease_seconds, _LEAST_ANSWER_SECONDS))
         thread = threading.Thread(
             target=self._keep, args=(self._keeping, reservation, lease, ended, done), name="wane-keep", daemon=True
         )
@@ -226,5 +228,6 @@ def policy_of(contract: Contract) -> RetryPolicy:
         lease=settings.lease,
         backoff=settings.backoff,
         most_backoff=max(timedelta(minutes=10), settings.backoff),
+        pause_after_expiry=False,  # A worker that died says nothing about the sweep.
         remember=settings.remember,
     )

@@ -121,8 +121,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def again(self) -> Store:
-        """The same database, over connections of its own."""
+    def again(self, *, answer_seconds: float | None = None) -> Store:
+        """The same database, over connections of its own.
+
+        With `answer_seconds`, a server that has said nothing for so long counts as gone: the connection is given up.
+        """
 
     @abstractmethod
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:

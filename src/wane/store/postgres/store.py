@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.base import Store, Watch
 from wane.store.migrations import migrations
+from wane.store.postgres.bounded import BoundedConnection
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
@@ -66,7 +67,7 @@ class PostgresStore(Store):
     migration_list = f"CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"
     migration_entry = f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES ('{{}}')"
 
-    def __init__(self, url: DatabaseUrl, *, read_only: bool) -> None:
+    def __init__(self, url: DatabaseUrl, *, read_only: bool, answer_seconds: float | None = None) -> None:
         self.shown = url.shown
         self.rows = Rows(PostgresDialect())
         self.types = PostgresTypes()
@@ -78,7 +79,8 @@ class PostgresStore(Store):
         self._turn = threading.RLock()
         self._inside = 0
         self._by_index = False
-        self._connection = _connect(url, read_only=read_only)
+        self._answer_seconds = answer_seconds
+        self._connection = _connect(url, read_only=read_only, answer_seconds=answer_seconds)
         self._own_identity = ""
         try:
             if self._connection.info.server_version < OLDEST_VERSION:
@@ -105,7 +107,7 @@ class PostgresStore(Store):
             with suppress(psycopg.OperationalError):
                 connection.execute("SELECT 1")
         if connection.closed and not self._closed:
-            self._connection = _connect(self._url, read_only=self._read_only)
+            self._connection = _connect(self._url, read_only=self._read_only, answer_seconds=self._answer_seconds)
             self._by_index = False
         if by_index is not None and by_index is not self._by_index and not self._connection.closed:
             self._connection.execute(_PLANNED, {"others": "off" if by_index else "on"})
@@ -120,8 +122,8 @@ class PostgresStore(Store):
     def clock(self) -> datetime | None:
         return None
 
-    def again(self) -> PostgresStore:
-        return PostgresStore(self._url, read_only=self._read_only)
+    def again(self, *, answer_seconds: float | None = None) -> PostgresStore:
+        return PostgresStore(self._url, read_only=self._read_only, answer_seconds=answer_seconds)
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
@@ -135,7 +137,7 @@ class PostgresStore(Store):
 
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):
-            return PostgresWatch(_connect(self._url, read_only=True), _explained)
+            return PostgresWatch(_connect(self._url, read_only=True, answer_seconds=self._answer_seconds), _explained)
 
     def identity(self) -> str:
         return _identity(self._rows(_IDENTITY))
@@ -248,7 +250,9 @@ class PostgresStore(Store):
             return self._connected().execute(text.encode()).fetchall()
 
 
-def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[Any, ...]]:
+def _connect(
+    url: DatabaseUrl, *, read_only: bool, answer_seconds: float | None = None
+) -> psycopg.Connection[tuple[Any, ...]]:
     options = {
         # Row security would hide rows silently; off means that it raises instead.
         "row_security": "off",
@@ -262,7 +266,7 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
     }
     try:
         given = conninfo_to_dict(url.raw)
-        connection = psycopg.connect(
+        connection = BoundedConnection.connect(
             url.raw,
             autocommit=True,
             application_name="wane",
@@ -273,6 +277,7 @@ def _connect(url: DatabaseUrl, *, read_only: bool) -> psycopg.Connection[tuple[A
         raise Unreachable(
             f"{url.shown} cannot be reached: {_first_line(problem)}", "check the URL and that it runs"
         ) from problem
+    connection.answer_seconds = answer_seconds
     with _explained("the connection cannot be set up"):
         for name, value in options.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, value])

@@ -85,7 +85,8 @@ class SqliteStore(Store):
         with self._turn, _explained("the database refused"):
             return asking_often(self._connection, lambda: steady_now(self._connection))
 
-    def again(self) -> SqliteStore:
+    def again(self, *, answer_seconds: float | None = None) -> SqliteStore:
+        del answer_seconds  # There is no server; whoever waits for a lock waits for BUSY_SECONDS.
         url, read_only, attach = self._opened
         return SqliteStore(url, read_only=read_only, attach=attach)
 

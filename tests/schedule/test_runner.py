@@ -1,0 +1,497 @@
+"""The runner: schedulers and workers in one process, until told to stop; what fails is told and tried again, and never ends the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from prune.keeping import table
+from races.racing import Background, await_true
+from schedule.scheduling import ALL, SLOWLY, World, beside, contract_of, create_jobs, world
+from servers import Database, SqliteDatabase
+from wane.async_keeper import AsyncKeeper
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Contract, Scheduler
+from wane.errors import NotInForce, NotMigrated, WaneError, WrongArgument, WrongArgumentType
+from wane.events import BatchTaken, Beat, Event, RuleFailed, SweepsEnqueued, TickFailed, WorkFailed
+from wane.keeper import Keeper
+from wane.schedule import Ran, Runner, executor
+from wane.schedule.adoption import adopt, require_in_force
+from wane.store import open_store
+from wane.store.url import resolve_url
+
+SECOND = Scheduler("tick", timedelta(seconds=1))
+DAILY = Scheduler("tick", timedelta(days=1))
+
+
+def contract(*tables: Any, every: Scheduler = DAILY, **settings: Any) -> Contract:
+    return contract_of(*tables, schedulers=(every,), **settings)
+
+
+@contextmanager
+def running(one: World, **options: Any) -> Iterator[tuple[Background[Ran], threading.Event]]:
+    """A runner in the background, which is stopped in the end."""
+    stop = threading.Event()
+    run = Background(one.runner(stop=stop, **options).run)
+    try:
+        yield run, stop
+    finally:
+        stop.set()
+        if run.running:
+            run.result()
+
+
+# --- A whole run ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_ends_after_its_windows_when_their_sweeps_are_done(database: Database) -> None:
+    create_jobs(database, 700)
+    create_jobs(database, 10, "note")
+    with world(database, contract(table("job"), table("note"))) as one:
+        ran = one.runner(workers=2, max_runs=1).run()
+        assert ran == Ran(ticks=1, sweeps=2, failures=0)
+        assert (one.count("job"), one.count("note")) == (1, 1)
+        assert one.states() == ["done", "done"]
+        assert one.keeper.status().executors == (), "who leaves on purpose is not missed"
+        assert {beat.role for beat in one.told(Beat)} == {"scheduler", "worker"}
+
+
+def test_windows_follow_each_other(database: Database) -> None:
+    create_jobs(database, 10)
+    with world(database, contract(every=SECOND)) as one:
+        ran = one.runner(max_runs=2).run()
+        assert ran == Ran(ticks=2, sweeps=2, failures=0)
+        assert len({event.window for event in one.told(SweepsEnqueued)}) == 2
+
+
+def test_schedulers_only_and_workers_only(database: Database) -> None:
+    create_jobs(database, 10)
+    with world(database, contract()) as one, beside(one) as two:
+        assert one.runner(workers=0, max_runs=1).run() == Ran(ticks=1)
+        assert one.states() == ["ready"]
+        assert two.runner(schedulers=[], max_runs=1).run() == Ran(sweeps=1)
+        assert one.states() == ["done"]
+        assert {beat.role for beat in one.told(Beat)} == {"scheduler"}
+        assert {beat.role for beat in two.told(Beat)} == {"worker"}
+
+
+def test_named_schedulers(database: Database) -> None:
+    create_jobs(database, 10)
+    create_jobs(database, 10, "note")
+    schedulers = (Scheduler("tick", timedelta(days=1)), Scheduler("slow", timedelta(days=2)))
+    with world(database, contract_of(table("job"), table("note", scheduler="slow"), schedulers=schedulers)) as one:
+        assert one.runner(schedulers=["slow"], max_runs=1).run() == Ran(ticks=1, sweeps=1)
+        assert (one.count("job"), one.count("note")) == (11, 1)
+
+
+def test_a_run_of_some_windows_does_not_spin_while_a_sweep_waits_for_its_next_attempt(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is not there: the sweep fails, and comes back after a pause in which nothing is to do."""
+    with world(database, contract(attempts=2, backoff=timedelta(seconds=1))) as one:
+        looks = 0
+        original = type(one.queue).messages
+
+        def counting(this: Any, **options: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return original(this, **options)
+
+        monkeypatch.setattr(type(one.queue), "messages", counting)
+        ran = one.runner(max_runs=1).run()
+        assert (ran.ticks, ran.sweeps, ran.failures) == (1, 0, 2)
+        assert one.states() == ["dead"]
+        assert looks < 40
+
+
+# --- Stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_ends_a_sweep_within_one_batch(database: Database) -> None:
+    create_jobs(database, 5_000)
+    with world(database, contract(sweep=SLOWLY)) as one:
+        with running(one) as (run, stop):
+            await_true(lambda: bool(one.told(BatchTaken)), "a batch was taken")
+            began = time.monotonic()
+            stop.set()
+            ran = run.result()
+            assert time.monotonic() - began < 2
+            assert ran == Ran(ticks=1, sweeps=0, failures=0), "a stop is no failure"
+        assert one.count("job") == 5_001 - sum(batch.counts["job"] for batch in one.told(BatchTaken))
+        [message] = one.messages()
+        assert message.release_reason == "job.old: told to stop"
+        assert one.keeper.status().executors == ()
+
+
+def test_a_runner_that_waits_stops_at_once(database: Database) -> None:
+    create_jobs(database)
+    with world(database, contract()) as one, running(one, workers=3) as (run, stop):
+        await_true(lambda: one.states() == ["done"], "the window is done")
+        began = time.monotonic()
+        stop.set()
+        run.result()
+        assert time.monotonic() - began < 2
+
+
+def test_a_stop_that_was_set_before_does_nothing(database: Database) -> None:
+    create_jobs(database, 5)
+    stop = threading.Event()
+    stop.set()
+    with world(database, contract()) as one:
+        assert one.runner(stop=stop).run() == Ran()
+        assert one.count("job") == 6
+
+
+def test_an_interrupt_in_the_calling_thread_stops_the_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_jobs(database, 5_000)
+    with world(database, contract(sweep=SLOWLY)) as one:
+        runner = one.runner()
+        original = runner._wait
+
+        def interrupted(self: Runner, threads: list[threading.Thread]) -> None:
+            if not one.told(BatchTaken):
+                await_true(lambda: bool(one.told(BatchTaken)), "a batch was taken")
+                raise KeyboardInterrupt
+            original(threads)
+
+        monkeypatch.setattr(Runner, "_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runner.run()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("wane-")]
+        assert one.count("job") > 1
+
+
+# --- What fails -------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_scheduler_is_told_and_counted_with_growing_pauses(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_jobs(database, 5)
+    schedulers = (Scheduler("broken", timedelta(days=1)), Scheduler("tick", timedelta(days=1)))
+    with world(database, contract_of(table("job"), schedulers=schedulers)) as one:
+        moments: list[float] = []
+        original = one.store.timetable.__class__.lock_window
+
+        def failing(this: Any, run: Any, scheduler: str, now: Any) -> Any:
+            if scheduler == "broken":
+                moments.append(time.monotonic())
+                raise OSError("out of paper\nmore")
+            return original(this, run, scheduler, now)
+
+        monkeypatch.setattr(one.store.timetable.__class__, "lock_window", failing)
+        with running(one) as (run, stop):
+            await_true(lambda: one.states() == ["done"], "the other scheduler works")
+            await_true(lambda: len(moments) == 3, "the broken one is tried again")
+            stop.set()
+            ran = run.result()
+        told = one.told(TickFailed)
+        assert {(event.scheduler, event.error) for event in told} == {("broken", "out of paper")}
+        assert ran.failures == len(told) == len(moments)
+        assert ran.sweeps == 1
+        assert moments[2] - moments[1] > 0.45, "half a second, then a second, half of it random"
+
+
+def test_a_worker_that_fails_before_its_sweep_is_told_and_goes_on(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_jobs(database, 5)
+    with world(database, contract()) as one:
+        failures = iter([ValueError("a bug"), WaneError("a refusal", "a hint")])
+        original = type(one.queue).reserve
+
+        def failing(this: Any, **options: Any) -> Any:
+            for problem in failures:
+                raise problem
+            return original(this, **options)
+
+        monkeypatch.setattr(type(one.queue), "reserve", failing)
+        ran = one.runner(max_runs=1).run()
+        assert (ran.sweeps, ran.failures) == (1, 2)
+        assert [event.error for event in one.told(WorkFailed)] == ["a bug", "a refusal"]
+
+
+def test_a_listener_that_fails_ends_nothing(database: Database) -> None:
+    create_jobs(database, 5)
+    heard: list[Event] = []
+
+    def listener(event: Event) -> None:
+        heard.append(event)
+        if len(heard) < 7:
+            raise RuntimeError("nobody listens to the listener")
+
+    with world(database, contract(lease=timedelta(seconds=1), attempts=99)) as one:
+        runner = Runner(one.store, one.contract, listener=listener, stop=threading.Event())
+        run = Background(runner.run)
+        try:
+            await_true(lambda: one.states() == ["done"], "the sweep is done in the end")
+        finally:
+            runner.stop.set()
+        run.result()
+        assert one.count("job") == 1
+
+
+def test_a_table_that_is_dropped_and_created_again_is_swept_again(database: Database) -> None:
+    create_jobs(database, 5)
+    with world(database, contract(every=SECOND, attempts=1)) as one, running(one):
+        await_true(lambda: one.count("job") == 1, "it sweeps")
+        database.execute("DROP TABLE job")
+        await_true(lambda: bool(one.told(RuleFailed)), "it fails")
+        create_jobs(database, 7)
+        await_true(lambda: one.count("job") == 1, "it sweeps again")
+        await_true(lambda: not one.queue.dead_letters(), "and the dead letter is dealt with")
+
+
+# --- The contract in force --------------------------------------------------------------------------------------------
+
+
+def test_the_first_runner_puts_its_contract_in_force_and_another_is_refused(database: Database) -> None:
+    create_jobs(database, 5)
+    with open_store(resolve_url(database.url)) as store:
+        store.migrate()
+        first = contract(every=SECOND)
+        second = contract(table("job", scheduler=None), every=SECOND)
+        keeper = Keeper(first, store, actor="anna")
+        assert keeper.status().in_force is None
+        keeper.run(max_runs=1)
+        found = keeper.status().in_force
+        assert found is not None
+        assert (found.fingerprint, found.adopted_by) == (fingerprint(first), "anna")
+        other = Keeper(second, store, actor="ben")
+        with pytest.raises(NotInForce, match=r"is .*, adopted by anna on .* this one is") as refused:
+            other.run(max_runs=1)
+        assert "wane adopt" in refused.value.hint
+        assert other.adopt().adopted_by == "ben"
+        other.run(max_runs=1)
+        with pytest.raises(NotInForce):
+            keeper.run(max_runs=1)
+
+
+def test_prose_and_pace_make_no_other_contract(database: Database) -> None:
+    with world(database, contract()) as one:
+        require_in_force(one.store, contract(sweep=SLOWLY, pool="another"), by="tester")
+
+
+def test_two_first_runners_agree_on_one_contract(database: Database) -> None:
+    contracts = [contract(), contract(table("job", scheduler=None))]
+    with open_store(resolve_url(database.url)) as store:
+        store.migrate()
+
+        def try_it(mine: Contract) -> str:
+            with store.again() as own:
+                try:
+                    return require_in_force(own, mine, by="tester").fingerprint
+                except NotInForce:
+                    return "refused"
+
+        answers = [Background(lambda mine=mine: try_it(mine)) for mine in contracts]  # type: ignore[misc]
+        told = sorted(answer.result() for answer in answers)
+        assert told.count("refused") == 1
+
+
+def test_a_runner_stops_when_another_contract_is_adopted(database: Database) -> None:
+    create_jobs(database, 5_000)
+    other = contract(table("other"))
+    with world(database, contract(sweep=SLOWLY)) as one, beside(one, other) as two:
+        stop = threading.Event()
+        run = Background(one.runner(stop=stop).run)
+        await_true(lambda: bool(one.told(BatchTaken)), "it sweeps")
+        adopt(two.store, other, by="two")
+        with pytest.raises(NotInForce):
+            run.result()
+        assert not stop.is_set(), "what belongs to the caller is left as it was"
+        assert one.count("job") > 1
+        assert one.keeper.status().executors == ()
+
+
+# --- Heartbeats -------------------------------------------------------------------------------------------------------
+
+
+def test_every_executor_beats_in_place_and_its_silence_is_noticed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_jobs(database)
+    monkeypatch.setattr(executor, "BEAT_SECONDS", 0.05)
+    with world(database, contract()) as one:
+        with running(one, workers=2):
+            await_true(lambda: len(one.keeper.status().executors) == 3, "all are there")
+            first = {found.beat.executor: found.beat for found in one.keeper.status().executors}
+            await_true(
+                lambda: all(
+                    found.beat.beat_at > first[found.beat.executor].beat_at for found in one.keeper.status().executors
+                ),
+                "all beat again",
+            )
+            found = one.keeper.status()
+            assert [one.beat.role for one in found.executors] == ["scheduler", "worker", "worker"]
+            assert {one.beat.started_at for one in found.executors} == {beat.started_at for beat in first.values()}
+            assert found.alive
+            assert not any(one.silent or one.other_contract for one in found.executors)
+            assert one.count(one.own("heartbeat")) == 3
+        beats = one.told(Beat)
+        assert len(beats) > 6
+        assert one.count(one.own("heartbeat")) == 0
+
+
+def test_silence_is_noticed_after_three_beats(database: Database) -> None:
+    with world(database, contract()) as one:
+        mine = executor.Executor("worker", "0" * 16, one.events.append)
+        mine.beat(one.store, "sweeping job")
+        [found] = one.keeper.status().executors
+        assert (found.silent, found.other_contract, found.beat.doing) == (False, True, "sweeping job")
+        for seconds, silent in ((29, False), (31, True)):
+            moment = one.store.now() - timedelta(seconds=seconds)
+            stamp = one.store.rows.dialect.stamp(moment)
+            database.execute(f"UPDATE {one.own('heartbeat')} SET beat_at = ?", (stamp,))
+            [found] = one.keeper.status().executors
+            assert found.silent is silent
+        assert not one.keeper.status().alive
+
+
+def test_a_beat_is_written_when_something_changed_or_after_a_while(database: Database) -> None:
+    with world(database, contract()) as one:
+        mine = executor.Executor("worker", "0" * 16, one.events.append)
+        for doing in ("waiting", "waiting", None, "sweeping job", "waiting"):
+            mine.beat(one.store, doing)
+        assert [beat.doing for beat in one.told(Beat)] == ["waiting", "sweeping job", "waiting"]
+        mine.leave(one.store)
+        assert one.count(one.own("heartbeat")) == 0
+
+
+# --- Bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"workers": -1}, WrongArgument, "workers must be from 0 to 64, not -1"),
+        ({"workers": 65}, WrongArgument, "workers must be from 0 to 64"),
+        ({"workers": True}, WrongArgumentType, "workers must be a whole number"),
+        ({"workers": 1.5}, WrongArgumentType, "workers must be a whole number"),
+        ({"workers": "2"}, WrongArgumentType, "workers must be a whole number"),
+        ({"max_runs": 0}, WrongArgument, "max_runs must be from 1"),
+        ({"max_runs": "1"}, WrongArgumentType, "max_runs must be a whole number"),
+        ({"max_runs": 10**10}, WrongArgument, "max_runs must be from 1"),
+        ({"schedulers": "tick"}, WrongArgumentType, "schedulers must be a list of names"),
+        ({"schedulers": 5}, WrongArgumentType, "schedulers must be a list of names"),
+        ({"schedulers": ["tik"]}, WrongArgument, "no scheduler 'tik'"),
+        ({"schedulers": [None]}, WrongArgument, "no scheduler None"),
+        ({"schedulers": [], "workers": 0}, WrongArgument, "nothing to run"),
+        ({"stop": 5}, WrongArgumentType, "stop must be a threading.Event"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(
+    sqlite_database: SqliteDatabase, options: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with world(sqlite_database, contract()) as one:
+        with pytest.raises(error, match=told):
+            one.keeper.run(**{"max_runs": 1, **options})
+        assert one.messages() == []
+
+
+def test_a_database_without_wanes_tables_is_refused(database: Database) -> None:
+    with open_store(resolve_url(database.url)) as store:
+        keeper = Keeper(contract(), store)
+        for call in (lambda: keeper.run(max_runs=1), keeper.adopt, keeper.status):
+            with pytest.raises(NotMigrated):
+                call()
+
+
+# --- asyncio ----------------------------------------------------------------------------------------------------------
+
+
+def awaited(one: World, work: Callable[[AsyncKeeper], Any]) -> Any:
+    async def go() -> Any:
+        return await work(AsyncKeeper(one.keeper))
+
+    return asyncio.run(go())
+
+
+def test_a_run_can_be_awaited(database: Database) -> None:
+    create_jobs(database, 5)
+    with world(database, contract()) as one:
+        assert awaited(one, lambda keeper: keeper.run(max_runs=1)) == Ran(ticks=1, sweeps=1)
+        assert one.count("job") == 1
+        with pytest.raises(WrongArgument):
+            awaited(one, lambda keeper: keeper.run(workers=99))
+        with pytest.raises(WrongArgumentType, match=r"asyncio\.Event"):
+            awaited(one, lambda keeper: keeper.run(stop=threading.Event()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["event", "cancel"])
+def test_an_awaited_run_stops_within_a_batch_and_other_calls_go_on_beside_it(database: Database, how: str) -> None:
+    create_jobs(database, 5_000)
+    with world(database, contract(sweep=SLOWLY)) as one:
+
+        async def go() -> Any:
+            keeper = AsyncKeeper(one.keeper)
+            stop = asyncio.Event()
+            run = asyncio.ensure_future(keeper.run(stop=stop))
+            while not one.told(BatchTaken):
+                assert (await keeper.status()).enabled
+                await asyncio.sleep(0.01)
+            if how == "event":
+                stop.set()
+                return await run
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            return None
+
+        began = time.monotonic()
+        asyncio.run(go())
+        assert time.monotonic() - began < 10
+        assert one.count("job") > 1
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("wane-work")]
+        assert one.keeper.status().executors == ()
+
+
+# --- Clocks of clients ------------------------------------------------------------------------------------------------
+
+
+def test_clients_whose_clocks_are_hours_wrong_do_not_matter_on_postgres(postgres_database: Database) -> None:
+    """One is five hours ahead, one five hours behind; windows, leases and messages go by the server's clock."""
+    from pathlib import Path
+
+    create_jobs(postgres_database, 2_000)
+    program = str(Path(__file__).with_name("skewed.py"))
+    with world(postgres_database, contract(every=SECOND, sweep=ALL)) as one:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, program, postgres_database.url, str(hours)], stdout=subprocess.PIPE, text=True
+            )
+            for hours in (5, -5)
+        ]
+        try:
+            for process in processes:
+                out, _ = process.communicate(timeout=60)
+                assert process.returncode == 0, out
+                assert "clock is wrong" in out
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGKILL)
+                    process.communicate()
+        now = one.store.now()
+        windows = [message.target["window"] for message in one.messages()]
+        assert len(windows) == len(set(windows)) == 4, "each opened two"
+        assert set(one.states()) == {"done"}
+        for message in one.messages():
+            assert message.finished_at is not None
+            assert abs(now - message.created_at) < timedelta(minutes=2)
+            assert abs(now - message.finished_at) < timedelta(minutes=2)
+            assert message.deliveries == 1
+        assert one.count("job") == 1
+        assert sum(entry.rows for entry in one.keeper.audit()) == 2_000
