@@ -80,7 +80,7 @@ class Model:
 
     def overdue(self, pools: Collection[str]) -> list[Known]:
         waiting = [one for one in self.messages if one.pool in pools and one.due is not None and one.due <= self.now]
-        return sorted(waiting, key=lambda one: (one.pool, one.due))
+        return sorted(waiting, key=lambda one: (one.pool, one.state != "reserved", one.due))  # Leases first.
 
     def ready(self, one: Known) -> None:
         one.state, one.due, one.token = "ready", None, None

@@ -12,8 +12,8 @@ from wane.errors import WrongArgument, WrongArgumentType
 from wane.store.messages import EXHAUSTED, Message, MessageState
 
 _LONGEST = timedelta(days=3650)
-_MOST_BYTES = 1_000
-"""Of a name. PostgreSQL finds two of them through one entry of an index, and that has no room for more than 2,700."""
+_MOST_BYTES = 800
+"""Of a name. PostgreSQL finds three of them through one entry of an index, and that has no room for more than 2,700."""
 
 
 class Answer(StrEnum):

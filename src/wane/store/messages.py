@@ -92,8 +92,8 @@ COLUMNS = (
 )
 EXHAUSTED = "max_delivery_attempts_reached"
 """Why a message is dead that was delivered as often as it may be."""
-WAITING = "state IN ('reserved', 'delayed')"
-"""Messages that something happens to when their moment comes."""
+WAITING = ("reserved", "delayed")
+"""States of messages that something happens to when their moment comes. Each has an index, by its moment."""
 CROWDED = 1_000
 """Rows of wakeups that a pool may have before whoever reads them folds them."""
 _MOST_POOLS = 1_000
@@ -117,6 +117,9 @@ class Messages(ABC):
 
     `now` may be None where the database's clock can be asked inside the statement.
     """
+
+    pool_of_key = "pool"
+    """How the index of the keys knows the pool."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -168,8 +171,12 @@ class Messages(ABC):
 
     def find(self, run: Execute, pool: str, *, message_id: str | None = None, key: str | None = None) -> Message | None:
         """A message in any state, by its id or by its key."""
-        column = "message_id" if key is None else "idempotency_key"
-        text = f"SELECT {COLUMNS} FROM {self.table} WHERE pool = {self._('pool')} AND {column} = {self._('name')}"
+        which = (
+            f"pool = {self._('pool')} AND message_id = {self._('name')}"
+            if key is None
+            else f"idempotency_key = {self._('name')} AND {self.pool_of_key} = {self._('pool')}"
+        )
+        text = f"SELECT {COLUMNS} FROM {self.table} WHERE {which}"
         return self._one(run(text, {"pool": pool, "name": message_id if key is None else key}))
 
     def write(self, run: Execute, message: Message) -> None:
@@ -183,7 +190,7 @@ class Messages(ABC):
         """Forget a message that was done before a moment."""
         run(
             f"DELETE FROM {self.table} WHERE pool = {self._('pool')} AND message_id = {self._('message_id')}"
-            f" AND state = 'done' AND finished_at <= {self._('before')}",
+            f" AND state || '' = 'done' AND finished_at <= {self._('before')}",
             {"pool": pool, "message_id": message_id, "before": self._stored(before)},
         )
 
@@ -213,9 +220,8 @@ class Messages(ABC):
     def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
         """Whether a message of the kind is neither done nor dead."""
         mine = f"pool = {self._('pool')} AND kind = {self._('kind')}"
-        text = (
-            f"SELECT EXISTS (SELECT 1 FROM {self.table} WHERE {mine} AND state = 'ready')"
-            f" OR EXISTS (SELECT 1 FROM {self.table} WHERE {mine} AND {WAITING})"
+        text = "SELECT " + " OR ".join(
+            f"EXISTS (SELECT 1 FROM {self.table} WHERE {mine} AND state = '{state}')" for state in ("ready", *WAITING)
         )
         [(found,)] = run(text, {"pool": pool, "kind": kind})
         return bool(found)
@@ -229,12 +235,12 @@ class Messages(ABC):
         """
         also = "" if kind is None else f" AND kind = {self._('kind')}"
         ready = "message_ready" if kind is None else "message_ready_kind"
-        waiting = WAITING if state is None else f"{WAITING} AND state = '{state.value}'"
+        which = [(ready, "ready", "seq"), *((f"message_{one}", one, "due_at, seq") for one in WAITING)]
         parts = [
-            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE pool = {self._('pool')} AND {condition}{also}"
+            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE pool = {self._('pool')} AND state = '{one}'{also}"
             f" ORDER BY {order} LIMIT {self._('limit')}) AS {index}_part"
-            for index, condition, order in ((ready, "state = 'ready'", "seq"), ("message_due", waiting, "due_at, seq"))
-            if state is None or (state is MessageState.READY) == (order == "seq")
+            for index, one, order in which
+            if state is None or state.value == one
         ]
         values = {"pool": pool, "limit": limit, **({} if kind is None else {"kind": kind})}
         found = [self._message(row) for row in run(" UNION ALL ".join(parts), values)]
@@ -251,11 +257,11 @@ class Messages(ABC):
 
     def pools(self, run: Execute, limit: int) -> list[str]:
         """Pools that have messages, whatever their states: a hop from one to the next, however many messages there are."""
-        first = f"SELECT min(pool) FROM {self.table}"
+        first = f"SELECT pool FROM {self.table}"
         text = (
-            f"WITH RECURSIVE hop(pool) AS (SELECT * FROM ({first}) AS f UNION ALL"
-            f" SELECT ({first} WHERE {self.table}.pool > hop.pool) FROM hop WHERE hop.pool IS NOT NULL)"
-            f" SELECT pool FROM hop WHERE pool IS NOT NULL LIMIT {self._('limit')}"
+            f"WITH RECURSIVE hop(pool) AS (SELECT * FROM ({first} ORDER BY pool LIMIT 1) AS f UNION ALL"
+            f" SELECT ({first} WHERE {self.table}.pool > hop.pool ORDER BY {self.table}.pool LIMIT 1) FROM hop"
+            f" WHERE hop.pool IS NOT NULL) SELECT pool FROM hop WHERE pool IS NOT NULL LIMIT {self._('limit')}"
         )
         return [pool for (pool,) in run(text, {"limit": limit})]
 
@@ -264,8 +270,8 @@ class Messages(ABC):
         and since when the oldest of those counted."""
         which = {
             MessageState.READY: ("state = 'ready'", "seq"),
-            MessageState.DELAYED: (f"{WAITING} AND state = 'delayed'", "due_at"),
-            MessageState.RESERVED: (f"{WAITING} AND state = 'reserved'", "due_at"),
+            MessageState.DELAYED: ("state = 'delayed'", "due_at"),
+            MessageState.RESERVED: ("state = 'reserved'", "due_at"),
             MessageState.DEAD: ("state = 'dead' AND resolved_at IS NULL", "seq"),
         }
         parts = [
@@ -281,8 +287,12 @@ class Messages(ABC):
 
     def next_due(self, run: Execute, pool: str) -> datetime | None:
         """When the next lease ends or the next delayed message becomes ready."""
-        text = f"SELECT min(due_at) FROM {self.table} WHERE pool = {self._('pool')} AND {WAITING}"
-        [(moment,)] = run(text, {"pool": pool})
+        parts = (
+            f"SELECT * FROM (SELECT due_at FROM {self._by(f'message_{state}')} WHERE pool = {self._('pool')}"
+            f" AND state = '{state}' ORDER BY due_at LIMIT 1) AS {state}_first"
+            for state in WAITING
+        )
+        moment = min((moment for (moment,) in run(" UNION ALL ".join(parts), {"pool": pool})), default=None)
         return None if moment is None else self.dialect.moment(moment)
 
     def sequences(self, run: Execute, pools: Sequence[str]) -> dict[str, int]:

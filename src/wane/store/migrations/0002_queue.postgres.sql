@@ -21,12 +21,16 @@ CREATE TABLE wane.message (
   resolved_by     text,
   PRIMARY KEY (pool, message_id)
 );
-CREATE UNIQUE INDEX message_key ON wane.message (pool, idempotency_key);
+-- The pool is written so that this index serves those alone who look for a key: on a small table it would cost the same as the primary key.
+CREATE UNIQUE INDEX message_key ON wane.message (idempotency_key, (pool || ''));
 -- Each state has its own index, so that finding the next message costs the same whatever is waiting or done.
+-- Of two that cost the same, the planner takes the one that was made last: the narrower one comes later.
 CREATE INDEX message_ready ON wane.message (pool, seq) WHERE state = 'ready';
 CREATE INDEX message_ready_kind ON wane.message (pool, kind, seq) WHERE state = 'ready';
 CREATE INDEX message_ready_queue ON wane.message (pool, work_queue_id, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
-CREATE INDEX message_due ON wane.message (pool, due_at, seq) WHERE state IN ('reserved', 'delayed');
+CREATE INDEX message_ready_queue_kind ON wane.message (pool, work_queue_id, kind, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
+CREATE INDEX message_reserved ON wane.message (pool, due_at, seq) WHERE state = 'reserved';
+CREATE INDEX message_delayed ON wane.message (pool, due_at, seq) WHERE state = 'delayed';
 CREATE INDEX message_done ON wane.message (finished_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
 CREATE INDEX message_dead_kind ON wane.message (pool, kind, seq) WHERE state = 'dead';

@@ -27,59 +27,68 @@ ORDER BY n.place
 ON CONFLICT DO NOTHING RETURNING {COLUMNS}
 """
 
-_READY = "SELECT message_id, seq FROM wane.message WHERE pool = %(pool)s AND state = 'ready'"
+_READY = "SELECT message_id, seq, ctid AS place FROM wane.message WHERE pool = %(pool)s AND state = 'ready'"
 _PICK = f"{_READY} ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
 
 
-def _pick_each(names: str, column: str, also: str = "") -> str:
+def _pick_each(given: str, which: str) -> str:
     """The oldest ready messages of several kinds or work queues.
 
     Only what is taken is locked: the limit outside ends the walk. First come those that were among the oldest of all when this
     statement began; if others hold some of them, the walk goes on behind.
     """
-    given = f"unnest({names}) AS given(name)"
-    ready = f"FROM wane.message WHERE pool = %(pool)s AND state = 'ready' AND {column} = given.name{also}"
+    ready = f"FROM wane.message WHERE pool = %(pool)s AND state = 'ready' AND {which}"
     last = (
         f"coalesce((SELECT oldest.seq FROM {given} CROSS JOIN LATERAL (SELECT seq {ready} ORDER BY seq LIMIT %(most)s)"
         f" AS oldest ORDER BY oldest.seq LIMIT 1 OFFSET %(most)s - 1), {2**63 - 1})"
     )
     walk = (
-        f"SELECT picked.message_id, picked.seq FROM (SELECT name FROM {given}"
+        f"SELECT picked.* FROM (SELECT * FROM {given}"
         f" ORDER BY (SELECT seq {ready} ORDER BY seq LIMIT 1) NULLS LAST) AS given"
-        f" CROSS JOIN LATERAL (SELECT message_id, seq {ready} AND seq {{side}} (SELECT last.seq FROM last)"
+        f" CROSS JOIN LATERAL (SELECT message_id, seq, ctid AS place {ready} AND seq {{side}} (SELECT last.seq FROM last)"
         f" ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED) AS picked"
     )
     return (
-        f"WITH last AS MATERIALIZED (SELECT {last} AS seq) SELECT message_id, seq FROM"
+        f"WITH last AS MATERIALIZED (SELECT {last} AS seq) SELECT * FROM"
         f" ({walk.format(side='<=')} UNION ALL {walk.format(side='>')}) AS walked LIMIT %(most)s"
     )
 
 
 _PICKS = {
     (False, False): _PICK,
-    (True, False): _pick_each("%(kinds)s::text[]", "kind"),
-    (False, True): _pick_each("%(queues)s::text[]", "work_queue_id"),
-    (True, True): _pick_each("%(queues)s::text[]", "work_queue_id", " AND kind = ANY(%(kinds)s::text[])"),
+    (True, False): _pick_each("unnest(%(kinds)s::text[]) AS given(kind)", "kind = given.kind"),
+    (False, True): _pick_each("unnest(%(queues)s::text[]) AS given(queue)", "work_queue_id = given.queue"),
+    (True, True): _pick_each(
+        "(SELECT * FROM unnest(%(queues)s::text[]) AS q(queue) CROSS JOIN unnest(%(kinds)s::text[]) AS k(kind)) AS given",
+        "work_queue_id = given.queue AND kind = given.kind",
+    ),
 }
+
+
+def _late(state: str, pool: str, now: str) -> str:
+    return f"EXISTS (SELECT FROM wane.message AS w WHERE w.pool = {pool} AND w.state = '{state}' AND w.due_at <= {now})"
+
 
 _RESERVE = {
     which: f"""
 WITH t AS MATERIALIZED (SELECT {_NOW} AS now),
 picked AS MATERIALIZED ({pick}),
-numbered AS (SELECT message_id, row_number() OVER (ORDER BY seq) AS number FROM picked),
+ids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),
 taken AS (
   UPDATE wane.message AS m SET
     state = CASE WHEN m.deliveries < %(attempts)s THEN 'reserved' ELSE 'dead' END,
     deliveries = m.deliveries + CASE WHEN m.deliveries < %(attempts)s THEN 1 ELSE 0 END,
-    token_hash = CASE WHEN m.deliveries < %(attempts)s THEN (%(hashes)s::text[])[n.number] END,
-    due_at = CASE WHEN m.deliveries < %(attempts)s THEN t.now + make_interval(secs => %(lease)s) END,
-    finished_at = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE t.now END,
+    token_hash = CASE WHEN m.deliveries < %(attempts)s
+      THEN (%(hashes)s::text[])[array_position((SELECT list FROM ids), m.message_id)] END,
+    due_at = CASE WHEN m.deliveries < %(attempts)s THEN (SELECT now FROM t) + make_interval(secs => %(lease)s) END,
+    finished_at = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE (SELECT now FROM t) END,
     reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
-    updated_at = t.now
-  FROM numbered AS n, t WHERE m.pool = %(pool)s AND m.message_id = n.message_id
+    updated_at = (SELECT now FROM t)
+  -- Neither a join nor by their ids: a plan that was made for a small table could as well begin with the whole pool.
+  WHERE m.ctid = ANY (ARRAY(SELECT place FROM picked))
   RETURNING {", ".join(f"m.{name}" for name in COLUMNS.split(", "))})
 SELECT late.some, taken.* FROM
-  (SELECT EXISTS (SELECT FROM wane.message WHERE pool = %(pool)s AND {WAITING} AND due_at <= (SELECT now FROM t)) AS some) AS late
+  (SELECT {" OR ".join(_late(state, "%(pool)s", "(SELECT now FROM t)") for state in WAITING)} AS some) AS late
   LEFT JOIN taken ON true ORDER BY taken.seq
 """
     for which, pick in _PICKS.items()
@@ -98,17 +107,26 @@ _EXTEND = (
     f"UPDATE wane.message SET due_at = {_NOW} + make_interval(secs => %(lease)s), updated_at = {_NOW}"
     f" WHERE {_CURRENT} RETURNING due_at"
 )
-_OVERDUE = (
-    f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND {WAITING} AND due_at <= %(now)s"
+_OVERDUE = {
+    state: f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND state = '{state}' AND due_at <= %(now)s"
     " ORDER BY due_at, seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
-)
+    for state in WAITING
+}
+
+
+def _first_pool(behind: str = "") -> str:
+    """The next pool with messages that wait."""
+    firsts = (
+        f"(SELECT m.pool FROM wane.message AS m WHERE m.state = '{state}'{behind} ORDER BY m.pool LIMIT 1)"
+        for state in WAITING
+    )
+    return f"least({', '.join(firsts)})"
+
+
 _POOLS_OVERDUE = f"""
 WITH RECURSIVE hop(pool) AS (
-  (SELECT min(pool) FROM wane.message WHERE {WAITING})
-  UNION ALL
-  SELECT (SELECT min(m.pool) FROM wane.message AS m WHERE m.{WAITING} AND m.pool > hop.pool) FROM hop WHERE hop.pool IS NOT NULL)
-SELECT pool FROM hop WHERE pool IS NOT NULL
-  AND EXISTS (SELECT FROM wane.message AS m WHERE m.pool = hop.pool AND m.{WAITING} AND m.due_at <= %(now)s)
+  SELECT {_first_pool()} UNION ALL SELECT {_first_pool(" AND m.pool > hop.pool")} FROM hop WHERE hop.pool IS NOT NULL)
+SELECT pool FROM hop WHERE pool IS NOT NULL AND ({" OR ".join(_late(state, "hop.pool", "%(now)s") for state in WAITING)})
 LIMIT %(most)s
 """
 _FIND_LOCKED = (
@@ -130,6 +148,8 @@ INSERT INTO wane.wakeup (pool, bumps) SELECT %(pool)s, sum(bumps) FROM gone HAVI
 
 class PostgresMessages(Messages):
     """The messages of a PostgreSQL database."""
+
+    pool_of_key = "pool || ''"
 
     def insert(self, run: Execute, pool: str, new: Sequence[NewMessage], now: datetime | None) -> list[Message]:
         values: dict[str, object] = {
@@ -178,7 +198,11 @@ class PostgresMessages(Messages):
         return self._end(run(_EXTEND, values))
 
     def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
-        return [self._message(row) for row in run(_OVERDUE, {"pool": pool, "now": now, "most": limit})]
+        found: list[Message] = []
+        for text in _OVERDUE.values():
+            values: dict[str, object] = {"pool": pool, "now": now, "most": limit - len(found)}
+            found += [self._message(row) for row in run(text, values)] if len(found) < limit else []
+        return found
 
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
         return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": now, "most": limit})]

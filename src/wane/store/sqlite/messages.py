@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -13,7 +14,26 @@ _INSERT = (
     " updated_at, due_at) VALUES (:pool, :id, :key, :queue, :kind, :target, :data, :state, :now, :now, :due)"
     f" ON CONFLICT DO NOTHING RETURNING {COLUMNS}"
 )
-_LATE = f"SELECT EXISTS (SELECT 1 FROM wane_message INDEXED BY wane_message_due WHERE pool = :pool AND {WAITING} AND due_at <= :now)"
+
+
+def _late(state: str, pool: str) -> str:
+    return (
+        f"EXISTS (SELECT 1 FROM wane_message AS m INDEXED BY wane_message_{state}"
+        f" WHERE m.pool = {pool} AND m.state = '{state}' AND m.due_at <= :now)"
+    )
+
+
+def _first_pool(behind: str = "") -> str:
+    """The next pool with messages that wait; each alone where the other has none."""
+    firsts = [
+        f"(SELECT m.pool FROM wane_message AS m INDEXED BY wane_message_{state} WHERE m.state = '{state}'{behind}"
+        " ORDER BY m.pool LIMIT 1)"
+        for state in WAITING
+    ]
+    return f"coalesce(min({', '.join(firsts)}), {', '.join(firsts)})"
+
+
+_LATE = f"SELECT {' OR '.join(_late(state, ':pool') for state in WAITING)}"
 _READY = "WHERE pool = :pool AND state = 'ready'"
 _ALIVE = "deliveries < :attempts"
 # Named indexes: nothing else may ever be chosen, whatever SQLite believes about the table.
@@ -37,21 +57,19 @@ _COMPLETE = (
     f" WHERE {_CURRENT} RETURNING 1"
 )
 _EXTEND = f"UPDATE wane_message SET due_at = :until, updated_at = :now WHERE {_CURRENT} RETURNING due_at"
-_OVERDUE = (
-    f"SELECT {COLUMNS} FROM wane_message INDEXED BY wane_message_due WHERE pool = :pool AND {WAITING} AND due_at <= :now"
-    " ORDER BY due_at, seq LIMIT :most"
-)
+_OVERDUE = {
+    state: f"SELECT {COLUMNS} FROM wane_message INDEXED BY wane_message_{state}"
+    f" WHERE pool = :pool AND state = '{state}' AND due_at <= :now ORDER BY due_at, seq LIMIT :most"
+    for state in WAITING
+}
 _POOLS_OVERDUE = f"""
 WITH RECURSIVE hop(pool) AS (
-  SELECT * FROM (SELECT min(pool) FROM wane_message INDEXED BY wane_message_due WHERE {WAITING})
-  UNION ALL
-  SELECT (SELECT min(pool) FROM wane_message INDEXED BY wane_message_due WHERE {WAITING} AND pool > hop.pool)
-    FROM hop WHERE hop.pool IS NOT NULL)
-SELECT pool FROM hop WHERE pool IS NOT NULL
-  AND EXISTS (SELECT 1 FROM wane_message AS m INDEXED BY wane_message_due
-              WHERE m.pool = hop.pool AND m.{WAITING} AND m.due_at <= :now)
+  SELECT {_first_pool()} UNION ALL SELECT {_first_pool(" AND m.pool > hop.pool")} FROM hop WHERE hop.pool IS NOT NULL)
+SELECT pool FROM hop WHERE pool IS NOT NULL AND ({" OR ".join(_late(state, "hop.pool") for state in WAITING)})
 LIMIT :most
 """
+_MOST_PARTS = 200
+"""Of one statement: SQLite puts 500 together at the most."""
 _BUMP = "INSERT INTO wane_wakeup (pool, bumps) VALUES (:pool, 1) ON CONFLICT (pool) DO UPDATE SET bumps = bumps + 1"
 
 
@@ -107,18 +125,25 @@ class SqliteMessages(Messages):
         kinds, queues = wanted.kinds, wanted.work_queue_ids
         if kinds is None and queues is None:
             return _PICK
-        column, names = ("kind", kinds) if queues is None else ("work_queue_id", queues)
+        chosen = list(itertools.product(queues or (None,), kinds or (None,)))
         also = ""
-        if queues is not None and kinds is not None:
-            values |= {f"kind{number}": one for number, one in enumerate(kinds)}
-            also = f" AND kind IN ({', '.join(f':kind{number}' for number in range(len(kinds)))})"
-        index = "wane_message_ready_kind" if queues is None else "wane_message_ready_queue"
+        if (
+            len(chosen) > _MOST_PARTS
+        ):  # More than SQLite puts together: then each work queue is walked until a kind fits.
+            assert kinds is not None
+            values |= {f"any{number}": one for number, one in enumerate(kinds)}
+            also = f" AND kind IN ({', '.join(f':any{number}' for number in range(len(kinds)))})"
+            chosen = [(queue, None) for queue in queues or ()]
         parts = []
-        for number, name in enumerate(names or ()):
-            values[f"name{number}"] = name
+        for number, (queue, kind) in enumerate(chosen):
+            values |= {f"queue{number}": queue, f"kind{number}": kind}
+            index = "_queue" * (queue is not None) + "_kind" * (kind is not None)
+            which = [f"work_queue_id = :queue{number}"] * (queue is not None) + [f"kind = :kind{number}"] * (
+                kind is not None
+            )
             parts.append(
-                f"SELECT * FROM (SELECT seq FROM wane_message INDEXED BY {index} {_READY}"
-                f" AND {column} = :name{number}{also} ORDER BY seq LIMIT :most)"
+                f"SELECT * FROM (SELECT seq FROM wane_message INDEXED BY wane_message_ready{index} {_READY}"
+                f" AND {' AND '.join(which)}{also} ORDER BY seq LIMIT :most)"
             )
         return f"{' UNION ALL '.join(parts)} ORDER BY seq LIMIT :most"
 
@@ -135,7 +160,11 @@ class SqliteMessages(Messages):
         return self._end(run(_EXTEND, {**values, "until": until}))
 
     def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
-        return [self._message(row) for row in run(_OVERDUE, {"pool": pool, "now": self._stored(now), "most": limit})]
+        found: list[Message] = []
+        for text in _OVERDUE.values():
+            values = {"pool": pool, "now": self._stored(now), "most": limit - len(found)}
+            found += [self._message(row) for row in run(text, values)] if len(found) < limit else []
+        return found
 
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
         return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": self._stored(now), "most": limit})]
