@@ -12,6 +12,8 @@ PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_pref
 WORKERS ?= 2
 # How many sweeps `make crash` kills, on each store.
 KILLS   ?= 200
+# How many seconds `make soak` takes, on each store.
+SOAK    ?= 60
 # What to run, for example: make test TESTS="tests/plan -k cutoff"
 TESTS   ?= tests
 
@@ -19,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect demo test lint format bench crash mutations clean
+.PHONY: help setup prefect demo test lint format bench crash soak mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +73,9 @@ bench: setup ## run the benchmarks, one at a time
 
 crash: setup ## kill sweeps at random moments, hundreds of times on each store
 	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --numprocesses 0 -rP tests/crash
+
+soak: setup ## run ten processes for a minute on each store, killed and stopped at random
+	@WANE_SOAK_SECONDS=$(SOAK) $(BIN)/pytest -m soak --numprocesses 0 -rP tests/schedule
 
 mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py

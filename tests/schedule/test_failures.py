@@ -1,0 +1,282 @@
+"""Databases that go away while a runner runs: it tells, waits and goes on; nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from prune.keeping import ago, insert
+from races.racing import Background, await_true
+from schedule.scheduling import ALL, SLOWLY, World, contract_of, create_jobs, world
+from servers import (
+    PostgresDatabase,
+    PostgresServer,
+    SqliteDatabase,
+    packaged_installation,
+    privileges,
+    short_directory,
+    unprivileged_account,
+)
+from wane.contract.model import Scheduler
+from wane.errors import Unreachable
+from wane.events import BatchTaken, TickFailed, WorkFailed
+from wane.schedule import Ran, patience, runner, worker
+from wane.store import Store, open_store, sqlite
+from wane.store.url import resolve_url
+
+SECOND = (Scheduler("tick", timedelta(seconds=1)),)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses grow to a second, not to half a minute."""
+    monkeypatch.setattr(patience, "_LONGEST_SECONDS", 1.0)
+
+
+@contextmanager
+def running(one: World, **options: Any) -> Iterator[Background[Ran]]:
+    stop = threading.Event()
+    run = Background(one.runner(stop=stop, **options).run)
+    try:
+        yield run
+    finally:
+        stop.set()
+        run.result()
+
+
+def failures(one: World) -> int:
+    return len(one.told(TickFailed)) + len(one.told(WorkFailed))
+
+
+def sweeps_again(one: World, database: PostgresDatabase | SqliteDatabase, number: int) -> None:
+    """A row that becomes due leaves: schedulers and workers are at work."""
+    insert(database, "job", "id, state, at_ms", (1_000_000 + number, "done", ago(30)))
+    await_true(lambda: database.query("SELECT count(*) FROM job WHERE state = 'done'") == [(0,)], "it sweeps")
+
+
+def test_killed_backends_are_replaced(postgres_database: PostgresDatabase) -> None:
+    create_jobs(postgres_database, 5)
+    contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
+    with world(postgres_database, contract) as one, running(one, workers=2):
+        for number in range(3):
+            sweeps_again(one, postgres_database, number)
+            killed = postgres_database.query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'wane' AND datname = current_database()"
+            )
+            assert killed
+        sweeps_again(one, postgres_database, 9)
+        assert one.keeper.status().alive
+    assert postgres_database.query("SELECT count(*) FROM wane.heartbeat") == [(0,)]
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that nobody else uses, so that it may be stopped."""
+    installation = packaged_installation()
+    assert installation is not None
+    directory = Path(tempfile.mkdtemp(prefix="wane-", dir=short_directory()))
+    directory.chmod(0o755)
+    with PostgresServer(installation, directory / "own", durable=True) as server:
+        yield server
+    with suppress(OSError):
+        directory.rmdir()
+
+
+def test_a_server_that_restarts_in_the_middle_of_a_sweep_is_survived(own_server: PostgresServer) -> None:
+    database = PostgresDatabase(own_server.url)
+    create_jobs(database, 3_000)
+    contract = contract_of(
+        schedulers=SECOND, sweep=SLOWLY, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1)
+    )
+    with world(database, contract) as one, running(one) as run:
+        await_true(lambda: bool(one.told(BatchTaken)), "it sweeps")
+        database.close()
+        own_server.crash()
+        await_true(lambda: failures(one) >= 2, "it tells that the server is away")
+        assert run.running
+        own_server.start()
+        database = PostgresDatabase(own_server.url)
+        batches = len(one.told(BatchTaken))
+        await_true(lambda: len(one.told(BatchTaken)) > batches, "it goes on")
+    [(left,)] = database.query("SELECT count(*) FROM job WHERE state = 'done'")
+    [(told,)] = database.query("SELECT sum(row_count) FROM wane.audit")
+    assert left + told == 3_000
+    database.close()
+
+
+# --- Half-open connections --------------------------------------------------------------------------------------------
+
+
+class Proxy:
+    """Passes bytes on until it falls silent: connections stay open, and nobody ever answers."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._path = socket_path
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._silent: set[int] = set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._path)
+            number = len(self._pairs)
+            self._pairs.append((client, server))
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=(number, one, other), daemon=True).start()
+
+    def _pass(self, number: int, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                if number in self._silent:
+                    continue  # It is read, so the kernel acknowledges it, and goes nowhere.
+                other.sendall(data)
+        if number not in self._silent:
+            for each in (one, other):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def fall_silent(self) -> int:
+        """From now on; connections that are made later work."""
+        self._silent |= set(range(len(self._pairs)))
+        return len(self._silent)
+
+    def close(self) -> None:
+        self._listening.close()
+        for pair in self._pairs:
+            for each in pair:
+                each.close()
+
+
+@contextmanager
+def proxied(database: PostgresDatabase) -> Iterator[tuple[Proxy, str]]:
+    with psycopg.connect(database.url) as connection:
+        folder, port = connection.info.host, connection.info.port
+    proxy = Proxy(f"{folder}/.s.PGSQL.{port}")
+    parts = urlsplit(database.url)
+    url = urlunsplit(parts._replace(netloc=f"postgres@127.0.0.1:{proxy.port}", query=""))
+    try:
+        yield proxy, url
+    finally:
+        proxy.close()
+
+
+def test_a_connection_that_nobody_answers_is_given_up(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent_inside(store: Store) -> None:
+        with store.transaction() as transaction:
+            transaction.execute("SELECT 1", {})
+            proxy.fall_silent()
+            transaction.execute("SELECT 1", {})
+
+    with (
+        proxied(postgres_database) as (proxy, url),
+        open_store(resolve_url(url)) as store,
+        store.again(answer_seconds=0.5) as bounded,
+    ):
+        assert bounded.run("SELECT 1", {}) == [(1,)]
+        assert bounded.run("SELECT 1 FROM pg_sleep(0.2)", {}) == [(1,)]
+        proxy.fall_silent()
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match=r"has said nothing for 0\.5 seconds"):
+            bounded.run("SELECT 1", {})
+        assert 0.4 < time.monotonic() - began < 5
+        assert bounded.run("SELECT 2", {}) == [(2,)], "the next call connects again"
+        with pytest.raises(Unreachable):
+            silent_inside(bounded)
+        assert bounded.run("SELECT 3", {}) == [(3,)]
+
+
+def test_a_runner_survives_half_open_connections(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(worker, "_LEAST_ANSWER_SECONDS", 1.0)
+    create_jobs(postgres_database, 5)
+    contract = contract_of(schedulers=SECOND, sweep=ALL, lease=timedelta(seconds=2), attempts=99)
+    with proxied(postgres_database) as (proxy, url):
+        database = PostgresDatabase(url)
+        with world(database, contract) as one, running(one):
+            sweeps_again(one, postgres_database, 1)
+            assert proxy.fall_silent() >= 3
+            sweeps_again(one, postgres_database, 2)
+            assert any("has said nothing" in event.error for event in one.told(TickFailed) + one.told(WorkFailed))
+            one.store.close()
+        database.close()
+
+
+def test_a_backend_that_is_stopped_is_given_up_too(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A server process that hangs: the kernel acknowledges everything, and nothing comes back."""
+    monkeypatch.setattr(runner, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(worker, "_LEAST_ANSWER_SECONDS", 1.0)
+    create_jobs(postgres_database, 5)
+    contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99)
+    stopped: list[int] = []
+    with world(postgres_database, contract) as one, running(one):
+        sweeps_again(one, postgres_database, 1)
+        mine = one.store._connection.info.backend_pid  # type: ignore[attr-defined]
+        found = postgres_database.query(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'wane' AND datname = current_database()"
+            " AND pid <> ? AND state = 'idle'",
+            (mine,),
+        )
+        stopped = [pid for (pid,) in found]
+        assert len(stopped) >= 3
+        try:
+            send(stopped, signal.SIGSTOP, tmp_path)
+            sweeps_again(one, postgres_database, 2)
+        finally:
+            send(stopped, signal.SIGCONT, tmp_path)
+    assert failures(one) > 0
+
+
+def send(backends: list[int], number: signal.Signals, folder: Path) -> None:
+    """Only who runs the server may stop its processes."""
+    subprocess.run(
+        ["kill", f"-{number.value}", *map(str, backends)],
+        check=True,
+        **{**privileges(unprivileged_account(), folder), "cwd": "/"},
+    )
+
+
+# --- SQLite -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_locked_sqlite_database_is_told_and_waited_for(
+    sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite.store, "BUSY_SECONDS", 0.3)
+    create_jobs(sqlite_database, 5)
+    contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
+    with world(sqlite_database, contract) as one, running(one):
+        sweeps_again(one, sqlite_database, 1)
+        application = sqlite_database.connect()
+        application.execute("BEGIN IMMEDIATE")
+        application.execute("UPDATE job SET at_ms = at_ms")
+        await_true(lambda: failures(one) > 0, "it tells that the database is locked")
+        application.execute("COMMIT")
+        sweeps_again(one, sqlite_database, 2)
+        assert any("locked" in event.error for event in one.told(TickFailed) + one.told(WorkFailed))
