@@ -27,6 +27,13 @@ attach = { core = "core.db" }
 keepers = "forever"
 [budget]
 rows = 100_000
+[queue]
+pool = "retention"
+lease = "30s"
+attempts = 3
+backoff = "10s"
+remember = "7d"
+dead_letters = "forever"
 [scheduler]
 statestore = { every = "5m" }
 jobs       = { every = "5m" }
@@ -132,7 +139,7 @@ def test_good_beginnings_of_mistakes_pass(validator: Draft202012Validator) -> No
 
 # What a schema cannot see: names that are well-formed texts, values that depend on others.
 UNSEEN = {
-    "settings": "store url undecided|unused window|unused scheduler|scheduler name with a dot|",
+    "settings": "store url undecided|unused window|unused scheduler|scheduler name with a dot|scheduler too often|",
     "table": """why undecided|unknown scheduler, near|unknown scheduler, far|append-only and swept|no scheduler
         |live undecided|live holds a NUL|live holds a huge number|excused is live|excused is selected
         |excused is no number|excused is no boolean|excused boolean is selected|time undecided|zone of a number|unknown zone

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from wane.contract.duration import PATTERN, parse_duration
+from wane.contract.duration import PATTERN, format_duration, parse_duration
 from wane.contract.model import (
     FOREVER,
     Archive,
@@ -54,6 +54,20 @@ def _undecided(value: object) -> None:
 def _duration(value: object) -> timedelta:
     _undecided(value)
     return parse_duration(value)
+
+
+def _duration_between(least: timedelta, most: timedelta, why: str) -> BeforeValidator:
+    """A duration within bounds; `why` says what a shorter or longer one would do."""
+
+    def read(value: object) -> timedelta:
+        found = _duration(value)
+        if found < least:
+            raise Refused(f"{told(value)} is shorter than {format_duration(least)}", why)
+        if found > most:
+            raise Refused(f"{told(value)} is longer than {format_duration(most)}", why)
+        return found
+
+    return BeforeValidator(read)
 
 
 def _keep(value: object) -> timedelta | Forever | WindowName:
@@ -354,14 +368,61 @@ class SweepPiece(Piece):
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
+_MOST_POOL_BYTES = 1_000
+_MOST_ATTEMPTS = 1_000
+
+
+def _pool(value: object) -> str:
+    _undecided(value)
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise Refused("not a pool's name", "write a text in quotes, without a NUL character")
+    if len(value.encode(errors="replace")) > _MOST_POOL_BYTES:
+        raise Refused(f"a pool's name of more than {_MOST_POOL_BYTES:,} bytes", "write a shorter one")
+    return value
+
+
+PoolName = Annotated[
+    str, BeforeValidator(_pool), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": _MOST_POOL_BYTES})
+]
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+_SCHEMA = WithJsonSchema(_DURATION_SCHEMA)
+Lease = Annotated[
+    timedelta,
+    _duration_between(
+        _SECOND,
+        _DAY,
+        'time limits inside the database are derived from it, and nobody takes over before it ends: "30s" is usual',
+    ),
+    _SCHEMA,
+]
+Backoff = Annotated[
+    timedelta,
+    _duration_between(timedelta(milliseconds=1), _DAY, 'it doubles with every attempt: "10s" is usual'),
+    _SCHEMA,
+]
+Remember = Annotated[
+    timedelta,
+    _duration_between(
+        _SECOND, 3_650 * _DAY, 'keep finished messages for as long as you may want to look at them: "7d" is usual'
+    ),
+    _SCHEMA,
+]
+Every = Annotated[
+    timedelta, _duration_between(_SECOND, 3_650 * _DAY, 'a window is an interval such as "5m" or "1h"'), _SCHEMA
+]
+Attempts = Annotated[int, Field(ge=1, le=_MOST_ATTEMPTS, strict=True)]
+
+
 class QueuePiece(Piece):
     """How sweeps travel from schedulers to workers."""
 
-    pool: FlagName | None = Field(default=None, description="The work pool of the sweeps.")
-    lease: Duration | None = Field(default=None, description="How long a silent worker keeps its sweep from others.")
-    attempts: Count | None = Field(default=None, description="How often a sweep is tried before it is a dead letter.")
-    backoff: Duration | None = Field(default=None, description="The pause before the second attempt; it doubles.")
-    remember: Duration | None = Field(default=None, description="How long a finished message is kept.")
+    pool: PoolName | None = Field(default=None, description="The work pool of the sweeps.")
+    lease: Lease | None = Field(default=None, description="How long a silent worker keeps its sweep from others.")
+    attempts: Attempts | None = Field(
+        default=None, description="How often a sweep is tried before it is a dead letter."
+    )
+    backoff: Backoff | None = Field(default=None, description="The pause before the second attempt; it doubles.")
+    remember: Remember | None = Field(default=None, description="How long a finished message is kept.")
     dead_letters: Window | None = Field(default=None, description="How long a resolved dead letter is kept.")
 
     def over(self, default: QueueSettings) -> QueueSettings:
@@ -372,7 +433,7 @@ class QueuePiece(Piece):
 class SchedulerPiece(Piece):
     """A scheduler."""
 
-    every: Duration = Field(description="How often it sweeps.")
+    every: Every = Field(description="How often it sweeps.")
 
 
 class FollowerPiece(Piece):
