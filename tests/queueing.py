@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from servers import Database
@@ -91,3 +97,32 @@ def make(queue: Queue, clock: Clock, state: str) -> Made:
     if state == "resolved":
         assert queue.resolve(name, by="anna").accepted
     return Made(name, token, stale)
+
+
+@contextmanager
+def swarm(database: Database, role: str, count: int, seed: int = 1) -> Iterator[subprocess.Popen[str]]:
+    """Processes that use the database's queue, ready to begin; they are gone when this ends."""
+    program = Path(__file__).parent / "queue" / "swarm.py"
+    process = subprocess.Popen(
+        [sys.executable, program, database.url, role, str(count), str(seed)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def told(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """What processes said; the last line of one that was killed may be cut off."""
+    found = []
+    for line in lines:
+        with suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found

@@ -19,7 +19,10 @@ _MOVE = (
 
 
 def steady_now(connection: sqlite3.Connection, host: datetime | None = None) -> datetime:
-    """The moment, never before one that anybody was told. `host` is what the host's clock shows, for tests."""
+    """The moment, never before one that anybody was told, unless the host was set back by less than a second.
+
+    `host` is what the host's clock shows, for tests.
+    """
     cursor = connection.cursor()
     cursor.row_factory = None
     while True:
