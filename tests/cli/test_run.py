@@ -1,0 +1,291 @@
+"""`wane run`, `wane status`, `wane adopt`: as people, scripts and service managers use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Wane
+from cli.running import CONTRACT, write_contract
+from servers import Database
+
+WANE = [sys.executable, "-m", "wane"]
+EVERY_SECOND = CONTRACT.replace('"5m"', '"1s"')
+SLOWLY = EVERY_SECOND + "\n[sweep]\nduty = 0.001\nfuse_rows = 1000000\n"
+OTHER = CONTRACT.replace('keep = "7d"', 'keep = "8d"')
+
+
+@pytest.fixture
+def ready(filled: Database, wane: Wane) -> Database:
+    assert wane("migrate").code == 0
+    assert wane("enable").code == 0
+    return filled
+
+
+def ids(database: Database) -> list[int]:
+    return [one for (one,) in database.query("SELECT id FROM inbox ORDER BY id")]
+
+
+def own(database: Database, name: str) -> str:
+    return f"wane_{name}" if database.store == "sqlite" else f"wane.{name}"
+
+
+def fill_more(database: Database, rows: int = 3_000) -> None:
+    old = int((datetime.now(UTC) - timedelta(days=30)).timestamp() * 1_000)
+    database.executemany("INSERT INTO inbox VALUES (?, 'failed', ?)", [(100 + n, old + n) for n in range(rows)])
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    running = subprocess.Popen(
+        [*WANE, "run", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    try:
+        yield running
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.communicate()
+
+
+def wait_for(running: subprocess.Popen[str], database: Database, fewer_than: int) -> None:
+    deadline = time.monotonic() + 30
+    while database.query("SELECT count(*) FROM inbox")[0][0] >= fewer_than:
+        assert running.poll() is None, running.stderr.read() if running.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_one_window_sweeps_and_ends(wane: Wane, ready: Database) -> None:
+    done = wane("run", "--max-runs", "1")
+    assert done.code == 0, done.err
+    assert done.out == ""
+    assert "schedulers: tick; 1 worker; contract " in done.err
+    assert "1 window, 1 sweep, 0 failures" in done.err
+    assert "event=tick.lifecycle_pruned" in done.err
+    assert ids(ready) == [5, 6], "all that failed long ago"
+    [entry] = wane("audit", "list", "--json").json
+    assert entry["run"].startswith("retention_sweep_inbox@")
+
+
+def test_a_run_answers_in_json(wane: Wane, ready: Database) -> None:
+    assert wane("run", "--max-runs", "1", "--json").json == {"ticks": 1, "sweeps": 1, "failures": 0}
+
+
+def test_schedulers_and_workers_apart(wane: Wane, ready: Database) -> None:
+    done = wane("run", "--workers", "0", "--scheduler", "tick", "--max-runs", "1")
+    assert "schedulers: tick; 0 workers" in done.err
+    assert "1 window, 0 sweeps" in done.err
+    assert ids(ready) == [1, 2, 3, 4, 5, 6]
+    done = wane("run", "--no-schedulers", "--workers", "1", "--max-runs", "1")
+    assert "schedulers: none; 1 worker" in done.err
+    assert "0 windows, 1 sweep" in done.err
+    assert ids(ready) == [5, 6]
+
+
+def test_a_run_with_the_flag_off_says_so_and_takes_nothing(wane: Wane, ready: Database) -> None:
+    wane("disable")
+    done = wane("run", "--max-runs", "1")
+    assert done.code == 0
+    assert "sweeps are off: iu_core.retention_enabled is off until `wane enable`" in done.err
+    assert ids(ready) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--workers", "-1"), 2, "--workers"),
+        (("--workers", "65"), 2, "--workers"),
+        (("--workers", "two"), 2, "--workers"),
+        (("--max-runs", "0"), 2, "--max-runs"),
+        (("--no-schedulers", "--scheduler", "tick"), 2, "both named and left out"),
+        (("--no-schedulers", "--workers", "0"), 2, "nothing to run"),
+        (("--scheduler", "tik"), 1, "did you mean 'tick'?"),
+    ],
+)
+def test_wrong_usage_of_run(wane: Wane, ready: Database, words: tuple[str, ...], code: int, told: str) -> None:
+    done = wane("run", "--max-runs", "1", *words)
+    assert (done.code, done.out) == (code, "")
+    assert told in " ".join(done.err.replace("│", " ").split())
+
+
+def test_a_database_that_is_not_migrated_is_refused(wane: Wane, filled: Database) -> None:
+    for command in ("run", "status", "adopt"):
+        done = wane(command)
+        assert (done.code, done.out) == (1, "")
+        assert "run `wane migrate`" in done.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_within_a_batch(filled: Database, wane: Wane, folder: Path, number: signal.Signals) -> None:
+    write_contract(folder, filled.url, SLOWLY)
+    wane("migrate")
+    wane("enable")
+    fill_more(filled)
+    with started("--json") as running:
+        wait_for(running, filled, 3_000)
+        began = time.monotonic()
+        running.send_signal(number)
+        out, err = running.communicate(timeout=30)
+        assert time.monotonic() - began < 5
+        assert running.returncode == 0, err
+        ran = json.loads(out)
+        assert (ran["sweeps"], ran["failures"]) == (0, 0)
+        assert "stopping at the next batch" in err
+        assert "Traceback" not in err
+    left = len(ids(filled))
+    [(told,)] = filled.query(f"SELECT sum(row_count) FROM {own(filled, 'audit')}")
+    assert 2 < left < 3_006
+    assert told == 3_006 - left + 2, "two notes left with their message"
+    assert filled.query(f"SELECT count(*) FROM {own(filled, 'heartbeat')}") == [(0,)]
+
+
+def test_a_second_signal_ends_it_at_once(sqlite_database: Database, wane: Wane, folder: Path) -> None:
+    """The first waits for the end of the batch, and that one waits for an application that holds the database."""
+    from cli.running import fill
+
+    fill(sqlite_database)
+    write_contract(folder, sqlite_database.url, SLOWLY)
+    wane("migrate")
+    wane("enable")
+    fill_more(sqlite_database)
+    with started() as running:
+        wait_for(running, sqlite_database, 3_000)
+        holding = sqlite_database.connect()
+        holding.execute("BEGIN IMMEDIATE")
+        running.send_signal(signal.SIGTERM)
+        assert running.stderr is not None
+        while "stopping" not in running.stderr.readline():
+            pass
+        began = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=30) == 128 + signal.SIGTERM
+        assert time.monotonic() - began < 3
+        holding.execute("ROLLBACK")
+    left = len(ids(sqlite_database))
+    [(told,)] = sqlite_database.query("SELECT sum(row_count) FROM wane_audit")
+    assert told == 3_006 - left + 2
+
+
+# --- adopt ------------------------------------------------------------------------------------------------------------
+
+
+def test_another_contract_is_refused_until_it_is_adopted(wane: Wane, ready: Database, folder: Path) -> None:
+    first = wane("adopt", "--json").json
+    assert first["before"] is None
+    mark = first["in_force"]["fingerprint"]
+    done = wane("adopt")
+    assert (done.code, done.out, done.err) == (0, "", f"{mark} was in force already\n")
+    write_contract(folder, ready.url, OTHER)
+    done = wane("run", "--max-runs", "1")
+    assert done.code == 1
+    words = " ".join(done.err.split())
+    assert f"the contract in force is {mark}" in words
+    assert "put this one in force with `wane adopt`" in words
+    assert ids(ready) == [1, 2, 3, 4, 5, 6]
+    assert "this contract is" in wane("status").out
+    done = wane("adopt")
+    assert done.code == 0
+    assert f"is in force instead of {mark}" in done.err
+    assert wane("run", "--max-runs", "1").code == 0
+    assert ids(ready) == [5, 6]
+
+
+def test_a_runner_ends_when_another_contract_is_adopted(wane: Wane, ready: Database, folder: Path) -> None:
+    with started("-c", str(write_contract(folder, ready.url, EVERY_SECOND))) as running:
+        wait_for(running, ready, 3)
+        write_contract(folder, ready.url, OTHER)
+        assert wane("adopt").code == 0
+        _, err = running.communicate(timeout=30)
+        assert running.returncode == 1
+        assert "wane adopt" in err
+        assert "Traceback" not in err
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_status_before_anything_ran(wane: Wane, ready: Database) -> None:
+    found = wane("status", "--json").json
+    assert (found["enabled"], found["alive"], found["dead_letters"]) == (True, False, 0)
+    assert found["in_force"] is None
+    [scheduler] = found["schedulers"]
+    assert (scheduler["name"], scheduler["every_seconds"], scheduler["window"]) == ("tick", 300, None)
+    assert found["executors"] == found["sweeps"] == found["queue"] == []
+    shown = wane("status").out
+    assert "sweeps are on" in shown
+    assert "no contract is in force yet" in shown
+    assert "never" in shown
+    assert "nobody runs: start `wane run`" in shown
+
+
+def test_status_shows_flags_windows_and_what_waits(wane: Wane, ready: Database) -> None:
+    wane("run", "--workers", "0", "--max-runs", "1")
+    wane("disable", "inbox")
+    found = wane("status", "--json").json
+    assert found["disabled_tables"] == ["inbox"]
+    [line] = found["queue"]
+    assert (line["pool"], line["state"], line["messages"]) == ("retention", "ready", 1)
+    assert found["schedulers"][0]["window"]["ticked_by"].startswith("scheduler-")
+    shown = wane("status").out
+    assert "off for inbox" in shown
+    assert "retention" in shown
+    wane("disable")
+    assert "sweeps are off: `wane enable` turns them on" in wane("status").out
+
+
+def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(filled: Database, wane: Wane, folder: Path) -> None:
+    write_contract(folder, filled.url, SLOWLY)
+    wane("migrate")
+    wane("enable")
+    fill_more(filled)
+    with started("--workers", "1") as running:
+        wait_for(running, filled, 3_000)
+        found = wane("status", "--json").json
+        assert found["alive"] is True
+        assert [one["beat"]["role"] for one in found["executors"]] == ["scheduler", "worker"]
+        assert [one["name"] for one in found["sweeps"]] == ["sweep:inbox"]
+        assert found["executors"][1]["beat"]["doing"] == "sweeping inbox"
+        shown = wane("status").out
+        assert "sweeping inbox" in shown
+        assert "silent" not in shown
+        running.kill()  # It cannot say goodbye.
+        running.communicate()
+    long_ago = datetime.now(UTC) - timedelta(minutes=5)
+    stamp = long_ago.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if filled.store == "sqlite" else long_ago
+    filled.execute(f"UPDATE {own(filled, 'heartbeat')} SET beat_at = ?", (stamp,))
+    filled.execute(f"UPDATE {own(filled, 'schedule')} SET due_at = ?", (stamp,))
+    found = wane("status", "--json").json
+    assert found["alive"] is False
+    assert all(one["silent"] for one in found["executors"])
+    assert found["schedulers"][0]["overdue_seconds"] > 290
+    shown = wane("status").out
+    assert shown.count("silent") == 2
+    assert "late" in shown
+
+
+def test_status_counts_dead_letters(wane: Wane, ready: Database, folder: Path) -> None:
+    write_contract(folder, ready.url, CONTRACT + "\n[queue]\nattempts = 1\n")
+    ready.execute("ALTER TABLE inbox RENAME TO elsewhere")
+    done = wane("run", "--max-runs", "1")
+    assert done.code == 0
+    assert "1 failure" in done.err
+    assert "event=tick.lifecycle_tick_failed" in done.err
+    found = wane("status", "--json").json
+    assert found["dead_letters"] == 1
+    done = wane("status")
+    assert "1 dead letter" in done.err
+    assert "wane queue dead list" in done.err
