@@ -24,7 +24,7 @@ from schedule.scheduling import (
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import SweepSettings
-from wane.events import BatchTaken, Event, RuleSwept
+from wane.events import BatchTaken, Event, RuleSwept, WorkFailed
 from wane.schedule.adoption import adopt
 from wane.schedule.worker import Worked
 from wane.store.postgres.transaction import PostgresTransaction
@@ -257,6 +257,8 @@ def test_a_worker_whose_lease_was_taken_between_two_batches_takes_nothing_more(d
         [message] = one.messages()
         assert message.release_reason is not None
         assert "lost its lease" in message.release_reason
+        [told] = one.told(WorkFailed)
+        assert (told.scheduler, told.error) == ("tick", message.release_reason)
         [(holder, until)] = database.query(f"SELECT holder, until FROM {one.own('lease')}")
         assert holder == "thief"
         assert one.store.rows.dialect.moment(until) > datetime.now(UTC), "the loser did not end the other's lease"

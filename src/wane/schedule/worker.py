@@ -187,7 +187,10 @@ class Worker:
         if (failed or stopped or lost) and not last:
             # Each failed rule has told its failure; the message says why it comes back.
             why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
-            self._release(reservation, why or "lost its lease to another process")
+            why = why or "lost its lease to another process"
+            if not told and not failed:
+                self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
+            self._release(reservation, why)
             return Worked.STOPPED if told else Worked.FAILED
         for rule in sweep.rules:
             if rule.outcome is Outcome.FUSED:
