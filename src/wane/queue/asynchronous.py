@@ -55,7 +55,6 @@ class AsyncQueue:
     close = _later(Queue.close)
 
     async def wait_for_wakeup(self, after: int, timeout: float | None = None) -> int | None:
-        """Wait for a sequence newer than `after` and return it, or None when `timeout` seconds are over."""
         loop = asyncio.get_running_loop()
         left = require_seconds("timeout", timeout)
         end = None if left is None else loop.time() + left
@@ -65,3 +64,5 @@ class AsyncQueue:
             sequence = await loop.run_in_executor(self._waiting, waiting)
             if sequence is not None or (end is not None and loop.time() >= end):
                 return sequence
+
+    wait_for_wakeup.__doc__ = Queue.wait_for_wakeup.__doc__
