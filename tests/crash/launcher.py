@@ -83,6 +83,8 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
     for owner, method, step in (
         (Rows, "candidates", "look"),
         (Rows, "take_range", "take"),
+        (Rows, "end_of_batch", "look"),
+        (Rows, "take_up_to", "take"),
         (Rows, "take_oldest", "take"),
         (PostgresTransaction, "lock", "lock"),
         (Rows, "still_due", "recheck"),

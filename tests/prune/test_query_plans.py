@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -108,6 +109,20 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def check_ranges(kept: Keeping) -> None:
+    """Two batches by their place, the second behind the first; and what is done instead if something is held."""
+    bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+    check(kept, rows.take_oldest(bound, at, BATCH))
+    floor = None
+    for _ in range(2):
+        look = rows.end_of_batch(bound, at, BATCH, floor)
+        check(kept, look)
+        assert "USE TEMP B-TREE" not in kept.keeper.store.explain(look)
+        [end] = kept.keeper.store.read(look, 10)
+        check(kept, rows.take_up_to(bound, at, floor, end))
+        floor = end
+
+
 STATE_CHOICES = pytest.mark.parametrize("when", [["done"], ["done", "failed", "lost"]], ids=["one state", "several"])
 
 
@@ -117,7 +132,7 @@ def test_rows_without_guards_are_taken_by_range(database: Database, when: list[s
         bound = selection(kept)
         rows = kept.keeper.store.rows
         if database.store == "sqlite":
-            check(kept, rows.take_oldest(bound, now(), BATCH))
+            check_ranges(kept)
         else:
             check(kept, rows.take_range(bound, now(), BATCH))
             kept.keeper.prune("job", rule="old", limit=2_000)
@@ -129,9 +144,10 @@ def test_rows_without_guards_are_taken_by_range(database: Database, when: list[s
 
 def test_rows_without_states_are_taken_by_range(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=()), state=None)) as kept:
-        bound, rows = selection(kept), kept.keeper.store.rows
-        take = rows.take_oldest if database.store == "sqlite" else rows.take_range
-        check(kept, take(bound, now(), BATCH))
+        if database.store == "sqlite":
+            check_ranges(kept)
+        else:
+            check(kept, kept.keeper.store.rows.take_range(selection(kept), now(), BATCH))
 
 
 GUARDED = {
@@ -174,7 +190,7 @@ def test_guarded_rows_probe_what_saves_them(database: Database, when: list[str])
         database.execute("ANALYZE")
         bound, rows, at = selection(kept), kept.keeper.store.rows, now()
         if database.store == "sqlite":
-            check(kept, rows.take_oldest(bound, at, BATCH))
+            check_ranges(kept)
         candidates = rows.candidates(bound, at, BATCH)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
@@ -224,3 +240,17 @@ def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None
         bound, rows = selection(kept), kept.keeper.store.rows
         database.execute("DELETE FROM note WHERE job_id = 7")
         check(kept, rows.remove(bound, {"id": 7}, now() if name == "consume" else None))
+
+
+def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Database) -> None:
+    with large(database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))) as kept:
+        bound, store, at = selection(kept), kept.keeper.store, now()
+        *_, (_, *floor) = store.read(store.rows.candidates(replace(bound, saved_by=()), at, 4_000), 10)
+        database.execute("DELETE FROM note WHERE job_id > 16200")
+        database.execute("ANALYZE")
+        check(kept, store.rows.candidates(bound, at, BATCH, floor))
+        if database.store == "sqlite":
+            look = store.rows.end_of_batch(bound, at, BATCH, floor)
+            check(kept, look)
+            [end] = store.read(look, 10)
+            check(kept, store.rows.take_up_to(bound, at, floor, end))

@@ -197,9 +197,21 @@ class Rows:
         return expressions[0] if len(expressions) == 1 else f"({', '.join(expressions)})"
 
     def due(
-        self, p: Parameters, selection: Selection, now: datetime, states: Sequence[State] | None = None
+        self,
+        p: Parameters,
+        selection: Selection,
+        now: datetime,
+        states: Sequence[State] | None = None,
+        *,
+        held: bool = True,
+        floored: bool = False,
+        ended: bool = False,
     ) -> list[str]:
-        """Every condition for a row to be due, guards included. `states` narrows to some of the rule's states."""
+        """Every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
+
+        Without `held`, nothing is due as soon as anything is held: cheaper, where it is known that nothing is. `floored` and `ended`
+        say that a narrower bound on the time stands beside these conditions, by which rows are to be found instead.
+        """
         rule = selection.rule
         conditions: list[str] = []
         if rule.states:
@@ -210,8 +222,10 @@ class Rows:
             conditions.append(f"{self.column(selection.orphan)} IS NULL")
         conditions += self._scope(p, selection, "t")
         conditions += self._identified(selection, "t")
-        conditions += self.dialect.plausible(p, "t", selection.time_column, selection.time)
-        conditions += self._bound(p, selection, now)
+        plausible = self.dialect.plausible(p, "t", selection.time_column, selection.time)
+        conditions += [self.dialect.recheck(plausible)] if floored else plausible
+        bound = self._bound(p, selection, now)
+        conditions += [self.dialect.recheck(bound)] if ended else bound
         conditions += self._column_guards(selection)
         conditions += [
             self.dialect.none(
@@ -220,20 +234,35 @@ class Rows:
             for guard in selection.saved_by
         ]
         if self.with_holds:
-            conditions += self._not_held(p, selection)
+            conditions += self._not_held(p, selection) if held else self._nothing_held(p, selection)
         return conditions
+
+    def _active_hold(self, p: Parameters, table: TableInfo) -> tuple[str, str]:
+        """Where holds are, and the condition that one is on the table or a row of it, and in force."""
+        active = f"h.table_name = {p.bind('held', qualified(table))} AND {self.dialect.in_force('h')}"
+        return f"{self.dialect.own('hold')} AS h", active
+
+    def _nothing_held(self, p: Parameters, selection: Selection) -> list[str]:
+        """Nobody holds anything of the tables that lose rows. Answered once for the whole statement."""
+        tables = [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]
+        holds = [self._active_hold(p, table) for table in tables]
+        return [f"NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})" for hold, active in holds]
+
+    def anything_held(self, selection: Selection) -> Statement:
+        """A row if somebody holds anything of the tables that lose rows."""
+        p = self.parameters()
+        return p.statement(f"SELECT 1 WHERE NOT ({' AND '.join(self._nothing_held(p, selection))})")
 
     def _not_held(self, p: Parameters, selection: Selection) -> list[str]:
         """Nobody holds the row, its table, or a row that would leave with it.
 
-        The first half is answered once for the whole statement, so holds cost nothing where there are none.
+        The first half is answered once for the whole statement, so holds cost little where there are none.
         """
         conditions = []
         for path in ((), *follower_paths(selection)):
             table = path[-1].reference.table if path else selection.table
             key = _primary_key(table)  # Holds name rows by it, whatever key the contract chose.
-            hold = f"{self.dialect.own('hold')} AS h"
-            active = f"h.table_name = {p.bind('held', qualified(table))} AND {self.dialect.in_force('h')}"
+            hold, active = self._active_hold(p, table)
             last = f"f{len(path) - 1}" if path else "t"
             mine = f"(h.key IS NULL OR h.key = {self.dialect.key_text(key, last)})" if key else "h.key IS NULL"
             source, links = self._chain(p, path, "t")
@@ -458,7 +487,8 @@ class Rows:
         time = self.dialect.order("t", selection.time_column, selection.time)
         parts = []
         for number, states in enumerate(self._one_state_each(selection)):
-            where = " AND ".join([*self.due(p, selection, now, states), *self.behind(p, selection, floor)])
+            due = self.due(p, selection, now, states, floored=floor is not None)
+            where = " AND ".join([*due, *self.behind(p, selection, floor)])
             source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
             parts.append(f"SELECT * FROM (SELECT {', '.join(keys)}, {time} AS moment FROM {source}) AS s{number}")
         # Qualified, because an output may be called like the key that it shows as text.
@@ -563,6 +593,50 @@ class Rows:
         return p.statement(
             f"{verb} WHERE {key} IN ({self.oldest(p, selection, now, limit, outputs=self.keys(selection))})"
         )
+
+    def end_of_batch(
+        self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+    ) -> Statement:
+        """The position of the last of the oldest due rows, so many of them; nothing if fewer are due, or if anything is held.
+
+        SQLite merges the states along their index, row by row, if nothing stands between them and the order: no limit for each, and
+        no output but the order itself.
+        """
+        p = self.parameters()
+        position, places = self.position(selection, "t"), self.places(selection)
+        named = ", ".join(f"{one} AS {name}" for one, name in zip(position, places, strict=True))
+        parts = []
+        for states in self._one_state_each(selection):
+            due = self.due(p, selection, now, states, held=False, floored=floor is not None)
+            where = [*due, *self.behind(p, selection, floor)]
+            parts.append(f"SELECT {named} FROM {self.dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}")
+        order = ", ".join(places)
+        outputs = ", ".join(self.dialect.out(f"last.{name}") for name in places)
+        return p.statement(
+            f"WITH last AS MATERIALIZED (SELECT {order} FROM ({' UNION ALL '.join(parts)}) AS oldest ORDER BY {order}"
+            f" LIMIT 1 OFFSET {p.bind('n', limit - 1)}) SELECT {outputs} FROM last"
+        )
+
+    def take_up_to(
+        self, selection: Selection, now: datetime, floor: Sequence[object] | None, end: Sequence[object] | None
+    ) -> Statement:
+        """Take every due row up to a position, which `end_of_batch` found; nothing if anything is held."""
+        p = self.parameters()
+        verb = self.verb(p, selection)
+        floored, ended = floor is not None, end is not None
+        due = self.due(p, selection, now, held=False, floored=floored, ended=ended)
+        where = [*due, *self.behind(p, selection, floor)]
+        if end is not None:
+            where += self._up_to(p, selection, end)
+        return p.statement(f"{verb} WHERE {' AND '.join(where)}")
+
+    def _up_to(self, p: Parameters, selection: Selection, end: Sequence[object]) -> list[str]:
+        time, *key = self.position(selection, "t")
+        at, *keys = [
+            self.dialect.back(p, f"end_{number}", column, value)
+            for number, (column, value) in enumerate(zip(self.place_columns(selection), end, strict=True))
+        ]
+        return [f"{time} <= {at}", *([f"({time} < {at} OR {self.row(key)} <= {self.row(keys)})"] if key else [])]
 
     def take_range(
         self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None

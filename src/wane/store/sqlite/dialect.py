@@ -49,7 +49,8 @@ class SqliteDialect(Dialect):
         expression = self.order(alias, column, time)
         if time.unit in PER_SECOND:
             smallest = p.bind("earliest", SMALLEST[time.unit])
-            return [f"typeof({expression}) IN ('integer', 'real')", f"{expression} >= {smallest}"]
+            # Numbers stand before every text and blob; asking typeof() of each row takes a third longer.
+            return [f"+{expression} <= 9e999", f"{expression} >= {smallest}"]
         earliest = p.bind("earliest", earliest_text(time))
         return [f"typeof({expression}) = 'text'", self._shape(expression, time), f"{expression} >= {earliest}"]
 

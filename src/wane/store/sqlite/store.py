@@ -22,7 +22,14 @@ from wane.store.sqlite.clock import steady_now
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
-from wane.store.sqlite.transaction import SqliteTransaction, asking_often, reading_text, takes_by_key, writing
+from wane.store.sqlite.transaction import (
+    SqliteTransaction,
+    asking_often,
+    reading_text,
+    takes_by_key,
+    takes_up_to,
+    writing,
+)
 from wane.store.sqlite.watch import SqliteWatch
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction, driver_connection
@@ -166,6 +173,12 @@ class SqliteStore(Store):
             raise StoreError(f"the connection is not to {self.path}", "pass a connection to the keeper's own database")
 
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
+        if takes_up_to(selection):
+            end = ("…",) * len(self.rows.places(selection))
+            return [
+                self.rows.end_of_batch(selection, now, limit),
+                self.rows.take_up_to(selection, now, None, end),
+            ]
         if takes_by_key(selection):
             return self._preview_locked(selection, now, limit)
         return [self.rows.take_oldest(selection, now, limit)]
