@@ -59,8 +59,8 @@ class Steps:
         original: Callable[..., Any] = store.transaction
 
         @contextmanager
-        def telling(this: Any, connection: object | None = None) -> Iterator[Any]:
-            with original(this, connection) as transaction:
+        def telling(this: Any, connection: object | None = None, *, durable: bool = True) -> Iterator[Any]:
+            with original(this, connection, durable=durable) as transaction:
                 if store is SqliteStore:
                     self.enter("lock")  # There the write lock of the file is the only one.
                 yield transaction

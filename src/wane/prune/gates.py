@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from wane.contract.model import SweepSettings
 from wane.contract.names import TableName
 from wane.prune.primitive import whoami
 from wane.store import Store
-from wane.store.own import Flag, OwnTables
+from wane.store.own import Flag
 
 
 def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
@@ -14,9 +16,8 @@ def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
     return settings.master_flag if table is None else settings.table_flag.replace("{table}", str(table))
 
 
-def closed_gate(own_tables: OwnTables, table: TableName | str, settings: SweepSettings) -> str:
+def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> str:
     """Why sweeps of the table are off; "" if they are on."""
-    flags = own_tables.flags()
     master, own = flags.get(flag_name(None, settings)), flags.get(flag_name(table, settings))
     if master is None or not master.enabled:
         return f"the master flag {settings.master_flag} is off: `wane enable` turns it on"

@@ -267,7 +267,7 @@ class _RuleSweep:
             return Outcome.STOPPED, _TOLD
         # Read without a transaction: this look waits for no writer. Every batch looks again.
         own = OwnTables(self.sweeper.store.rows.dialect, self._look)
-        closed = closed_gate(own, self.table.name, self.sweeper.contract.sweep)
+        closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
         asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
@@ -347,14 +347,16 @@ class _RuleSweep:
     def _batch(
         self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
     ) -> tuple[str, Taken | None]:
-        with self.sweeper.store.transaction() as transaction:
+        # Power may fail before the disk has it. Then the rows are back, their count is not in the trail, and the next sweep takes them:
+        # nobody is told of a batch anything that must outlive that.
+        with self.sweeper.store.transaction(durable=False) as transaction:
             self.entered = time.monotonic()
-            closed = closed_gate(transaction.own, self.table.name, self.sweeper.contract.sweep)
+            opening = transaction.open_batch(gated(selection))
+            closed = closed_gate(opening.flags, self.table.name, self.sweeper.contract.sweep)
             if closed:
                 return closed, None
             self.sweeper.fence(transaction)
-            transaction.enter(gated(selection))
-            clock = transaction.now()
+            clock = opening.clock
             now = clock if self.frozen is None else self.frozen.now
             taken = self._take(transaction, selection, now, (size, floor, skip_locked))
             entry = AuditEntry(
@@ -374,7 +376,8 @@ class _RuleSweep:
                 number = transaction.own.record(entry)
             else:
                 number = self.audit_id
-                transaction.own.add_to_record(number, entry, {**entry.counts, **total})
+                trail = OwnTables(transaction.rows.dialect, transaction.finish)
+                trail.add_to_record(number, entry, {**entry.counts, **total})
             self.worked = time.monotonic() - self.entered
         # Counted after the commit: what did not happen is not told.
         self.audit_id = number

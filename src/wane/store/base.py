@@ -164,8 +164,14 @@ class Store(ABC):
         """The statement that would create an index, for people to copy."""
 
     @abstractmethod
-    def transaction(self, connection: object | None = None) -> AbstractContextManager[Transaction]:
-        """All or nothing, on a connection of the store's own or inside the transaction of the caller's connection."""
+    def transaction(
+        self, connection: object | None = None, *, durable: bool = True
+    ) -> AbstractContextManager[Transaction]:
+        """All or nothing, on a connection of the store's own or inside the transaction of the caller's connection.
+
+        Not `durable`: the commit does not wait for the disk, where the store can do that without risk for what was committed before.
+        If power fails, the whole transaction may vanish, and nothing but it and what came after it.
+        """
 
     @abstractmethod
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:

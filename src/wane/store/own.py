@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -260,8 +260,14 @@ class OwnTables:
             " changed_by = excluded.changed_by",
         )
 
+    @property
+    def all_flags(self) -> str:
+        return f"SELECT name, enabled, changed_at, changed_by FROM {self.dialect.own('flag')}"
+
     def flags(self) -> dict[str, Flag]:
-        found = self.execute(f"SELECT name, enabled, changed_at, changed_by FROM {self.dialect.own('flag')}", {})
+        return self.read_flags(self.execute(self.all_flags, {}))
+
+    def read_flags(self, found: Iterable[tuple[Any, ...]]) -> dict[str, Flag]:
         return {name: Flag(name, bool(on), self.dialect.moment(at), by) for name, on, at, by in found}
 
 

@@ -479,6 +479,8 @@ class Rows:
         limit: int,
         floor: Sequence[object] | None = None,
         outputs: Sequence[str] = ("*",),
+        *,
+        held: bool = True,
     ) -> str:
         """The oldest due rows (k0, k1, …, moment), oldest first: each state walked along its own index range, then merged."""
         n = p.bind("n", limit)
@@ -487,7 +489,7 @@ class Rows:
         time = self.dialect.order("t", selection.time_column, selection.time)
         parts = []
         for number, states in enumerate(self._one_state_each(selection)):
-            due = self.due(p, selection, now, states, floored=floor is not None)
+            due = self.due(p, selection, now, states, held=held, floored=floor is not None)
             where = " AND ".join([*due, *self.behind(p, selection, floor)])
             source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
             parts.append(f"SELECT * FROM (SELECT {', '.join(keys)}, {time} AS moment FROM {source}) AS s{number}")
@@ -639,20 +641,28 @@ class Rows:
         return [f"{time} <= {at}", *([f"({time} < {at} OR {self.row(key)} <= {self.row(keys)})"] if key else [])]
 
     def take_range(
-        self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+        self,
+        selection: Selection,
+        now: datetime,
+        limit: int,
+        floor: Sequence[object] | None = None,
+        *,
+        held: bool = True,
     ) -> Statement:
         """Take the oldest due rows in one statement: find where the batch ends, then take everything due up to there.
+
+        Without `held`, nothing is taken as soon as anything is held.
 
         The whole predicate stands again where rows are taken, so a row that another transaction changed in the meantime is looked at
         anew. Returns the count and the position where the batch ended (NULLs if nothing is due).
         """
         p = self.parameters()
         places = self.places(selection)
-        oldest = self.oldest(p, selection, now, limit, floor)
+        oldest = self.oldest(p, selection, now, limit, floor, held=held)
         descending = ", ".join(f"{name} DESC" for name in places)
         verb = self.verb(p, selection)
         end = f"{self.row(self.position(selection, 't'))} <= (SELECT {', '.join(places)} FROM last)"
-        where = " AND ".join([*self.due(p, selection, now), *self.behind(p, selection, floor), end])
+        where = " AND ".join([*self.due(p, selection, now, held=held), *self.behind(p, selection, floor), end])
         outputs = ", ".join(self.dialect.out(f"last.{name}") for name in places)
         return p.statement(
             f"WITH last AS MATERIALIZED (SELECT {', '.join(places)} FROM ({oldest}) AS batch ORDER BY {descending} LIMIT 1),\n"

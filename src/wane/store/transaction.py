@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from wane.contract.model import Mark
 from wane.errors import StoreError
-from wane.store.own import OwnTables
+from wane.store.own import Flag, OwnTables
 from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
@@ -55,6 +55,14 @@ class Taken:
     """Nothing was due any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a batch of a sweep knows before it takes anything."""
+
+    flags: dict[str, Flag]
+    clock: datetime
+
+
 class Transaction(ABC):
     """What can be done inside one transaction."""
 
@@ -84,6 +92,17 @@ class Transaction(ABC):
     @abstractmethod
     def enter(self, tables: Sequence[TableInfo]) -> None:
         """Go through the gate of some tables: holds that are placed from now on wait until this transaction has ended."""
+
+    def open_batch(self, tables: Sequence[TableInfo]) -> Opening:
+        """Read the flags, go through the gate of some tables, and read the clock."""
+        flags = self.own.flags()
+        self.enter(tables)
+        return Opening(flags, self.now())
+
+    def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        """Run the last statement of the transaction, of which nobody needs the rows: at the latest with the commit."""
+        self.execute(text, parameters)
+        return []
 
     @abstractmethod
     def close_gate(self, table: TableInfo) -> None:

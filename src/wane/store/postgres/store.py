@@ -19,7 +19,7 @@ from wane.store.postgres.bounded import BoundedConnection
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
-from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, takes_by_key, writing
+from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, beginning, inside, takes_by_key
 from wane.store.postgres.watch import PostgresWatch
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
@@ -190,27 +190,28 @@ class PostgresStore(Store):
         return (f"{text} WHERE {where};" if where else f"{text};").replace("%%", "%")
 
     @contextmanager
-    def transaction(self, connection: object | None = None) -> Iterator[Transaction]:
+    def transaction(self, connection: object | None = None, *, durable: bool = True) -> Iterator[Transaction]:
         if connection is None:
             # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
             with self._turn, _explained("the database refused"):
                 used = self._connected(by_index=False)
                 self._inside += 1
                 try:
-                    with writing(used, caller=False):
-                        yield PostgresTransaction(used, self.rows)
+                    with beginning(used, self.rows, durable=durable) as transaction:
+                        yield transaction
                 finally:
                     self._inside -= 1
             return
         used = driver_connection(connection, psycopg.Connection)
         own = self._own_identity = self._own_identity or self.identity()
-        with _explained("the database refused"), writing(used, caller=True):
+        with _explained("the database refused"), inside(used):
             transaction = PostgresTransaction(used, self.rows)
             # Not by name: another server may have a database of the same.
             if _identity(transaction.execute(_IDENTITY, {})) != own:
                 hint = "pass a connection to the keeper's own database"
                 raise StoreError("the connection is to another database", hint)
             yield transaction
+            transaction.run_last_words()
 
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         if takes_by_key(selection):

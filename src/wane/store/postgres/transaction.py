@@ -17,7 +17,7 @@ from wane.errors import StoreError
 from wane.store.rows import Rows, Statement, qualified
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
-from wane.store.transaction import Batch, Key, Taken, Transaction
+from wane.store.transaction import Batch, Key, Opening, Taken, Transaction
 
 _GATE = 0x77616E65
 """The space of advisory locks that Wane uses; they end with the transaction, so connection poolers do not disturb them."""
@@ -37,6 +37,11 @@ _LOCAL_SETTINGS = {
     "lock_timeout": "200ms",
     "statement_timeout": "30s",
 }
+_ENTER = "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)"
+_BEGIN_DURABLE = "BEGIN; SELECT " + ", ".join(
+    f"set_config('{name}', '{value}', true)" for name, value in _LOCAL_SETTINGS.items()
+)
+_BEGIN = _BEGIN_DURABLE + ", set_config('synchronous_commit', 'off', true)"
 _GATE_WAIT = "10s"
 """How long a hold waits for the batches inside the gate to end: longer than any of them waits for others."""
 
@@ -46,6 +51,8 @@ class PostgresTransaction(Transaction):
 
     def __init__(self, connection: psycopg.Connection[Any], rows: Rows) -> None:
         self.rows = rows
+        self.last_words: Statement | None = None
+        """What is still to be run, with the commit."""
         self._cursor = connection.cursor(row_factory=tuple_row)
 
     def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
@@ -54,6 +61,21 @@ class PostgresTransaction(Transaction):
 
     def change(self, statement: Statement) -> int:
         return self._cursor.execute(statement.text.encode(), statement.parameters).rowcount
+
+    def run_last_words(self) -> None:
+        if self.last_words is not None:
+            self.change(self.last_words)
+            self.last_words = None
+
+    def commit(self, connection: psycopg.Connection[Any]) -> None:
+        if self.last_words is None or not psycopg.Pipeline.is_supported():
+            self.run_last_words()
+            connection.commit()
+            return
+        with connection.pipeline():
+            # If the first fails, the server does not look at the second.
+            self.run_last_words()
+            connection.commit()
 
     def now(self) -> datetime:
         [(moment,)] = self.execute("SELECT clock_timestamp()", {})
@@ -64,10 +86,23 @@ class PostgresTransaction(Transaction):
         return None
 
     def enter(self, tables: Sequence[TableInfo]) -> None:
-        self.execute(
-            "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)",
-            {"gate": _GATE, "tables": [qualified(table) for table in tables]},
+        self.execute(_ENTER, _gates(tables))
+
+    def open_batch(self, tables: Sequence[TableInfo]) -> Opening:
+        """All of it in one statement. The flags are read before it waits at the gate, as if they were read first."""
+        own = self.own
+        found = self.execute(
+            f"WITH gate AS MATERIALIZED ({_ENTER}) SELECT clock_timestamp(), flag.* FROM (SELECT count(*) FROM gate) AS entered"
+            f" LEFT JOIN ({own.all_flags}) AS flag ON true",
+            _gates(tables),
         )
+        clock = found[0][0]
+        assert isinstance(clock, datetime)
+        return Opening(own.read_flags(row[1:] for row in found if row[1] is not None), clock.astimezone(UTC))
+
+    def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        self.last_words = Statement(text, dict(parameters))
+        return []
 
     def close_gate(self, table: TableInfo) -> None:
         self.execute("SELECT set_config('lock_timeout', %(wait)s, true)", {"wait": _GATE_WAIT})
@@ -98,11 +133,14 @@ class PostgresTransaction(Transaction):
         if takes_by_key(selection) or batch.skip_locked:
             skip = batch.skip_locked or bool(unenforced)
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))
-        statement = self.rows.take_range(selection, batch.now, most, batch.floor)
-        [(count, *end)] = self.execute(statement.text, statement.parameters)
-        if end[0] is None:
-            return Taken({str(selection.name): count}, batch.floor, done=True)
-        return Taken({str(selection.name): count}, tuple(end), done=False)
+        # Holds are rare, and asking of every row whether one is on it is dear: first as if there were none, and if there are, or nothing
+        # is due, again.
+        for held in (False, True):
+            statement = self.rows.take_range(selection, batch.now, most, batch.floor, held=held)
+            [(count, *end)] = self.execute(statement.text, statement.parameters)
+            if end[0] is not None:
+                return Taken({str(selection.name): count}, tuple(end), done=False)
+        return Taken({str(selection.name): 0}, batch.floor, done=True)
 
 
 def takes_by_key(selection: Selection) -> bool:
@@ -114,19 +152,40 @@ def takes_by_key(selection: Selection) -> bool:
     return marks or bool(selection.followers or selection.saved_by or selection.watched)
 
 
+def _gates(tables: Sequence[TableInfo]) -> dict[str, object]:
+    return {"gate": _GATE, "tables": [qualified(table) for table in tables]}
+
+
 @contextmanager
-def writing(connection: psycopg.Connection[Any], *, caller: bool) -> Iterator[None]:
-    """All or nothing: a transaction of its own, or a savepoint inside the caller's, whose settings come back as they were."""
-    if caller and not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+def beginning(connection: psycopg.Connection[Any], rows: Rows, *, durable: bool) -> Iterator[PostgresTransaction]:
+    """A transaction of its own: all or nothing. What can go to the server together does: a batch is short, and the way there is not."""
+    if connection.info.transaction_status is not TransactionStatus.IDLE:
+        with connection.transaction():
+            transaction = PostgresTransaction(connection, rows)
+            yield transaction
+            transaction.run_last_words()
+        return
+    connection.execute(_BEGIN_DURABLE if durable else _BEGIN)
+    try:
+        transaction = PostgresTransaction(connection, rows)
+        yield transaction
+        transaction.commit(connection)
+    except BaseException:
+        # A broken connection has ended it already.
+        if not connection.closed:
+            connection.rollback()
+        raise
+
+
+@contextmanager
+def inside(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """A savepoint inside the caller's transaction, whose settings come back as they were."""
+    if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
         # The caller's connection opens transactions by itself: let it, so that the commit is the caller's.
         connection.execute("SELECT 1")
     with connection.transaction():
         cursor = connection.cursor(row_factory=tuple_row)
         names = list(_LOCAL_SETTINGS)
-        if not caller:
-            _set(cursor, names, list(_LOCAL_SETTINGS.values()))
-            yield
-            return
         _require_read_committed(cursor)
         cursor.execute("SELECT current_setting(name) FROM unnest(%s::text[]) AS names(name)", [names])
         before = [value for (value,) in cursor.fetchall()]

@@ -152,10 +152,10 @@ class SqliteStore(Store):
         return f"{text} WHERE {where};" if where else f"{text};"
 
     @contextmanager
-    def transaction(self, connection: object | None = None) -> Iterator[Transaction]:
+    def transaction(self, connection: object | None = None, *, durable: bool = True) -> Iterator[Transaction]:
         if connection is None:
             # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
-            with self._turn, _explained("the database refused"), writing(self._connection):
+            with self._turn, _explained("the database refused"), writing(self._connection, durable=durable):
                 yield SqliteTransaction(self._connection, self.rows)
             return
         used = driver_connection(connection, sqlite3.Connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -22,6 +22,8 @@ R = TypeVar("R")
 _MOST_VALUES = 30_000
 """SQLite binds at most 32,766 values."""
 _ASK_AGAIN_SECONDS = 0.002
+_NORMAL = 1
+"""`PRAGMA synchronous`: with a write-ahead log, commits are written in order and not waited for."""
 
 
 class SqliteTransaction(Transaction):
@@ -119,11 +121,18 @@ def asking_often(connection: sqlite3.Connection, work: Callable[[], R]) -> R:
 
 
 @contextmanager
-def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iterator[None]:
+def writing(connection: sqlite3.Connection, *, leave_open: bool = False, durable: bool = True) -> Iterator[None]:
     """All or nothing: a transaction of its own, or a savepoint inside the caller's.
 
-    `leave_open`: a caller whose connection opens transactions by itself gets one, still open, to commit.
+    `leave_open`: a caller whose connection opens transactions by itself gets one, still open, to commit. Not `durable`: its commit does
+    not wait for the disk.
     """
+    with nullcontext() if durable else _not_waiting(connection), _writing(connection, leave_open=leave_open):
+        yield
+
+
+@contextmanager
+def _writing(connection: sqlite3.Connection, *, leave_open: bool) -> Iterator[None]:
     cursor = connection.cursor()
     # Taking the write lock at once: reading first and writing later fails beside another writer, whatever the timeout.
     begun = leave_open and not connection.in_transaction and _begins_by_itself(connection)
@@ -143,6 +152,25 @@ def writing(connection: sqlite3.Connection, *, leave_open: bool = False) -> Iter
             for undo in ("ROLLBACK TO wane", "RELEASE wane") if inside and not begun else ("ROLLBACK",):
                 cursor.execute(undo)
         raise
+
+
+@contextmanager
+def _not_waiting(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let commits not wait for the disk.
+
+    Only with a write-ahead log: what a power failure takes from that are whole transactions, the last ones. With a rollback journal it
+    could be the database.
+    """
+    cursor = connection.cursor()
+    if connection.in_transaction or cursor.execute("PRAGMA main.journal_mode").fetchall() != [("wal",)]:
+        yield
+        return
+    [(before,)] = cursor.execute("PRAGMA main.synchronous").fetchall()
+    cursor.execute(f"PRAGMA main.synchronous = {min(before, _NORMAL)}")
+    try:
+        yield
+    finally:
+        cursor.execute(f"PRAGMA main.synchronous = {before}")
 
 
 def _begins_by_itself(connection: sqlite3.Connection) -> bool:
