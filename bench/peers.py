@@ -4,7 +4,8 @@
     PEERS/bin/python -m bench.peers [--rows 300000] [--rounds 3]
 
 knockerlite's prune_events on its own SQLite file, and procrastinate's delete_old_jobs on its own PostgreSQL schema, each beside Wane on a
-copy of the same tables with the same rows, the same index and the same durability, in turns. The PostgreSQL server comes from
+copy of the same tables with the same rows, the same index and the same durability (knockerlite sets synchronous = NORMAL; on PostgreSQL
+neither waits for the disk), in turns, with everybody's connection open. The PostgreSQL server is started for the run, or named by
 WANE_BENCH_POSTGRES_URL. Raw samples go to bench/results/peers.json.
 """
 
@@ -18,7 +19,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, URL_VARIABLE, machine, say, timed
+from bench.measuring import ROOT, URL_VARIABLE, machine, postgres_url, say, timed
 from bench.prune import BATCH, NO_LIMIT, STEADY
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
@@ -114,10 +115,14 @@ def knocker_template(path: Path, rows: int) -> None:
         connection.execute("PRAGMA wal_checkpoint(truncate)")
 
 
-def knocker_prunes(path: Path) -> int:
+def knocker_prunes(path: Path) -> tuple[float, int]:
     import knocker
 
     peer = knocker.open(str(path))
+    return timed(partial(all_of_knocker, peer))
+
+
+def all_of_knocker(peer: Any) -> int:
     older_than = int((NOW - timedelta(days=7)).timestamp())
     total = 0
     while True:
@@ -127,17 +132,24 @@ def knocker_prunes(path: Path) -> int:
             return total
 
 
-def wane_prunes(path: Path, promised: Contract) -> int:
-    with open_store(resolve_url(f"sqlite:///{path}"), promised.store) as store:
+def wane_prunes(path: Path, promised: Contract) -> tuple[float, int]:
+    with (
+        open_store(resolve_url(f"sqlite:///{path}"), promised.store) as store,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
         store.migrate()
-        pruner = Pruner(store, promised)
-        total = 0
-        while True:
-            # A limit counts followers too: a thousand events, an attempt and a delivery each.
-            gone = pruner.prune("knocker_events", rule="settled", limit=3 * BATCH)
-            total += gone.counts["knocker_events"]
-            if gone.rows == 0:
-                return total
+        connection.executescript("PRAGMA foreign_keys = on; PRAGMA synchronous = normal")
+        return timed(partial(all_of_wane, Pruner(store, promised), connection))
+
+
+def all_of_wane(pruner: Pruner, connection: sqlite3.Connection) -> int:
+    total = 0
+    while True:
+        # A limit counts followers too: a thousand events, an attempt and a delivery each.
+        gone = pruner.prune("knocker_events", rule="settled", limit=3 * BATCH, connection=connection)
+        total += gone.counts["knocker_events"]
+        if gone.rows == 0:
+            return total
 
 
 def measure_knocker(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
@@ -150,7 +162,7 @@ def measure_knocker(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
             path = folder / f"{name}.db"
             shutil.copy(template, path)
             prunes = partial(knocker_prunes, path) if name == "knockerlite" else partial(wane_prunes, path, promised)
-            seconds, events = timed(prunes)
+            seconds, events = prunes()
             assert events == rows, (name, events)
             samples[name].append(round(seconds, 4))
             for file in folder.glob(f"{name}.db*"):
@@ -186,7 +198,7 @@ def procrastinate_fresh(connection: psycopg.Connection[Any], rows: int) -> None:
     connection.execute("CHECKPOINT")
 
 
-def procrastinate_deletes(connection: psycopg.Connection[Any]) -> tuple[int, float]:
+def procrastinate_deletes(connection: psycopg.Connection[Any]) -> tuple[int, float, float]:
     from procrastinate.sql import queries  # type: ignore[import-not-found]
 
     began = time.perf_counter()
@@ -194,10 +206,11 @@ def procrastinate_deletes(connection: psycopg.Connection[Any]) -> tuple[int, flo
         queries["delete_old_jobs"].encode(),
         {"statuses": ["succeeded", "failed", "cancelled", "aborted"], "queue": None, "nb_hours": 7 * 24},
     )
-    return done.rowcount, time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    return done.rowcount, seconds, seconds
 
 
-def wane_deletes(url: str, promised: Contract) -> tuple[int, float]:
+def wane_deletes(url: str, promised: Contract) -> tuple[int, float, float]:
     longest = 0.0
 
     def listen(event: Event) -> None:
@@ -208,9 +221,11 @@ def wane_deletes(url: str, promised: Contract) -> tuple[int, float]:
     with open_store(resolve_url(url), promised.store) as store:
         store.migrate()
         set_gate(store, None, promised.sweep, enabled=True)
-        [swept] = Sweeper(store, promised, listener=listen, pace=STEADY, unattended=False).sweep(budget=NO_LIMIT).rules
+        sweeper = Sweeper(store, promised, listener=listen, pace=STEADY, unattended=False)
+        seconds, sweep = timed(lambda: sweeper.sweep(budget=NO_LIMIT))
+    [swept] = sweep.rules
     assert swept.outcome == "done", swept
-    return swept.counts["procrastinate_jobs"], longest
+    return swept.counts["procrastinate_jobs"], seconds, longest
 
 
 def measure_procrastinate(folder: Path, url: str, rows: int, rounds: int) -> dict[str, Any]:
@@ -218,11 +233,12 @@ def measure_procrastinate(folder: Path, url: str, rows: int, rounds: int) -> dic
     peers_url = url + ("&" if "?" in url else "?") + "options=-csearch_path%3Dpeers"
     samples: dict[str, list[dict[str, float]]] = {"procrastinate": [], "wane": []}
     with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = off")
         for number in range(rounds):
             for name in samples:
                 procrastinate_fresh(connection, rows)
                 theirs, ours = partial(procrastinate_deletes, connection), partial(wane_deletes, peers_url, promised)
-                seconds, (jobs, longest) = timed(theirs if name == "procrastinate" else ours)
+                jobs, seconds, longest = (theirs if name == "procrastinate" else ours)()
                 assert jobs == rows, (name, jobs)
                 samples[name].append({"seconds": round(seconds, 4), "longest_transaction_seconds": round(longest, 4)})
             say(f"round {number + 1}: {samples}")
@@ -251,8 +267,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         folder = Path(place)
         results["knockerlite"] = measure_knocker(folder, options.rows, options.rounds)
-        url = os.environ.get(URL_VARIABLE)
-        if url:
+        given = os.environ.get(URL_VARIABLE)
+        with nullcontext(given) if given else postgres_url() as url:
             results["procrastinate"] = measure_procrastinate(folder, url, options.rows, options.rounds)
     text = json.dumps(results, indent=2) + "\n"
     assert place not in text

@@ -510,23 +510,31 @@ class Rows:
         return f"UPDATE {table} AS t SET {self.dialect.quote(selection.state.name)} = {mark}"
 
     def candidates(
-        self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
+        self,
+        selection: Selection,
+        now: datetime,
+        limit: int,
+        floor: Sequence[object] | None = None,
+        *,
+        held: bool = True,
     ) -> Statement:
         """The keys of the oldest due rows and then their positions, to be handed back."""
         p = self.parameters()
         names = [*self.keys(selection), *self.places(selection)]
         outputs = [self.dialect.out(f"oldest.{name}") for name in names]
-        return p.statement(self.oldest(p, selection, now, limit, floor, outputs))
+        return p.statement(self.oldest(p, selection, now, limit, floor, outputs, held=held))
 
     def among(self, p: Parameters, selection: Selection, keys: Sequence[tuple[Any, ...]], alias: str = "t") -> str:
         """The condition that a row is one of those with these keys."""
         key = self.row([self.column(column, alias) for column in selection.key])
         return f"{key} IN ({self.dialect.keys(p, selection.key, keys)})"
 
-    def still_due(self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], most: int) -> Statement:
+    def still_due(
+        self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], most: int, *, held: bool = True
+    ) -> Statement:
         """Which of these rows are due, oldest first, each with the number of rows that would leave with it, counted up to `most` each."""
         p = self.parameters()
-        where = f"{self.among(p, selection, keys)} AND {self.dialect.recheck(self.due(p, selection, now))}"
+        where = f"{self.among(p, selection, keys)} AND {self.dialect.recheck(self.due(p, selection, now, held=held))}"
         counts = [self._count_with(p, selection, path, most) for path in follower_paths(selection)]
         outputs = [*(self.dialect.out(self.column(column)) for column in selection.key), " + ".join(["0", *counts])]
         return p.statement(
@@ -580,11 +588,13 @@ class Rows:
         mine = self.row([f"d.{name}" for name in identity])
         return p.statement(f"DELETE FROM {self.dialect.table(table)} AS d WHERE {mine} IN ({some})")
 
-    def take_keys(self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]]) -> Statement:
+    def take_keys(
+        self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], *, held: bool = True
+    ) -> Statement:
         """Take the rows with these keys, if they are still due."""
         p = self.parameters()
         verb = self.verb(p, selection)
-        where = f"{self.among(p, selection, keys)} AND {self.dialect.recheck(self.due(p, selection, now))}"
+        where = f"{self.among(p, selection, keys)} AND {self.dialect.recheck(self.due(p, selection, now, held=held))}"
         return p.statement(f"{verb} WHERE {where}")
 
     def take_oldest(self, selection: Selection, now: datetime, limit: int) -> Statement:

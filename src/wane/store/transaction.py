@@ -42,6 +42,8 @@ class Batch:
     skip_locked: bool = False
     whole: bool = False
     """Take no row's followers before the row: what does not fit this time fits the next."""
+    held: bool = True
+    """Whether anything of the tables that lose rows may be held. If not, and something is all the same, nothing is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Transaction(ABC):
 
     def _look_and_take(self, batch: Batch) -> Taken:
         selection = batch.selection
-        found = self._read(self.rows.candidates(selection, batch.now, batch.limit, batch.floor))
+        found = self._read(self.rows.candidates(selection, batch.now, batch.limit, batch.floor, held=batch.held))
         if not found:
             return Taken({}, batch.floor, done=True)
         width = len(selection.key)
@@ -151,9 +153,10 @@ class Transaction(ABC):
         keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
         if not selection.followers and not selection.watched and not isinstance(selection.rule.action, Mark):
             # Nothing leaves with these rows and nothing keeps them: the statement that takes them is the second look.
-            taken = self.change(self.rows.take_keys(selection, batch.now, keys)) if keys else 0
+            taken = self.change(self.rows.take_keys(selection, batch.now, keys, held=batch.held)) if keys else 0
             return Taken({str(selection.name): taken}, floor, done=False)
-        due = self._read(self.rows.still_due(selection, batch.now, keys, batch.most)) if keys else []
+        again = self.rows.still_due(selection, batch.now, keys, batch.most, held=batch.held)
+        due = self._read(again) if keys else []
         fitting = _fitting([row[-1] for row in due], batch.most)
         if due and not fitting:
             if batch.whole:
@@ -172,7 +175,7 @@ class Transaction(ABC):
             counts[str(name)] += self.change(self.rows.delete_followers(selection, path, keys))
             if path[-1].watched and self._read(self.rows.any_follower(selection, path, keys)):
                 raise kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
-        taken = self.change(self.rows.take_keys(selection, batch.now, keys))
+        taken = self.change(self.rows.take_keys(selection, batch.now, keys, held=batch.held))
         if taken != len(keys):
             raise kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
         counts[str(selection.name)] += taken

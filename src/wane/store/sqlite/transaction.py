@@ -60,11 +60,13 @@ class SqliteTransaction(Transaction):
     def take(self, batch: Batch) -> Taken:
         selection = batch.selection
         most = min(batch.limit, batch.most)
-        if takes_up_to(selection) and not self._read(self.rows.anything_held(selection)):
+        # Nobody places a hold while this transaction has the write lock.
+        held = bool(self._read(self.rows.anything_held(selection)))
+        if takes_up_to(selection) and not held:
             return self._take_up_to(replace(batch, limit=most))
         if takes_by_key(selection):
             limit = min(most, _MOST_VALUES // len(selection.key))
-            return self._take_locked(replace(batch, limit=limit, skip_locked=False))
+            return self._take_locked(replace(batch, limit=limit, skip_locked=False, held=held))
         count = self.change(self.rows.take_oldest(selection, batch.now, most))
         return Taken({str(selection.name): count}, None, done=count < most)
 
