@@ -377,7 +377,8 @@ class _RuleSweep:
             else:
                 number = self.audit_id
                 trail = OwnTables(transaction.rows.dialect, transaction.finish)
-                trail.add_to_record(number, entry, {**entry.counts, **total})
+                # A sum of counters forgets the zeros, and a table that lost nothing is told too.
+                trail.add_to_record(number, entry, {**self.counts, **entry.counts, **total})
             self.worked = time.monotonic() - self.entered
         # Counted after the commit: what did not happen is not told.
         self.audit_id = number
