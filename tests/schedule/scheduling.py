@@ -38,7 +38,7 @@ NOON = datetime(2100, 6, 1, 12, 0, tzinfo=UTC)
 TICK = (Scheduler("tick", EVERY),)
 ALL = SweepSettings(fuse_rows=1_000_000)
 """No fuse: tests take whole tables."""
-SLOWLY = SweepSettings(batch_ms=1, duty=0.001, fuse_rows=1_000_000)
+SLOWLY = SweepSettings(batch_ms=1, duty=0.0001, fuse_rows=1_000_000)
 """Pauses of seconds between batches: a sweep that takes its time."""
 
 
