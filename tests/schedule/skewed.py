@@ -1,4 +1,4 @@
-"""A runner on a host whose clock is hours wrong: `python skewed.py URL HOURS`. It ends after two windows."""
+"""A runner on a host whose clock is hours wrong: `python skewed.py URL HOURS`. It ends after one window."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(url: str) -> None:
     with open_keeper(url, contract=contract) as keeper:
         wrong = abs(Wrong.now(module.UTC) - keeper.store.now()).total_seconds()
         assert wrong > 3_600
-        keeper.run(max_runs=2)
+        keeper.run(max_runs=1)
     sys.stdout.write("the clock is wrong\n")
 
 

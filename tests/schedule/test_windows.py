@@ -210,10 +210,11 @@ def test_a_dead_letter_does_not_swallow_windows(database: Database, clock: Clock
 
 
 def test_hundreds_of_tables_are_enqueued_together(database: Database, clock: Clock) -> None:
-    tables = [table(f"t{number}") for number in range(1_203)]
+    tables = [table(f"t{number}") for number in range(520)]
     with world(database, contract_of(*tables)) as one:
         one.tick()
-        assert [message.kind for message in one.messages()] == [f"retention_sweep_{one.name}" for one in tables]
+        kinds = [kind for (kind,) in database.query(f"SELECT kind FROM {one.own('message')} ORDER BY seq")]
+        assert kinds == [f"retention_sweep_{declared.name}" for declared in tables]
 
 
 def test_a_window_is_enqueued_as_a_whole_or_not_at_all(

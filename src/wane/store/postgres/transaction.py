@@ -72,10 +72,16 @@ class PostgresTransaction(Transaction):
             self.run_last_words()
             connection.commit()
             return
-        with connection.pipeline():
-            # If the first fails, the server does not look at the second.
-            self.run_last_words()
-            connection.commit()
+        try:
+            with connection.pipeline():
+                # If the first fails, the server does not look at the second.
+                self.run_last_words()
+                connection.commit()
+        except psycopg.errors.DivisionByZero as problem:
+            raise StoreError(
+                "the row of the trail that this sweep adds to is gone",
+                "nothing was taken; the next sweep begins a new one",
+            ) from problem
 
     def now(self) -> datetime:
         [(moment,)] = self.execute("SELECT clock_timestamp()", {})
@@ -101,7 +107,10 @@ class PostgresTransaction(Transaction):
         return Opening(own.read_flags(row[1:] for row in found if row[1] is not None), clock.astimezone(UTC))
 
     def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        self.last_words = Statement(text, dict(parameters))
+        # It fails if there is nothing to change: a server that crashed may have lost the row that an earlier batch wrote.
+        self.last_words = Statement(
+            f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed", dict(parameters)
+        )
         return []
 
     def close_gate(self, table: TableInfo) -> None:
