@@ -37,6 +37,7 @@ class Known:
     token: str | None = None
     due: datetime | None = None
     finished: datetime | None = None
+    forget: datetime | None = None
     release_reason: str | None = None
     resolved: bool = False
 
@@ -62,9 +63,7 @@ class Model:
             known = self.find(pool, name) or self.by_key(pool, key)
             if known is None:
                 break
-            forgotten = known.state == "done" and self.policy.remember is not None
-            assert known.state != "done" or known.finished is not None
-            if forgotten and known.finished is not None and known.finished + self.policy.remember <= self.now:  # type: ignore[operator]
+            if known.state == "done" and known.forget is not None and known.forget <= self.now:
                 self.messages.remove(known)
                 continue
             if known.name == name and known.key != key:
@@ -159,6 +158,7 @@ class Model:
             one.due = self.now + LEASE
         elif operation == "ack":
             one.state, one.finished, one.token, one.due = "done", self.now, None, None
+            one.forget = None if self.policy.remember is None else self.now + self.policy.remember
         else:
             self.give_back(one, operation)
         if one.state == "dead":

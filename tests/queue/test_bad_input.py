@@ -145,7 +145,7 @@ def test_odd_names_are_names(store: Store) -> None:
 def test_names_as_long_as_they_may_be_fit_into_every_index(store: Store) -> None:
     # Not one letter a thousand times: PostgreSQL would press that into a few bytes.
     long = ["".join(chr(0x4E00 + (n * 7919 + k * 104729) % 20000) for n in range(266)) for k in range(4)]
-    queue = Queue(store, long[0], policy=RetryPolicy(attempts=1))
+    queue = Queue(store, long[0], policy=RetryPolicy(attempts=1, remember=timedelta(0)))
     for _ in range(2):
         sent = queue.enqueue(long[1], message_id=long[2], key=long[3], work_queue_id=long[1])
         token = taken(queue, kinds=[long[1]], preferred_work_queue_ids=[long[1]]).token
@@ -154,7 +154,6 @@ def test_names_as_long_as_they_may_be_fit_into_every_index(store: Store) -> None
         assert queue.requeue(sent.message_id).accepted
         assert queue.notify()
         assert queue.ack(sent.message_id, taken(queue).token).accepted
-        queue.policy = RetryPolicy(attempts=1, remember=timedelta(0))
 
 
 def test_the_largest_payload_comes_back_as_it_was(queue: Queue) -> None:

@@ -46,7 +46,7 @@ class RetryPolicy:
     pause_after_expiry: bool = True
     """Whether the pause also follows a lease that ended, which has kept the message from others for long enough."""
     remember: timedelta | None = timedelta(days=7)
-    """How long the key of a completed message is taken; None: for as long as the message is there."""
+    """How long the id and the key of a completed message are taken; None: for ever."""
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int):
@@ -58,6 +58,18 @@ class RetryPolicy:
         require_duration("most_backoff", self.most_backoff)
         if self.remember is not None:
             require_duration("remember", self.remember)
+
+    def done(self, message: Message, now: datetime) -> Message:
+        """What becomes of a reserved message whose work is done."""
+        return replace(
+            message,
+            state=MessageState.DONE,
+            finished_at=now,
+            forget_at=None if self.remember is None else now + self.remember,
+            updated_at=now,
+            due_at=None,
+            token_hash=None,
+        )
 
     def given_back(self, message: Message, now: datetime, release_reason: str | None = None) -> Message:
         """What becomes of a reserved message whose reservation ended without its work done."""

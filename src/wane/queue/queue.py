@@ -140,11 +140,10 @@ class Queue:
             )
             if existing is None:
                 continue  # Whoever had the id or the key gave it back, or has not committed yet.
-            if existing.state is MessageState.DONE and self.policy.remember is not None:
-                before = (now or self.store.now()) - self.policy.remember
-                if existing.finished_at is not None and existing.finished_at <= before:
-                    self._messages.delete_done(run, self.pool, existing.message_id, before)
-                    continue
+            moment = now or self.store.now()
+            if existing.state is MessageState.DONE and existing.forget_at is not None and existing.forget_at <= moment:
+                self._messages.forget(run, self.pool, existing.message_id, moment)
+                continue
             if existing.message_id == new.message_id and existing.idempotency_key != new.idempotency_key:
                 raise WrongArgument(
                     f"message {new.message_id!r} exists with another key: {existing.idempotency_key!r},"
@@ -220,7 +219,7 @@ class Queue:
                 tokens = {_hash(token): token for token in (token_urlsafe(32) for _ in range(limit - len(taken)))}
                 lease = self.policy.lease.total_seconds()
                 wanted = Wanted(self.pool, tuple(tokens), lease, self.policy.attempts, kinds, queues)
-                found, late = self._messages.reserve(self.store.run, wanted, self._now(self.store.clock))
+                found, late = self._messages.reserve(self._lightly, wanted, self._now(self.store.clock))
                 for message in found:
                     if message.state is MessageState.DEAD:
                         self._tell_dead(message)
@@ -237,13 +236,13 @@ class Queue:
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         if connection is None:
             now = self._now(self.store.clock)
-            if self._messages.complete(self.store.run, self.pool, message_id, digest, now):
+            remember = self.policy.remember
+            seconds = None if remember is None else remember.total_seconds()
+            if self._messages.complete(self.store.run, self.pool, message_id, digest, seconds, now):
                 return Answered(Answer.ACCEPTED)
 
         def done(message: Message, now: datetime) -> Message:
-            return replace(
-                message, state=MessageState.DONE, finished_at=now, updated_at=now, due_at=None, token_hash=None
-            )
+            return self.policy.done(message, now)
 
         return self._change(message_id, digest, done, connection)
 
@@ -437,6 +436,10 @@ class Queue:
         """Close the connection that waits for wakeups, unless it is shared: who still waits gets an error. The store stays open."""
         if not self._shares_wakeups:
             self._wakeups.close()
+
+    def _lightly(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        """What is lost with the machine is delivered again: reserving need not wait for the disk."""
+        return self.store.run(text, parameters, durable=False)
 
     def _now(self, clock: Clock) -> datetime | None:
         return (self._clock or clock)()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from wane.contract.model import FOREVER, Age, Contract, Forever, Rule, Table, Time, Unit, WhileNull
+from wane.contract.model import FOREVER, Age, Contract, Expiry, Forever, Rule, Table, Time, Unit, WhileNull
 from wane.contract.names import TableName
 from wane.events import Listener, nobody
 from wane.prune.primitive import Pruned, Pruner
@@ -41,7 +41,8 @@ def own_contract(store: Store, contract: Contract) -> Contract:
                 state="state",
                 live=("ready", "delayed", "reserved"),
                 rules=(
-                    Rule("done", age("finished_at", settings.remember), states=("done",)),
+                    # When that is, the policy of whoever completed it has decided: other pools have other policies.
+                    Rule("done", Expiry(time("forget_at")), states=("done",)),
                     Rule(
                         "resolved",
                         age("resolved_at", settings.dead_letters),

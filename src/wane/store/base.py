@@ -128,8 +128,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        """Run one statement as a transaction of its own, again and again the same: it may be prepared."""
+    def run(self, text: str, parameters: dict[str, object], *, durable: bool = True) -> list[tuple[Any, ...]]:
+        """Run one statement as a transaction of its own, again and again the same: it may be prepared.
+
+        Not `durable`: its commit need not wait for the disk, if the statement does not say so itself.
+        """
 
     @abstractmethod
     def watch(self) -> Watch:

@@ -47,6 +47,8 @@ class Message:
     """Reserved: the end of its lease. Delayed: when it becomes ready."""
     token_hash: str | None = field(default=None, repr=False)
     finished_at: datetime | None = None
+    forget_at: datetime | None = None
+    """Done: when its id and its key may be taken again; None: never."""
     reason: str | None = None
     """Why it is dead."""
     release_reason: str | None = None
@@ -88,7 +90,7 @@ class Wanted:
 
 COLUMNS = (
     "pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, deliveries, created_at, updated_at,"
-    " due_at, token_hash, finished_at, reason, release_reason, resolved_at, resolved_by, seq"
+    " due_at, token_hash, finished_at, reason, release_reason, resolved_at, resolved_by, seq, forget_at"
 )
 EXHAUSTED = "max_delivery_attempts_reached"
 """Why a message is dead that was delivered as often as it may be."""
@@ -105,6 +107,7 @@ _CHANGING = (
     "due_at",
     "token_hash",
     "finished_at",
+    "forget_at",
     "reason",
     "release_reason",
     "resolved_at",
@@ -138,7 +141,15 @@ class Messages(ABC):
         """
 
     @abstractmethod
-    def complete(self, run: Execute, pool: str, message_id: str, token_hash: str, now: datetime | None) -> bool:
+    def complete(
+        self,
+        run: Execute,
+        pool: str,
+        message_id: str,
+        token_hash: str,
+        remember_seconds: float | None,
+        now: datetime | None,
+    ) -> bool:
         """Whether that was the message's current reservation: then it is done now, else nothing happened."""
 
     @abstractmethod
@@ -186,12 +197,12 @@ class Messages(ABC):
         text = f"UPDATE {self.table} SET {sets} WHERE pool = {self._('pool')} AND message_id = {self._('message_id')}"
         run(text, {**values, "pool": message.pool, "message_id": message.message_id})
 
-    def delete_done(self, run: Execute, pool: str, message_id: str, before: datetime) -> None:
-        """Forget a message that was done before a moment."""
+    def forget(self, run: Execute, pool: str, message_id: str, now: datetime) -> None:
+        """Delete a message that is done and whose id and key may be taken again."""
         run(
             f"DELETE FROM {self.table} WHERE pool = {self._('pool')} AND message_id = {self._('message_id')}"
-            f" AND state || '' = 'done' AND finished_at <= {self._('before')}",
-            {"pool": pool, "message_id": message_id, "before": self._stored(before)},
+            f" AND state || '' = 'done' AND forget_at <= {self._('now')}",
+            {"pool": pool, "message_id": message_id, "now": self._stored(now)},
         )
 
     def dead_letters(
@@ -352,6 +363,7 @@ class Messages(ABC):
             resolved_at=moment(row[16]),
             resolved_by=row[17],
             seq=row[18],
+            forget_at=moment(row[19]),
         )
 
 

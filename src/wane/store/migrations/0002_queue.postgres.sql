@@ -15,6 +15,7 @@ CREATE TABLE wane.message (
   due_at          timestamptz,  -- reserved: the end of its lease; delayed: when it becomes ready
   token_hash      text,         -- of the current reservation
   finished_at     timestamptz,  -- done or dead since
+  forget_at       timestamptz,  -- done: when its key may be taken again; NULL: never
   reason          text,         -- why it is dead
   release_reason  text,         -- what the last release said
   resolved_at     timestamptz,  -- a dead letter that somebody has dealt with
@@ -31,7 +32,7 @@ CREATE INDEX message_ready_queue ON wane.message (pool, work_queue_id, seq) WHER
 CREATE INDEX message_ready_queue_kind ON wane.message (pool, work_queue_id, kind, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
 CREATE INDEX message_reserved ON wane.message (pool, due_at, seq) WHERE state = 'reserved';
 CREATE INDEX message_delayed ON wane.message (pool, due_at, seq) WHERE state = 'delayed';
-CREATE INDEX message_done ON wane.message (finished_at, pool, message_id) WHERE state = 'done';
+CREATE INDEX message_done ON wane.message (forget_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
 CREATE INDEX message_dead_kind ON wane.message (pool, kind, seq) WHERE state = 'dead';
 CREATE INDEX message_open ON wane.message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL;

@@ -15,6 +15,7 @@ CREATE TABLE wane_message (
   due_at          TEXT,  -- reserved: the end of its lease; delayed: when it becomes ready
   token_hash      TEXT,  -- of the current reservation
   finished_at     TEXT,  -- done or dead since
+  forget_at       TEXT,  -- done: when its key may be taken again; NULL: never
   reason          TEXT,  -- why it is dead
   release_reason  TEXT,  -- what the last release said
   resolved_at     TEXT,  -- a dead letter that somebody has dealt with
@@ -29,7 +30,7 @@ CREATE INDEX wane_message_ready_queue ON wane_message (pool, work_queue_id, seq)
 CREATE INDEX wane_message_ready_queue_kind ON wane_message (pool, work_queue_id, kind, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
 CREATE INDEX wane_message_reserved ON wane_message (pool, due_at) WHERE state = 'reserved';
 CREATE INDEX wane_message_delayed ON wane_message (pool, due_at) WHERE state = 'delayed';
-CREATE INDEX wane_message_done ON wane_message (finished_at, pool, message_id) WHERE state = 'done';
+CREATE INDEX wane_message_done ON wane_message (forget_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX wane_message_dead ON wane_message (pool, seq) WHERE state = 'dead';
 CREATE INDEX wane_message_dead_kind ON wane_message (pool, kind, seq) WHERE state = 'dead';
 CREATE INDEX wane_message_open ON wane_message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL;

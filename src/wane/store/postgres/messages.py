@@ -10,6 +10,8 @@ from wane.store.own import Execute
 
 # In a subquery, so that it is asked once and may be compared with an index.
 _NOW = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
+# A reservation that is lost with the server is delivered again, as one whose holder died is; nobody needs to wait for its disk.
+_NOT_WAITING = "set_config('synchronous_commit', 'off', true) AS waiting"
 _MOST_BUMPS = 64
 """How many rows of wakeups a pool may have before somebody folds them."""
 _MOST_FOLDED = 10_000
@@ -71,7 +73,7 @@ def _late(state: str, pool: str, now: str) -> str:
 
 _RESERVE = {
     which: f"""
-WITH t AS MATERIALIZED (SELECT {_NOW} AS now),
+WITH t AS MATERIALIZED (SELECT {_NOW} AS now, {_NOT_WAITING}),
 picked AS MATERIALIZED ({pick}),
 ids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),
 taken AS (
@@ -100,7 +102,8 @@ _CURRENT = (
     f" AND due_at > {_NOW}"
 )
 _COMPLETE = (
-    f"UPDATE wane.message SET state = 'done', finished_at = {_NOW}, updated_at = {_NOW}, due_at = NULL, token_hash = NULL"
+    f"UPDATE wane.message SET state = 'done', finished_at = {_NOW}, updated_at = {_NOW}, due_at = NULL, token_hash = NULL,"
+    f" forget_at = {_NOW} + make_interval(secs => %(remember)s::float8)"
     f" WHERE {_CURRENT} RETURNING 1"
 )
 _EXTEND = (
@@ -181,8 +184,22 @@ class PostgresMessages(Messages):
         found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
         return [self._message(row[1:]) for row in found if row[1] is not None], bool(found[0][0])
 
-    def complete(self, run: Execute, pool: str, message_id: str, token_hash: str, now: datetime | None) -> bool:
-        values: dict[str, object] = {"pool": pool, "message_id": message_id, "token_hash": token_hash, "now": now}
+    def complete(
+        self,
+        run: Execute,
+        pool: str,
+        message_id: str,
+        token_hash: str,
+        remember_seconds: float | None,
+        now: datetime | None,
+    ) -> bool:
+        values: dict[str, object] = {
+            "pool": pool,
+            "message_id": message_id,
+            "token_hash": token_hash,
+            "remember": remember_seconds,
+            "now": now,
+        }
         return bool(run(_COMPLETE, values))
 
     def extend(

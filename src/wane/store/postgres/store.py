@@ -125,7 +125,8 @@ class PostgresStore(Store):
     def again(self, *, answer_seconds: float | None = None) -> PostgresStore:
         return PostgresStore(self._url, read_only=self._read_only, answer_seconds=answer_seconds)
 
-    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+    def run(self, text: str, parameters: dict[str, object], *, durable: bool = True) -> list[tuple[Any, ...]]:
+        del durable  # A second statement to say so would cost more than it saves: statements say it themselves.
         with self._turn, _explained("the database refused"):
             connection = self._connected(by_index=True)
             connection.prepare_threshold = _PREPARED_AFTER

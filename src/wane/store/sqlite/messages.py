@@ -53,8 +53,8 @@ _CURRENT = (
     "pool = :pool AND message_id = :message_id AND state = 'reserved' AND token_hash = :token_hash AND due_at > :now"
 )
 _COMPLETE = (
-    "UPDATE wane_message SET state = 'done', finished_at = :now, updated_at = :now, due_at = NULL, token_hash = NULL"
-    f" WHERE {_CURRENT} RETURNING 1"
+    "UPDATE wane_message SET state = 'done', finished_at = :now, updated_at = :now, due_at = NULL, token_hash = NULL,"
+    f" forget_at = :forget WHERE {_CURRENT} RETURNING 1"
 )
 _EXTEND = f"UPDATE wane_message SET due_at = :until, updated_at = :now WHERE {_CURRENT} RETURNING due_at"
 _OVERDUE = {
@@ -147,9 +147,19 @@ class SqliteMessages(Messages):
             )
         return f"{' UNION ALL '.join(parts)} ORDER BY seq LIMIT :most"
 
-    def complete(self, run: Execute, pool: str, message_id: str, token_hash: str, now: datetime | None) -> bool:
+    def complete(
+        self,
+        run: Execute,
+        pool: str,
+        message_id: str,
+        token_hash: str,
+        remember_seconds: float | None,
+        now: datetime | None,
+    ) -> bool:
+        assert now is not None
+        forget = None if remember_seconds is None else self._stored(now + timedelta(seconds=remember_seconds))
         values = {"pool": pool, "message_id": message_id, "token_hash": token_hash, "now": self._stored(now)}
-        return bool(run(_COMPLETE, values))
+        return bool(run(_COMPLETE, {**values, "forget": forget}))
 
     def extend(
         self, run: Execute, pool: str, message_id: str, token_hash: str, lease_seconds: float, now: datetime | None

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from wane.store.sqlite.reflect import reflect
 from wane.store.sqlite.transaction import (
     SqliteTransaction,
     asking_often,
+    not_waiting,
     reading_text,
     takes_by_key,
     takes_up_to,
@@ -97,8 +98,9 @@ class SqliteStore(Store):
         url, read_only, attach = self._opened
         return SqliteStore(url, read_only=read_only, attach=attach)
 
-    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        with self._turn, _explained("the database refused"):
+    def run(self, text: str, parameters: dict[str, object], *, durable: bool = True) -> list[tuple[Any, ...]]:
+        waiting = nullcontext() if durable else not_waiting(self._connection)
+        with self._turn, _explained("the database refused"), waiting:
             return asking_often(self._connection, lambda: self._connection.execute(text, parameters).fetchall())
 
     def watch(self) -> Watch:
