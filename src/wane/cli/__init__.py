@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import check, claims, demo, migrate, plan, prune, run, sql, steer
+from wane.cli import check, claims, demo, migrate, plan, prune, queue, run, sql, steer
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -41,6 +41,7 @@ for command in (
 app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
 app.add_typer(sql.sql_app, name="sql")
+app.add_typer(queue.queue_app, name="queue")
 app.add_typer(claims.claims_app, name="claims")
 app.add_typer(claims.coordination_app, name="coordination")
 
