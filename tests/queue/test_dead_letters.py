@@ -60,7 +60,7 @@ def test_nothing_but_a_done_message_is_ever_deleted_by_the_queue(
     with store.transaction() as transaction:
         for name in made.values():
             store.messages.forget(transaction.execute, "pool", name, clock.now)
-            store.messages.delete_done(transaction.execute, "foreign", name, clock.now)
+            store.messages.forget(transaction.execute, "foreign", name, clock.now)
     left = {name for (name,) in database.query(f"SELECT message_id FROM {message_table(database)}")}
     assert set(made.values()) - left == {made["done"]}
 
