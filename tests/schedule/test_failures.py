@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from conftest import POSTGRES_IDS
 from prune.keeping import ago, insert
 from races.racing import Background, await_true
 from schedule.scheduling import ALL, SLOWLY, World, contract_of, create_jobs, world
@@ -40,6 +41,8 @@ from wane.store import Store, open_store, sqlite
 from wane.store.url import resolve_url
 
 SECOND = (Scheduler("tick", timedelta(seconds=1)),)
+PACKAGED = pytest.mark.parametrize("postgres_database", POSTGRES_IDS[:1], indirect=True)
+"""These take seconds, and are about connections, which are the same with every server."""
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +72,7 @@ def sweeps_again(one: World, database: PostgresDatabase | SqliteDatabase, number
     await_true(lambda: database.query("SELECT count(*) FROM job WHERE state = 'done'") == [(0,)], "it sweeps")
 
 
+@PACKAGED
 def test_killed_backends_are_replaced(postgres_database: PostgresDatabase) -> None:
     create_jobs(postgres_database, 5)
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
@@ -225,6 +229,7 @@ def test_a_connection_that_nobody_answers_is_given_up(
         assert bounded.run("SELECT 3", {}) == [(3,)]
 
 
+@PACKAGED
 def test_a_runner_survives_half_open_connections(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +248,7 @@ def test_a_runner_survives_half_open_connections(
         database.close()
 
 
+@PACKAGED
 def test_a_backend_that_is_stopped_is_given_up_too(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -255,17 +261,19 @@ def test_a_backend_that_is_stopped_is_given_up_too(
     with world(postgres_database, contract) as one, running(one):
         sweeps_again(one, postgres_database, 1)
         mine = one.store._connection.info.backend_pid  # type: ignore[attr-defined]
-        while True:  # One that holds a lock inside the server would stop everybody: all of them must be idle.
-            found = postgres_database.query(
-                "SELECT pid, state FROM pg_stat_activity WHERE application_name = 'wane' AND datname = current_database()"
-                " AND pid <> ?",
-                (mine,),
-            )
-            if len(found) >= 3 and {state for _, state in found} == {"idle"}:
-                break
-        stopped = [pid for pid, _ in found]
+        others = (
+            "SELECT pid, state FROM pg_stat_activity WHERE application_name = 'wane' AND datname = current_database()"
+            " AND pid <> ?"
+        )
         try:
-            send(stopped, signal.SIGSTOP, tmp_path)
+            while True:  # One that holds a lock inside the server would stop everybody: all of them must be idle, also afterwards.
+                stopped = [pid for pid, state in postgres_database.query(others, (mine,)) if state == "idle"]
+                if len(stopped) < 3:
+                    continue
+                send(stopped, signal.SIGSTOP, tmp_path)
+                if {state for pid, state in postgres_database.query(others, (mine,)) if pid in stopped} == {"idle"}:
+                    break
+                send(stopped, signal.SIGCONT, tmp_path)
             sweeps_again(one, postgres_database, 2)
         finally:
             send(stopped, signal.SIGCONT, tmp_path)

@@ -95,9 +95,9 @@ class Statements:
     def _record(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
         original = getattr(kind, name)
 
-        def recording(this: Any, *arguments: Any) -> Any:
+        def recording(this: Any, *arguments: Any, **options: Any) -> Any:
             self.texts.append(arguments[0] if isinstance(arguments[0], str) else arguments[0].text)
-            return original(this, *arguments)
+            return original(this, *arguments, **options)
 
         monkeypatch.setattr(kind, name, recording)
 
