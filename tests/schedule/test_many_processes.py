@@ -36,7 +36,7 @@ SLACK_SECONDS = 3.0
 """Between the end of a lease and a new reservation: workers look every second, and two small cores run them all."""
 WORKER_PROCESSES = 4
 SCHEDULER_PROCESSES = 2
-MOST_WAITING = 250
+MOST_WAITING = 500
 """Rows of one table, so that sweeps have something to do and come to an end."""
 
 CONTRACT = """
@@ -44,10 +44,10 @@ CONTRACT = """
 tick = { every = "1s" }
 [sweep]
 batch_ms = 1
-duty = 0.4
+duty = 0.25
 fuse_rows = 1_000_000
 [budget]
-rows = 300
+rows = 500
 [queue]
 lease = "2s"
 attempts = 500
