@@ -106,7 +106,8 @@ def test_a_runner_keeps_house_and_expires_leases_of_its_own_pool_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_EXPIRE_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "_HOUSE_SECONDS", 0.2)
+    monkeypatch.setattr(runner, "_LOOK_AT_HOUSE_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "_HOUSE", timedelta(seconds=0.2))
     create_jobs(database)
     lease = timedelta(milliseconds=50)
     with world(database, contract_of(remember=timedelta(milliseconds=100), lease=lease, attempts=1)) as one:
@@ -139,3 +140,23 @@ def test_keeping_house_takes_some_thousand_rows_at_a_time(database: Database, cl
         clock.now = datetime.fromtimestamp(clock.now.timestamp(), clock.now.tzinfo) + 30 * DAY
         rule = f"{own(database, 'message')}.done"
         assert [kept(one)[rule] for _ in range(3)] == [3, 2, 0]
+
+
+def test_of_several_runners_one_keeps_house(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_LOOK_AT_HOUSE_SECONDS", 0.05)
+    create_jobs(database)
+    with world(database) as one:
+        going = [one.runner(workers=0) for _ in range(2)]
+        runs = [Background(each.run) for each in going]
+        try:
+            beats = f"SELECT count(*) FROM {own(database, 'heartbeat')}"
+            await_true(lambda: database.query(beats) == [(2,)], "both are alive")
+            await_true(lambda: any(entry.table == own(database, "heartbeat") for entry in one.keeper.audit()), "kept")
+            going[0].stop.wait(0.5)  # Time for the other to look several times.
+        finally:
+            for each in going:
+                each.stop.set()
+        for run in runs:
+            run.result()
+        own_rules = [entry.rule for entry in one.keeper.audit() if entry.table.startswith("wane")]
+        assert sorted(own_rules, key=str) == ["done", "resolved", "silent"]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Scheduler
@@ -32,7 +32,9 @@ _LONGEST_WAIT_SECONDS = 1.0
 """How long a loop waits before it looks whether it was told to stop."""
 _EXPIRE_SECONDS = 5.0
 _EXPIRE_LIMIT = 100
-_HOUSE_SECONDS = 3_600.0
+_HOUSE = timedelta(hours=1)
+_LOOK_AT_HOUSE_SECONDS = 60.0
+HOUSE_LEASE = "housekeeping"
 _LAST_LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 60.0
 """No statement of a runner takes so long: a server that has not answered by then never will."""
@@ -279,6 +281,14 @@ class _House:
             # Other pools live by policies of their own, which nobody here knows.
             queue.expire_leases(_EXPIRE_LIMIT)
             keep_one_dead_letter(queue, by=executor.name)
-        if now - self._kept >= _HOUSE_SECONDS:
+        if now - self._kept >= _LOOK_AT_HOUSE_SECONDS:
             self._kept = now
+            self._keep_house(store, executor)
+
+    def _keep_house(self, store: Store, executor: Executor) -> None:
+        """Once an hour, whoever comes first: the lease is not given back."""
+        clock = store.clock()
+        until = (clock or store.now()) + _HOUSE
+        mine, _ = store.timetable.take_lease(store.run, HOUSE_LEASE, executor.name, until, clock)
+        if mine:
             keep_house(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

@@ -9,6 +9,7 @@ from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract
 from wane.prune.gates import flag_name
 from wane.schedule.executor import is_silent
+from wane.schedule.worker import LEASE
 from wane.store import Store
 from wane.store.own import Flag, OwnTables
 from wane.store.timetable import Heartbeat, InForce, Lease, Window
@@ -104,7 +105,7 @@ def read_status(store: Store, contract: Contract) -> Status:
             ExecutorStatus(beat, is_silent(beat, now), beat.fingerprint != mine)
             for beat in timetable.heartbeats(run, _MOST_EXECUTORS)
         ),
-        sweeps=tuple(timetable.leases(run, clock)),
+        sweeps=tuple(one for one in timetable.leases(run, clock) if one.name.startswith(LEASE.format(""))),
         queue=tuple(QueueStatus(*row) for row in store.messages.counts(run)),
     )
 
