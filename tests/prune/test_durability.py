@@ -8,11 +8,13 @@ import pytest
 
 from prune.keeping import ago, jobs, keeping
 from servers import Database
-from wane.prune.pace import FAST
+from wane.events import BatchTaken, Event
+from wane.prune.pace import FAST, Pace
 from wane.prune.sweep import Outcome, Sweeper
 from wane.store.transaction import Transaction
 
 FULL = {"sqlite": 2, "postgres": "on"}
+TENS = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 LAZY = {"sqlite": 1, "postgres": "off"}
 
 
@@ -49,6 +51,34 @@ def test_batches_of_a_sweep_do_not_wait_and_everything_else_does(waiting: Databa
         assert set(seen) == {LAZY[waiting.store]}
         with store.transaction() as transaction:
             assert waits(waiting, transaction) == FULL[waiting.store]
+
+
+def test_a_sweep_that_lost_a_batch_to_a_crash_ends(database: Database) -> None:
+    """It believes in a batch that the server forgot. Going on, it would tell in the trail of rows that never left."""
+    rows = [(number, "done", ago(60 - number / 100)) for number in range(40)]
+    jobs(database, *rows)
+    audit = "wane_audit" if database.store == "sqlite" else "wane.audit"
+    told: list[BatchTaken] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchTaken):
+            told.append(event)
+            if len(told) == 2:
+                # As after a crash between two batches: the second one is undone as a whole.
+                jobs(database, *rows[10:20], create=False)
+                database.execute(f"UPDATE {audit} SET row_count = 10, batches = 1, counts = '{{\"job\": 10}}'")
+
+    with keeping(database) as kept:
+        kept.keeper.enable()
+        store, contract = kept.keeper.store, kept.keeper.contract
+        [swept] = Sweeper(store, contract, listener=listen, pace=TENS, unattended=False).sweep().rules
+        assert swept.outcome is Outcome.FAILED
+        assert "tells less than was taken" in swept.message
+        assert kept.ids() == list(range(10, 40))
+        assert [(entry.rows, entry.counts) for entry in kept.trail()] == [(10, {"job": 10})]
+        [swept] = Sweeper(store, contract, unattended=False).sweep().rules
+        assert swept.outcome is Outcome.DONE
+        assert sum(entry.rows for entry in kept.trail()) == 40
 
 
 def test_a_rollback_journal_is_always_waited_for(sqlite_database: Database) -> None:

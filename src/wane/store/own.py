@@ -105,13 +105,18 @@ class OwnTables:
         return int(number)
 
     def add_to_record(self, number: int, batch: AuditEntry, counts: dict[str, int]) -> None:
-        """Add one batch of a sweep to its row; `counts` are those of the whole sweep with this batch in it."""
+        """Add one batch of a sweep to its row; `counts` are those of the whole sweep with this batch in it.
+
+        Only if the row tells of all that came before: a server that crashed may have lost batches that this process believes in.
+        """
         p = self._parameters()
+        before = p.bind("before", sum(counts.values()) - batch.rows)
         self._run(
             p,
             f"UPDATE {self.dialect.own('audit')} SET counts = {self.dialect.json(p.bind('counts', json.dumps(counts)))},"
             f" row_count = row_count + {p.bind('rows', batch.rows)}, batches = batches + {p.bind('batches', batch.batches)},"
-            f" seconds = seconds + {p.bind('seconds', batch.seconds)} WHERE id = {p.bind('id', number)}",
+            f" seconds = seconds + {p.bind('seconds', batch.seconds)} WHERE id = {p.bind('id', number)}"
+            f" AND row_count = {before}",
         )
 
     def _audit_values(self, p: Parameters, entry: AuditEntry) -> list[str]:

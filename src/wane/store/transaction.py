@@ -102,8 +102,9 @@ class Transaction(ABC):
         return Opening(flags, self.now())
 
     def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        """Run the last statement of the transaction, of which nobody needs the rows: at the latest with the commit."""
-        self.execute(text, parameters)
+        """Run the last statement of the transaction, at the latest with the commit; fail if it changes no row. Gives no rows."""
+        if self.change(Statement(text, parameters)) == 0:
+            raise unwritten()
         return []
 
     @abstractmethod
@@ -224,6 +225,14 @@ def _fitting(followers: Sequence[int], most: int) -> int:
 def kept(message: str) -> StoreError:
     """Rows that were to leave did not."""
     return StoreError(message, "a trigger or a rule on the table keeps rows from leaving; nothing was changed")
+
+
+def unwritten() -> StoreError:
+    """A batch cannot be told in the trail."""
+    return StoreError(
+        "the row of the trail that this sweep adds to is gone, or tells less than was taken",
+        "nothing was taken; the next sweep begins a new one",
+    )
 
 
 def gated(*selections: Selection) -> list[TableInfo]:

@@ -17,7 +17,7 @@ from wane.errors import StoreError
 from wane.store.rows import Rows, Statement, qualified
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
-from wane.store.transaction import Batch, Key, Opening, Taken, Transaction
+from wane.store.transaction import Batch, Key, Opening, Taken, Transaction, unwritten
 
 _GATE = 0x77616E65
 """The space of advisory locks that Wane uses; they end with the transaction, so connection poolers do not disturb them."""
@@ -78,10 +78,7 @@ class PostgresTransaction(Transaction):
                 self.run_last_words()
                 connection.commit()
         except psycopg.errors.DivisionByZero as problem:
-            raise StoreError(
-                "the row of the trail that this sweep adds to is gone",
-                "nothing was taken; the next sweep begins a new one",
-            ) from problem
+            raise unwritten() from problem
 
     def now(self) -> datetime:
         [(moment,)] = self.execute("SELECT clock_timestamp()", {})
@@ -107,7 +104,7 @@ class PostgresTransaction(Transaction):
         return Opening(own.read_flags(row[1:] for row in found if row[1] is not None), clock.astimezone(UTC))
 
     def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        # It fails if there is nothing to change: a server that crashed may have lost the row that an earlier batch wrote.
+        # It fails if there is nothing to change: a server that crashed may have lost what earlier batches wrote.
         self.last_words = Statement(
             f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed", dict(parameters)
         )
