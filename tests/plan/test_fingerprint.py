@@ -94,6 +94,7 @@ PROSE = {
     (Contract, "strict"),
     (Contract, "archive_url"),
     (Contract, "sweep"),
+    (Contract, "spark"),
 }
 
 

@@ -24,6 +24,7 @@ from wane.contract.model import (
     Prune,
     QueueSettings,
     Reference,
+    SparkSettings,
     State,
     SweepSettings,
     Time,
@@ -550,7 +551,50 @@ class StorePiece(Piece):
     attach: dict[str, str] = Field(default_factory=dict, description="SQLite: databases to attach.")
 
 
+CASTS = ("text", "integer", "real", "blob")
+
+
+def _cast(value: object) -> str:
+    _undecided(value)
+    if value not in CASTS:
+        hint = did_you_mean(value, CASTS)
+        raise Refused(f"{told(value)} is not a type of the archive", f"{hint} allowed: {', '.join(CASTS)}".strip())
+    return str(value)
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise Refused(f"{told(value)} is not a setting", "write a text, a number, true or false")
+    return str(value)
+
+
 class ArchiveTablePiece(Piece):
     """How long the archive keeps a table's rows."""
 
     keep: Keep
+    cast: dict[ColumnName, Annotated[str, BeforeValidator(_cast), WithJsonSchema({"enum": list(CASTS)})]] = Field(
+        default_factory=dict, description="Columns that the archive keeps as another type."
+    )
+
+
+class SparkPiece(Piece):
+    """How the archive's pipeline runs."""
+
+    master: str | None = Field(default=None, min_length=1, strict=True, description="Where Spark runs.")
+    range_rows: Count | None = Field(default=None, description="Rows that one task reads.")
+    sweep_rows: Count | None = Field(default=None, description="Rows that one sweep moves.")
+    lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] | None = Field(
+        default=None, description="How long a dead writer keeps others from a table's archive."
+    )
+    settings: dict[
+        str, Annotated[str, BeforeValidator(_setting), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+    ] = Field(default_factory=dict, description="Any of Spark's own settings.")
+
+    def over(self, default: SparkSettings) -> SparkSettings:
+        """These settings, with what they leave out taken from the default."""
+        given = {key: getattr(self, key) for key in self.model_fields_set}
+        if "settings" in given:
+            given["settings"] = tuple({**dict(default.settings), **self.settings}.items())
+        return replace(default, **given)

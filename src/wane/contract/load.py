@@ -27,6 +27,7 @@ SECTIONS = (
     "table",
     "excused",
     "archive",
+    "spark",
 )
 _REFERENCE = "reference:"
 _MOST_FILES = 100

@@ -273,6 +273,24 @@ class ArchiveTable:
 
     table: TableName
     keep: timedelta | Forever
+    cast: tuple[tuple[str, str], ...] = ()
+    """Columns whose own type the archive cannot keep, and what their values become there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the archive's pipeline runs."""
+
+    master: str = "local[*,4]"
+    """Where Spark runs. The 4 is how often a task is tried; without it, once."""
+    range_rows: int = 50_000
+    """Rows of the table that one task reads."""
+    sweep_rows: int = 2_000_000
+    """Rows of the table that one sweep moves; what is left moves with the next one."""
+    lease_seconds: int = 60
+    """How long a dead writer keeps others from the same table's archive."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Any of Spark's own settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +317,7 @@ class Contract:
     store: StoreSettings = StoreSettings()
     sweep: SweepSettings = SweepSettings()
     queue: QueueSettings = QueueSettings()
+    spark: SparkSettings = SparkSettings()
     strict: bool = False
 
     def table(self, name: TableName) -> Table:

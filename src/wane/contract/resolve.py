@@ -19,6 +19,7 @@ from wane.contract.document import (
     ExcusePiece,
     QueuePiece,
     SchedulerPiece,
+    SparkPiece,
     StorePiece,
     SweepPiece,
     TablePiece,
@@ -34,6 +35,7 @@ from wane.contract.model import (
     Forever,
     QueueSettings,
     Scheduler,
+    SparkSettings,
     StoreSettings,
     SweepSettings,
     Table,
@@ -73,6 +75,7 @@ class _Resolver:
         self.budget = Budget()
         self.sweep = SweepSettings()
         self.queue = QueueSettings()
+        self.spark = SparkSettings()
         self.store = StorePiece()
         self.strict = False
         self.archive_url: str | None = None
@@ -102,7 +105,8 @@ class _Resolver:
                 kept = file.mistakes.read(ArchiveTablePiece, data, place)
                 keep = None if kept is None else surroundings.keep(kept.keep, [*place, "keep"], file.mistakes)
                 if self._may_declare(file, place, name) and keep is not None:
-                    archive[name] = ArchiveTable(name, keep)
+                    assert kept is not None
+                    archive[name] = ArchiveTable(name, keep, tuple(kept.cast.items()))
         self._drop_replaced(tables, excused)
         contract = Contract(
             path=path,
@@ -116,6 +120,7 @@ class _Resolver:
             store=StoreSettings(self.store.url, tuple(self.store.schemas), tuple(self.store.attach.items())),
             sweep=self.sweep,
             queue=self.queue,
+            spark=self.spark,
             strict=self.strict,
         )
         complete = not any(errors_of(file.mistakes.findings) for file in self.files)
@@ -156,6 +161,11 @@ class _Resolver:
             if queue is not None:
                 self.queue = queue.over(self.queue)
                 self._say_each(file, "queue", queue)
+        if "spark" in data:
+            spark = mistakes.read(SparkPiece, data["spark"], ["spark"])
+            if spark is not None:
+                self.spark = spark.over(self.spark)
+                self._say_each(file, "spark", spark)
         if "store" in data:
             store = mistakes.read(StorePiece, data["store"], ["store"])
             if store is not None:
@@ -171,7 +181,7 @@ class _Resolver:
                 self._say(file, ["archive", "url"], self.archive_url)
 
     def _say_each(
-        self, file: SourceFile, section: str, piece: BudgetPiece | QueuePiece | StorePiece | SweepPiece
+        self, file: SourceFile, section: str, piece: BudgetPiece | QueuePiece | SparkPiece | StorePiece | SweepPiece
     ) -> None:
         for key in sorted(piece.model_fields_set):
             self._say(file, [section, key], getattr(piece, key))
