@@ -18,7 +18,11 @@
     ├── MetricsError         metrics cannot be served or written
     ├── LeaseLost            the right to work was lost to another process
     ├── NotInForce           another contract is in force for this database
-    └── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
+    ├── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
+    └── ArchiveError         the archive cannot be read or written, or does not hold what it must
+        ├── ArchiveBusy      somebody else writes to it
+        ├── Unproven         what was read back from it is not what the database holds; nothing left
+        └── SparkError       Spark, or the Java it needs, does not run
 
 Each has a message that says what happened and a hint that says what to do. Errors of a database driver appear only as
 `__cause__`.
@@ -127,3 +131,19 @@ class ClaimLost(WaneError):
 
 class NotInForce(WaneError):
     """Another contract is in force for this database."""
+
+
+class ArchiveError(WaneError):
+    """The archive cannot be read or written, or does not hold what it must."""
+
+
+class ArchiveBusy(ArchiveError):
+    """Somebody else writes to the archive of this table."""
+
+
+class Unproven(ArchiveError):
+    """What was read back from the archive is not what the database holds. Nothing left the hot table."""
+
+
+class SparkError(ArchiveError):
+    """Spark, or the Java it needs, does not run."""

@@ -147,6 +147,31 @@ class Beat:
     doing: str
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveStep:
+    """A sweep of the archive reached a step: planned, written, verified, committed, evicted, done."""
+
+    table: str
+    rule: str
+    sweep: int
+    state: str
+    archived: dict[str, int]
+    evicted: dict[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowsArchived:
+    """A sweep of the archive is done: its rows are in the archive and nowhere else, but those that changed meanwhile."""
+
+    table: str
+    rule: str
+    sweep: int
+    archived: dict[str, int]
+    evicted: dict[str, int]
+    stale: int
+
+
 Event = (
     BatchTaken
     | SlowedDown
@@ -161,6 +186,8 @@ Event = (
     | SweepsEnqueued
     | WorkFailed
     | Beat
+    | ArchiveStep
+    | RowsArchived
 )
 Listener = Callable[[Event], None]
 

@@ -17,7 +17,20 @@ from wane.contract.names import TableName
 _UNORDERED = {"excused", "floors", "schedulers", "archive", "live", "states", "guards"}
 """What means the same in any order. Tables and rules do not: they run in the order of the file."""
 
-_PROSE = {"why", "inline", "observe", "reason", "path", "store", "windows", "strict", "archive_url", "sweep", "queue", "spark"}
+_PROSE = {
+    "why",
+    "inline",
+    "observe",
+    "reason",
+    "path",
+    "store",
+    "windows",
+    "strict",
+    "archive_url",
+    "sweep",
+    "queue",
+    "spark",
+}
 
 
 def fingerprint(contract: Contract) -> str:

@@ -19,6 +19,8 @@ from typing import Any, Self
 
 from wane.contract.model import State
 from wane.errors import Locked, NotMigrated, TimedOut
+from wane.store.archive_reader import Source
+from wane.store.archive_types import ArchiveDialect
 from wane.store.messages import Messages
 from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
@@ -90,6 +92,7 @@ class Store(ABC):
     rows: Rows
     messages: Messages
     timetable: Timetable
+    archive: ArchiveDialect
     migration_list: str
     """The statements that create the list of applied migrations, if it is missing."""
     migration_entry: str
@@ -175,6 +178,14 @@ class Store(ABC):
         Not `durable`: the commit does not wait for the disk, where the store can do that without risk for what was committed before.
         If power fails, the whole transaction may vanish, and nothing but it and what came after it.
         """
+
+    @abstractmethod
+    def literal(self, statement: Statement) -> str:
+        """The statement with its values written into it, quoted by the driver: for tasks that run it elsewhere."""
+
+    @abstractmethod
+    def source(self) -> Source:
+        """Where tasks in other processes read this database; its secret is fetched, never sent along."""
 
     @abstractmethod
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:

@@ -265,7 +265,7 @@ class Rows:
             hold, active = self._active_hold(p, table)
             last = f"f{len(path) - 1}" if path else "t"
             mine = f"(h.key IS NULL OR h.key = {self.dialect.key_text(key, last)})" if key else "h.key IS NULL"
-            source, links = self._chain(p, path, "t")
+            source, links = self.chain(p, path, "t")
             tables = ", ".join(part for part in (hold, source) if part)
             where = " AND ".join(part for part in (active, mine, links) if part)
             conditions.append(
@@ -459,13 +459,18 @@ class Rows:
 
     def behind(self, p: Parameters, selection: Selection, floor: Sequence[object] | None) -> list[str]:
         """Only rows behind a position: where the batch before ended."""
-        if floor is None:
-            return []
+        return [] if floor is None else [self._beside(p, selection, ">", "floor", floor)]
+
+    def up_to(self, p: Parameters, selection: Selection, ceiling: Sequence[object]) -> str:
+        """Only rows at or before a position."""
+        return self._beside(p, selection, "<=", "ceiling", ceiling)
+
+    def _beside(self, p: Parameters, selection: Selection, sign: str, name: str, place: Sequence[object]) -> str:
         bound = [
-            self.dialect.back(p, f"floor_{number}", column, value)
-            for number, (column, value) in enumerate(zip(self.place_columns(selection), floor, strict=True))
+            self.dialect.back(p, f"{name}_{number}", column, value)
+            for number, (column, value) in enumerate(zip(self.place_columns(selection), place, strict=True))
         ]
-        return [f"{self.row(self.position(selection, 't'))} > {self.row(bound)}"]
+        return f"{self.row(self.position(selection, 't'))} {sign} {self.row(bound)}"
 
     def keys(self, selection: Selection) -> list[str]:
         """What `oldest` calls a row's key."""
@@ -543,10 +548,10 @@ class Rows:
         )
 
     def _count_with(self, p: Parameters, selection: Selection, path: Sequence[BoundFollower], most: int) -> str:
-        source, where = self._chain(p, path, "t")
+        source, where = self.chain(p, path, "t")
         return f"(SELECT count(*) FROM (SELECT 1 FROM {source} WHERE {where} LIMIT {p.bind('most', most)}) AS c)"
 
-    def _chain(self, p: Parameters, path: Sequence[BoundFollower], parent: str) -> tuple[str, str]:
+    def chain(self, p: Parameters, path: Sequence[BoundFollower], parent: str) -> tuple[str, str]:
         """The tables of a path of followers, and the conditions that link them to each other and to the parent."""
         tables = [f"{self.dialect.table(one.reference.table)} AS f{number}" for number, one in enumerate(path)]
         links = [
@@ -578,7 +583,7 @@ class Rows:
         last = len(path) - 1
         table = path[-1].reference.table
         identity = self.dialect.identity(path[-1])
-        source, links = self._chain(p, path, "t")
+        source, links = self.chain(p, path, "t")
         due = self.dialect.recheck(self.due(p, selection, now))
         where = " AND ".join([links, self.among(p, selection, [key]), due])
         some = (

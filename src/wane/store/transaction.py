@@ -69,6 +69,8 @@ class Transaction(ABC):
     """What can be done inside one transaction."""
 
     rows: Rows
+    shared = ""
+    """What a SELECT ends with so that nobody changes what it read until this transaction has ended."""
 
     @property
     def own(self) -> OwnTables:
@@ -90,6 +92,10 @@ class Transaction(ABC):
     @abstractmethod
     def clock(self) -> datetime | None:
         """What leases and due times are measured by: see Store.clock."""
+
+    @abstractmethod
+    def columns(self, table: TableInfo) -> list[tuple[str, str]]:
+        """What the table's columns are now, and their types. Whoever has read rows of it sees them stay so."""
 
     @abstractmethod
     def enter(self, tables: Sequence[TableInfo]) -> None:
@@ -114,6 +120,10 @@ class Transaction(ABC):
     @abstractmethod
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
         """Lock rows so that nobody changes them, or begins to refer to them, until this transaction has ended."""
+
+    def close_references(self, selection: Selection) -> bool:
+        """Keep others from referring to the rule's rows where no foreign key does; whether that took locks on whole tables."""
+        return False
 
     @abstractmethod
     def take(self, batch: Batch) -> Taken:
@@ -166,17 +176,19 @@ class Transaction(ABC):
         chosen = [row[:-1] for row in due[:fitting]]
         if fitting < len(due):
             floor = batch.floor  # The rest is still before the candidates' end.
-        return Taken(self._take_chosen(batch, chosen) if chosen else {}, floor, done=False)
+        return Taken(
+            self.take_chosen(selection, batch.now, chosen, held=batch.held) if chosen else {}, floor, done=False
+        )
 
-    def _take_chosen(self, batch: Batch, keys: list[Key]) -> dict[str, int]:
-        selection = batch.selection
+    def take_chosen(self, selection: Selection, now: datetime, keys: list[Key], *, held: bool = True) -> dict[str, int]:
+        """Take rows that are locked and due, with everything that follows them; all of them, or raise."""
         counts: Counter[str] = Counter({str(selection.name): 0})
         for path in follower_paths(selection):
             name = path[-1].reference.name
             counts[str(name)] += self.change(self.rows.delete_followers(selection, path, keys))
             if path[-1].watched and self._read(self.rows.any_follower(selection, path, keys)):
                 raise kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
-        taken = self.change(self.rows.take_keys(selection, batch.now, keys, held=batch.held))
+        taken = self.change(self.rows.take_keys(selection, now, keys, held=held))
         if taken != len(keys):
             raise kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
         counts[str(selection.name)] += taken

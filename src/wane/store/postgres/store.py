@@ -13,8 +13,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
+from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
 from wane.store.migrations import migrations
+from wane.store.postgres.archive import PostgresArchive
 from wane.store.postgres.bounded import BoundedConnection
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.messages import PostgresMessages
@@ -73,6 +75,7 @@ class PostgresStore(Store):
         self.types = PostgresTypes()
         self.messages = PostgresMessages(self.rows.dialect)
         self.timetable = Timetable(self.rows.dialect, locks=True)
+        self.archive = PostgresArchive()
         self._url = url
         self._read_only = read_only
         self._closed = False
@@ -213,6 +216,14 @@ class PostgresStore(Store):
                 raise StoreError("the connection is to another database", hint)
             yield transaction
             transaction.run_last_words()
+
+    def literal(self, statement: Statement) -> str:
+        with self._turn, _explained("the statement cannot be written"):
+            cursor = psycopg.ClientCursor(self._connected())
+            return cursor.mogrify(statement.text, statement.parameters)
+
+    def source(self) -> Source:
+        return Source("postgres", secret=self._url.raw)
 
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         if takes_by_key(selection):

@@ -49,6 +49,8 @@ _GATE_WAIT = "10s"
 class PostgresTransaction(Transaction):
     """One transaction on a psycopg connection."""
 
+    shared = " FOR SHARE"
+
     def __init__(self, connection: psycopg.Connection[Any], rows: Rows) -> None:
         self.rows = rows
         self.last_words: Statement | None = None
@@ -87,6 +89,14 @@ class PostgresTransaction(Transaction):
 
     def clock(self) -> datetime | None:
         return None
+
+    def columns(self, table: TableInfo) -> list[tuple[str, str]]:
+        found = self.execute(
+            "SELECT attname::text, pg_catalog.format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute"
+            " WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            {"table": self.rows.dialect.table(table).replace("%%", "%")},
+        )
+        return [(name, kind) for name, kind in found]
 
     def enter(self, tables: Sequence[TableInfo]) -> None:
         self.execute(_ENTER, _gates(tables))
@@ -128,16 +138,20 @@ class PostgresTransaction(Transaction):
             p.values,
         )
 
-    def take(self, batch: Batch) -> Taken:
-        selection = batch.selection
-        most = min(batch.limit, batch.most)
+    def close_references(self, selection: Selection) -> bool:
         unenforced = [guard for guard in selection.saved_by if not guard.enforced]
         if unenforced:
             # Nothing but a lock on their table keeps others from referring to a row while it leaves.
             tables = sorted({self.rows.dialect.table(guard.table) for guard in unenforced})
             self.execute(f"LOCK TABLE {', '.join(tables)} IN SHARE MODE", {})
+        return bool(unenforced)
+
+    def take(self, batch: Batch) -> Taken:
+        selection = batch.selection
+        most = min(batch.limit, batch.most)
+        closed = self.close_references(selection)
         if takes_by_key(selection) or batch.skip_locked:
-            skip = batch.skip_locked or bool(unenforced)
+            skip = batch.skip_locked or closed
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))
         # Holds are rare, and asking of every row whether one is on it is dear: first as if there were none, and if there are, or nothing
         # is due, again.

@@ -13,13 +13,16 @@ from typing import Any
 from urllib.parse import quote
 
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
+from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
 from wane.store.migrations import migrations
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
+from wane.store.sqlite.archive import SqliteArchive, literal
 from wane.store.sqlite.clock import steady_now
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
+from wane.store.sqlite.digests import register
 from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
 from wane.store.sqlite.transaction import (
@@ -63,6 +66,7 @@ class SqliteStore(Store):
         self.messages = SqliteMessages(self.rows.dialect)
         self.timetable = Timetable(self.rows.dialect, locks=False)
         self._opened = (url, read_only, attach)
+        self.archive = SqliteArchive()
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()
@@ -174,6 +178,12 @@ class SqliteStore(Store):
         if not files.get("main") or not self.path.samefile(files["main"]):
             raise StoreError(f"the connection is not to {self.path}", "pass a connection to the keeper's own database")
 
+    def literal(self, statement: Statement) -> str:
+        return literal(statement)
+
+    def source(self) -> Source:
+        return Source("sqlite", path=str(self.path.resolve()))
+
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         if takes_up_to(selection):
             end = ("…",) * len(self.rows.places(selection))
@@ -227,6 +237,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")
+            register(connection)
             connection.execute("SELECT count(*) FROM sqlite_master")  # A file that is no database shows here.
         except BaseException:
             connection.close()

@@ -48,6 +48,13 @@ class SqliteTransaction(Transaction):
     def clock(self) -> datetime | None:
         return steady_now(self._connection)
 
+    def columns(self, table: TableInfo) -> list[tuple[str, str]]:
+        found = self.execute(
+            "SELECT name, upper(type) FROM pragma_table_xinfo(:name, :schema) WHERE hidden <> 1 ORDER BY cid",
+            {"name": table.name, "schema": table.schema},
+        )
+        return [(name, kind) for name, kind in found]
+
     def enter(self, tables: Sequence[TableInfo]) -> None:
         """There is one writer at a time, and that is this transaction."""
 

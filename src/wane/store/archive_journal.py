@@ -1,0 +1,369 @@
+"""The archive's journal, in Wane's own tables: who may write, which sweeps there are, and how far each has come.
+
+Everything that a sweep does outside the database (files, commits to the archive) can be done again; what it has done is known
+from here. Whoever writes shows the fence of his lease, in the same transaction, so that a writer who was replaced changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from wane.errors import ArchiveBusy
+from wane.store.rows import Parameters
+from wane.store.transaction import Transaction
+
+
+class State(StrEnum):
+    """How far a sweep has come. Each step can be repeated until the next one is reached."""
+
+    PLANNED = "planned"
+    WRITTEN = "written"
+    VERIFIED = "verified"
+    COMMITTED = "committed"
+    EVICTED = "evicted"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to one table's archive."""
+
+    table: str
+    holder: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """One sweep, as the journal knows it."""
+
+    id: int
+    table: str
+    rule: str
+    state: State
+    strict: bool
+    decided_at: datetime
+    """The moment that decides what is due."""
+    planned_at: datetime
+    changed_at: datetime
+    actor: str
+    columns: Any
+    """What each table of the sweep looked like when it was planned."""
+    archived: dict[str, int]
+    evicted: dict[str, int]
+    stale: int
+    absent: int
+    audit_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledRange:
+    """A piece of a sweep that one task reads."""
+
+    number: int
+    bounds: Any
+    manifest: Any
+    evicted: int
+    """How many of its copies have been looked at, in the order of its files."""
+
+
+_SWEEP = (
+    "id, table_name, rule, state, strict, decided_at, planned_at, changed_at, actor, columns, archived, evicted, stale,"
+    " absent, audit_id"
+)
+
+
+class Journal:
+    """Reads and writes the journal inside one transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.dialect = transaction.rows.dialect
+
+    def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
+        return self.transaction.execute(text, p.values)
+
+    def _own(self, name: str) -> str:
+        return self.dialect.own(f"archive_{name}")
+
+    def _json(self, p: Parameters, name: str, value: Any) -> str:
+        return self.dialect.json(p.bind(name, json.dumps(value, ensure_ascii=True)))
+
+    # Which database this is
+
+    def origin(self, proposed: str) -> str:
+        """The name by which archives know this database; the proposed one if it has none yet."""
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"INSERT INTO {self._own('origin')} (id, origin) VALUES (1, {p.bind('origin', proposed)}) ON CONFLICT DO NOTHING",
+        )
+        [(origin,)] = self.transaction.execute(f"SELECT origin FROM {self._own('origin')}", {})
+        return str(origin)
+
+    # Leases
+
+    def acquire(self, table: str, holder: str, seconds: int) -> Lease:
+        """Take the lease of a table's archive, or raise ArchiveBusy while somebody else has it."""
+        now = self.transaction.now()
+        p = self.transaction.rows.parameters()
+        stamp = self.dialect.stamp
+        place = self._own("table")
+        name, past = p.bind("table", table), p.bind("now", stamp(now))
+        self._run(
+            p,
+            f"INSERT INTO {place} (table_name, holder, fence, lease_until) VALUES ({name}, NULL, 0, {past})"
+            " ON CONFLICT DO NOTHING",
+        )
+        p = self.transaction.rows.parameters()
+        taken = self._run(
+            p,
+            f"UPDATE {place} SET holder = {p.bind('holder', holder)}, fence = fence + 1,"
+            f" lease_until = {p.bind('until', stamp(now + timedelta(seconds=seconds)))}"
+            f" WHERE table_name = {p.bind('table', table)} AND (holder IS NULL OR lease_until <= {p.bind('now', stamp(now))})"
+            " RETURNING fence",
+        )
+        if taken:
+            return Lease(table, holder, int(taken[0][0]))
+        p = self.transaction.rows.parameters()
+        [(other, until)] = self._run(
+            p, f"SELECT holder, lease_until FROM {place} WHERE table_name = {p.bind('table', table)}"
+        )
+        raise ArchiveBusy(
+            f"the archive of {table} is being written by {other}, until {self.dialect.moment(until).isoformat()} at least",
+            "wait until it is done; if it is dead, its lease ends by itself",
+        )
+
+    def renew(self, lease: Lease, seconds: int) -> bool:
+        """Hold the lease for longer; False if somebody else has it now."""
+        p = self.transaction.rows.parameters()
+        until = self.transaction.now() + timedelta(seconds=seconds)
+        return bool(
+            self._run(
+                p,
+                f"UPDATE {self._own('table')} SET lease_until = {p.bind('until', self.dialect.stamp(until))}"
+                f" WHERE {self._mine(p, lease)} RETURNING fence",
+            )
+        )
+
+    def release(self, lease: Lease) -> None:
+        p = self.transaction.rows.parameters()
+        self._run(p, f"UPDATE {self._own('table')} SET holder = NULL WHERE {self._mine(p, lease)}")
+
+    def require(self, lease: Lease) -> None:
+        """Raise unless the lease is still the holder's, and keep it so until the transaction has ended."""
+        p = self.transaction.rows.parameters()
+        now = p.bind("now", self.dialect.stamp(self.transaction.now()))
+        found = self._run(
+            p,
+            f"SELECT fence FROM {self._own('table')} WHERE {self._mine(p, lease)} AND lease_until > {now}"
+            + self.transaction.shared,
+        )
+        if not found:
+            raise ArchiveBusy(
+                f"the lease of the archive of {lease.table} ended", "somebody else goes on with the sweep; run it again"
+            )
+
+    def _mine(self, p: Parameters, lease: Lease) -> str:
+        return (
+            f"table_name = {p.bind('table', lease.table)} AND holder = {p.bind('holder', lease.holder)}"
+            f" AND fence = {p.bind('fence', lease.fence)}"
+        )
+
+    # What the archive of a table looks like
+
+    def known(self, table: str) -> tuple[Any, str | None]:
+        """The columns as of the last commit, and the fingerprint of those that a strict sweep has proven."""
+        p = self.transaction.rows.parameters()
+        found = self._run(
+            p, f"SELECT columns, proven FROM {self._own('table')} WHERE table_name = {p.bind('table', table)}"
+        )
+        return (_read(found[0][0]), found[0][1]) if found else (None, None)
+
+    def remember(self, table: str, columns: Any, proven: str | None) -> None:
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"UPDATE {self._own('table')} SET columns = {self._json(p, 'columns', columns)},"
+            f" proven = coalesce({p.bind('proven', proven)}, proven) WHERE table_name = {p.bind('table', table)}",
+        )
+
+    # Sweeps
+
+    def plan(
+        self,
+        table: str,
+        rule: str,
+        *,
+        strict: bool,
+        decided_at: datetime,
+        actor: str,
+        columns: Any,
+        ranges: Sequence[Any],
+    ) -> int:
+        """Enter a new sweep with its ranges; return its number."""
+        p = self.transaction.rows.parameters()
+        now = p.bind("now", self.dialect.stamp(self.transaction.now()))
+        values = [
+            p.bind("table", table),
+            p.bind("rule", rule),
+            p.bind("state", State.PLANNED.value),
+            p.bind("strict", strict),
+            p.bind("decided_at", self.dialect.stamp(decided_at)),
+            now,
+            now,
+            p.bind("actor", actor),
+            self._json(p, "columns", columns),
+            self._json(p, "archived", {}),
+            self._json(p, "evicted", {}),
+        ]
+        [(number,)] = self._run(
+            p,
+            f"INSERT INTO {self._own('sweep')} (table_name, rule, state, strict, decided_at, planned_at, changed_at, actor,"
+            f" columns, archived, evicted) VALUES ({', '.join(values)}) RETURNING id",
+        )
+        for position, bounds in enumerate(ranges):
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"INSERT INTO {self._own('range')} (sweep_id, number, bounds) VALUES"
+                f" ({p.bind('sweep', number)}, {p.bind('number', position)}, {self._json(p, 'bounds', bounds)})",
+            )
+        return int(number)
+
+    def unfinished(self, table: str) -> Journaled | None:
+        p = self.transaction.rows.parameters()
+        found = self._run(
+            p,
+            f"SELECT {_SWEEP} FROM {self._own('sweep')} WHERE table_name = {p.bind('table', table)} AND state <> 'done'",
+        )
+        return self._sweep(found[0]) if found else None
+
+    def sweeps(self, table: str | None, limit: int) -> list[Journaled]:
+        """Newest first."""
+        p = self.transaction.rows.parameters()
+        where = "1 = 1" if table is None else f"table_name = {p.bind('table', table)}"
+        found = self._run(
+            p,
+            f"SELECT {_SWEEP} FROM {self._own('sweep')} WHERE {where} ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        return [self._sweep(row) for row in found]
+
+    def sweep(self, number: int) -> Journaled:
+        p = self.transaction.rows.parameters()
+        [row] = self._run(p, f"SELECT {_SWEEP} FROM {self._own('sweep')} WHERE id = {p.bind('id', number)}")
+        return self._sweep(row)
+
+    def _sweep(self, row: tuple[Any, ...]) -> Journaled:
+        number, table, rule, state, strict, decided, planned, changed, actor, columns, archived, evicted, *rest = row
+        moment = self.dialect.moment
+        return Journaled(
+            number,
+            table,
+            rule,
+            State(state),
+            bool(strict),
+            moment(decided),
+            moment(planned),
+            moment(changed),
+            actor,
+            _read(columns),
+            _read(archived),
+            _read(evicted),
+            *rest,
+        )
+
+    def move(self, number: int, state: State, *, archived: dict[str, int] | None = None) -> None:
+        """A sweep has reached the next step."""
+        p = self.transaction.rows.parameters()
+        also = "" if archived is None else f", archived = {self._json(p, 'archived', archived)}"
+        self._run(
+            p,
+            f"UPDATE {self._own('sweep')} SET state = {p.bind('state', state.value)},"
+            f" changed_at = {p.bind('now', self.dialect.stamp(self.transaction.now()))}{also}"
+            f" WHERE id = {p.bind('id', number)}",
+        )
+
+    def ranges(self, number: int) -> list[JournaledRange]:
+        p = self.transaction.rows.parameters()
+        found = self._run(
+            p,
+            f"SELECT number, bounds, manifest, evicted FROM {self._own('range')} WHERE sweep_id = {p.bind('id', number)}"
+            " ORDER BY number",
+        )
+        return [
+            JournaledRange(one, _read(bounds), _read(manifest), evicted) for one, bounds, manifest, evicted in found
+        ]
+
+    def write(self, number: int, manifests: Iterable[tuple[int, Any]]) -> None:
+        """What the tasks wrote."""
+        for position, manifest in manifests:
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"UPDATE {self._own('range')} SET manifest = {self._json(p, 'manifest', manifest)}"
+                f" WHERE sweep_id = {p.bind('sweep', number)} AND number = {p.bind('number', position)}",
+            )
+
+    def progress(
+        self,
+        sweep: Journaled,
+        position: int,
+        looked_at: int,
+        evicted: dict[str, int],
+        *,
+        absent: int,
+        stale: Sequence[tuple[str, str]],
+        audit_id: int,
+    ) -> None:
+        """Note a batch of evictions, in the transaction that did it."""
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"UPDATE {self._own('range')} SET evicted = {p.bind('evicted', looked_at)}"
+            f" WHERE sweep_id = {p.bind('sweep', sweep.id)} AND number = {p.bind('number', position)}",
+        )
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"UPDATE {self._own('sweep')} SET evicted = {self._json(p, 'evicted', evicted)},"
+            f" absent = absent + {p.bind('absent', absent)}, stale = stale + {p.bind('stale', len(stale))},"
+            f" audit_id = {p.bind('audit', audit_id)},"
+            f" changed_at = {p.bind('now', self.dialect.stamp(self.transaction.now()))} WHERE id = {p.bind('sweep', sweep.id)}",
+        )
+        for key, reason in stale:
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"INSERT INTO {self._own('stale')} (sweep_id, key, reason) VALUES"
+                f" ({p.bind('sweep', sweep.id)}, {p.bind('key', key)}, {p.bind('reason', reason)}) ON CONFLICT DO NOTHING",
+            )
+
+    def stale(self, number: int, limit: int) -> list[str]:
+        """Keys of copies that have yet to leave the archive."""
+        p = self.transaction.rows.parameters()
+        found = self._run(
+            p,
+            f"SELECT key FROM {self._own('stale')} WHERE sweep_id = {p.bind('sweep', number)} AND NOT removed"
+            f" ORDER BY key LIMIT {p.bind('limit', limit)}",
+        )
+        return [key for (key,) in found]
+
+    def removed(self, number: int, keys: Sequence[str]) -> None:
+        """Copies that have left the archive."""
+        for key in keys:
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"UPDATE {self._own('stale')} SET removed = {p.bind('yes', value=True)}"
+                f" WHERE sweep_id = {p.bind('sweep', number)} AND key = {p.bind('key', key)}",
+            )
+
+
+def _read(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

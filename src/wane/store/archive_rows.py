@@ -1,0 +1,247 @@
+"""Statements that copy rows to the archive, prove the copies, and find the rows again to let them go.
+
+What is due is decided by `Rows.due` here as everywhere; these statements only say which columns are read of it, and in which piece.
+A copy of a row is made of parts: the row itself, and one part for every table whose rows leave with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wane.contract.model import ArchiveTable
+from wane.errors import BindError
+from wane.findings import Finding, Severity
+from wane.store.archive_types import KEY, MONTH, PARENT, REFUSED, RESERVED, VERSION, ArchiveDialect, Stored, quoted
+from wane.store.rows import Parameters, Rows, Statement, follower_paths
+from wane.store.schema import Column, TableInfo
+from wane.store.selection import BoundFollower, Selection
+from wane.store.transaction import Transaction
+
+_UNWRITABLE = " ,;{}()\n\t="
+"""Characters that no column of a Delta Lake table may have in its name."""
+SAMPLED = "00"
+"""Without strict proof, rows whose key's digest begins so are proven in full: one in 256."""
+RANGE = "/*range*/ 1 = 1"
+"""Stands where the bounds of a range come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One table of a copy."""
+
+    name: str
+    """As the contract names the table."""
+    table: TableInfo
+    path: tuple[BoundFollower, ...]
+    """The way from the row; empty for the row itself."""
+    alias: str
+    key: tuple[Column, ...]
+    columns: tuple[Stored, ...]
+
+    @property
+    def shape(self) -> list[list[str]]:
+        """The columns and their types, to be compared with what the archive has."""
+        return [[one.name, one.kind] for one in self.columns]
+
+
+class ArchiveRows:
+    """Writes statements about the copies of one rule's rows."""
+
+    def __init__(self, rows: Rows, dialect: ArchiveDialect, selection: Selection, parts: Sequence[Part]) -> None:
+        self.rows = rows
+        self.dialect = dialect
+        self.selection = selection
+        self.parts = tuple(parts)
+
+    def changed(self, transaction: Transaction) -> bool:
+        """Whether some table is no longer what it was when this was bound."""
+        return any(
+            transaction.columns(part.table) != [(column.name, column.type) for column in part.table.columns]
+            for part in self.parts
+        )
+
+    # Planning
+
+    def boundary(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
+        """How many of the next due rows there are, up to a limit, and the position of the last of them."""
+        p = self.rows.parameters()
+        places = self.rows.places(self.selection)
+        batch = self.rows.oldest(p, self.selection, now, limit, floor)
+        outputs = ", ".join(self.rows.dialect.out(f"batch.{name}") for name in places)
+        order = ", ".join(f"batch.{name} DESC" for name in places)
+        return p.statement(
+            f"WITH batch AS ({batch}) SELECT (SELECT count(*) FROM batch), {outputs} FROM batch ORDER BY {order} LIMIT 1"
+        )
+
+    def bounds(self, floor: Sequence[object] | None, ceiling: Sequence[object]) -> Statement:
+        """The condition that a row is inside a range."""
+        p = self.rows.parameters()
+        behind = self.rows.behind(p, self.selection, floor)
+        return p.statement(" AND ".join([*behind, self.rows.up_to(p, self.selection, ceiling)]))
+
+    # Copying
+
+    def copy(self, part: Part, now: datetime) -> Statement:
+        """The copies of one part, with RANGE where a range's bounds come."""
+        p = self.rows.parameters()
+        selected = [
+            (one.selected(self._column(part, one)), one.name, "string" if "(" in one.kind else one.kind)
+            for one in part.columns
+        ]
+        selected.append((self.dialect.key(part.key, part.alias), KEY, "string"))
+        if part.path:
+            selected.append((self.dialect.key(self.selection.key, "t"), PARENT, "string"))
+        version = self.dialect.read_version(part.alias)
+        if version is not None:
+            selected.append((version, VERSION, "string"))
+        month = self.dialect.month("t", self.selection.time_column, self.selection.time)
+        selected += [(month, MONTH, "string"), (self._refused(part), REFUSED, "string")]
+        order = ", ".join(self.rows.position(self.selection, "t"))
+        return p.statement(self.dialect.typed(selected, f"{self._source(p, part, now)} ORDER BY {order}"))
+
+    def checks(self, part: Part, now: datetime, *, strict: bool) -> Statement:
+        """Rows, sums over their keys' digests, rows proven in full, and sums over those rows' digests; with RANGE in it."""
+        p = self.rows.parameters()
+        key = self.dialect.digest(self.dialect.key(part.key, part.alias))
+        row = self.dialect.row_digest(part.columns, part.alias)
+        if not strict:
+            row = f"CASE WHEN substr({key}, 1, {len(SAMPLED)}) = '{SAMPLED}' THEN {row} END"
+        source = self._source(p, part, now)
+        outputs = f"count(*), {self.dialect.sums('c.k')}, count(c.r), {self.dialect.sums('c.r')}"
+        # Not to be merged: the digests would be computed once for every sum.
+        return p.statement(f"SELECT {outputs} FROM (SELECT {key} AS k, {row} AS r FROM {source} LIMIT {2**62}) AS c")
+
+    def _source(self, p: Parameters, part: Part, now: datetime) -> str:
+        chained, links = self.rows.chain(p, part.path, "t") if part.path else ("", "")
+        tables = ", ".join(one for one in (f"{self.rows.dialect.table(self.selection.table)} AS t", chained) if one)
+        conditions = [*self.rows.due(p, self.selection, now), RANGE, *([links] if links else [])]
+        return f"{tables} WHERE {' AND '.join(conditions)}"
+
+    def _column(self, part: Part, stored: Stored) -> str:
+        return f"{part.alias}.{self.rows.dialect.quote(stored.name)}"
+
+    def _refused(self, part: Part) -> str:
+        """The names of the columns whose values cannot be stored."""
+        found = [(one.refusal(self._column(part, one)), one.name) for one in part.columns if one.refused]
+        found += self.dialect.key_refused(part.key, part.alias)
+        names = (f"CASE WHEN {wrong} THEN '{name.replace(chr(39), chr(39) * 2)} ' ELSE '' END" for wrong, name in found)
+        return " || ".join(["''", *names]).replace("%", "%%" if self.rows.dialect.typed_keys else "%")
+
+    # Letting go
+
+    def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """The rows with these keys that are there: key, and version."""
+        p = self.rows.parameters()
+        part = self.parts[0]
+        outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
+        where = self.rows.among(p, self.selection, keys)
+        return p.statement(
+            f"SELECT {', '.join(outputs)} FROM {self.rows.dialect.table(self.selection.table)} AS t WHERE {where}"
+        )
+
+    def keys_present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """The keys of the rows with these keys that are there, whatever else the table looks like."""
+        p = self.rows.parameters()
+        where = self.rows.among(p, self.selection, keys)
+        table = self.rows.dialect.table(self.selection.table)
+        return p.statement(f"SELECT {self.dialect.key(self.selection.key, 't')} FROM {table} AS t WHERE {where}")
+
+    def due(self, keys: Sequence[tuple[Any, ...]], now: datetime) -> Statement:
+        """Which of the rows with these keys are due."""
+        p = self.rows.parameters()
+        due = self.rows.dialect.recheck(self.rows.due(p, self.selection, now))
+        where = f"{self.rows.among(p, self.selection, keys)} AND {due}"
+        return p.statement(
+            f"SELECT {self.dialect.key(self.selection.key, 't')}"
+            f" FROM {self.rows.dialect.table(self.selection.table)} AS t WHERE {where}"
+        )
+
+    def following(self, part: Part, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """What follows the rows with these keys: the row's key, its own key, and its version. Locked, where the store locks rows."""
+        p = self.rows.parameters()
+        chained, links = self.rows.chain(p, part.path, "t")
+        outputs = [
+            self.dialect.key(self.selection.key, "t"),
+            self.dialect.key(part.key, part.alias),
+            self.dialect.version(part.columns, part.alias),
+        ]
+        where = f"{self.rows.among(p, self.selection, keys)} AND {links}"
+        return p.statement(
+            f"SELECT {', '.join(outputs)} FROM {self.rows.dialect.table(self.selection.table)} AS t, {chained}"
+            f" WHERE {where}{self.dialect.locking(part.alias)}"
+        )
+
+
+def bind_archive(
+    rows: Rows, dialect: ArchiveDialect, selection: Selection, settings: ArchiveTable, file: str = ""
+) -> ArchiveRows:
+    """A rule that archives, bound to the types of its columns; raise BindError with everything that cannot be stored."""
+    findings: list[Finding] = []
+
+    def refuse(code: str, message: str, fix: str = "") -> None:
+        path = f"table.{quoted(str(selection.name)) if '.' in str(selection.name) else selection.name}"
+        findings.append(Finding(Severity.ERROR, code, message, fix, file, path, str(selection.name)))
+
+    casts = dict(settings.cast)
+    paths = sorted(follower_paths(selection), key=len)
+    parts = [_part(dialect, selection, (), casts, refuse)]
+    parts += [_part(dialect, selection, path, {}, refuse) for path in paths]
+    for name in casts:
+        if selection.table.column(name) is None:
+            refuse("missing-column", f"{selection.table.name} has no column {name!r} to cast", "remove the cast")
+    for (_, twice), count in Counter(part.table.qualified for part in parts).items():
+        if count > 1:
+            refuse(
+                "archived-twice",
+                f"rows of {twice} would leave with this rule in {count} ways, and be archived once for each",
+                "name one reference in `with`, and guard with the other: `unless = [{ referenced_by = … }]`",
+            )
+    if findings:
+        raise BindError(f"{selection.label} cannot be archived as it is", findings)
+    return ArchiveRows(rows, dialect, selection, parts)
+
+
+def _part(
+    dialect: ArchiveDialect,
+    selection: Selection,
+    path: tuple[BoundFollower, ...],
+    casts: dict[str, str],
+    refuse: Any,
+) -> Part:
+    table = path[-1].reference.table if path else selection.table
+    name = str(path[-1].reference.name if path else selection.name)
+    key = selection.key
+    if path:
+        key = tuple(column for one in table.primary_key if (column := table.column(one)) is not None)
+        if not key or path[-1].inherited:
+            refuse("no-key", f"{table.name} has no primary key by which its archived rows could be known again")
+    stored = []
+    folded = Counter(column.name.lower() for column in table.columns)
+    for column in table.columns:
+        one = dialect.stored(column, casts.get(column.name), None if path else _time_of(selection, column))
+        where = f"{table.name}.{column.name}"
+        if one is None:
+            declared = column.type or "nothing"
+            refuse(
+                "unarchivable-type",
+                f"{where} is declared {declared}, which the archive cannot keep without losing something",
+                f'say what its values become: `[archive.{selection.name}]` with `cast = {{ {column.name} = "text" }}`'
+                if not path
+                else "change its type, or do not let it follow",
+            )
+        elif column.name.lower() in RESERVED or any(mark in column.name for mark in _UNWRITABLE):
+            refuse("unarchivable-name", f"{where} has a name that a column of the archive cannot have", "rename it")
+        elif folded[column.name.lower()] > 1:
+            refuse("unarchivable-name", f"{where} differs from another column by case only", "rename it")
+        else:
+            stored.append(one)
+    alias = f"f{len(path) - 1}" if path else "t"
+    return Part(name, table, path, alias, key, tuple(stored))
+
+
+def _time_of(selection: Selection, column: Column) -> Any:
+    return selection.time if column.name == selection.time_column.name else None

@@ -1,0 +1,107 @@
+"""How the archive stores columns: a type of the archive for each type of a store, or a refusal by name.
+
+Every column is cast in the SELECT that reads it, so that what arrives is what was meant and never a driver's guess. A type that would
+lose information on the way is refused; so is a single value that its column's type of the archive cannot hold. Nothing is rounded, cut or
+turned into NULL.
+
+Content is compared as text: every kind has one canonical text, written by the database here and by `wane.archive.content` from
+the values that were read back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wane.contract.model import Time
+from wane.store.schema import Column
+
+KEY, PARENT, VERSION, SWEEP, MONTH = "_key", "_parent", "_version", "_sweep", "_month"
+"""What the archive adds to a row: its key as text, the key of the row it left with, its version, its sweep, and its month."""
+REFUSED = "_refused"
+"""Names of the columns whose value in this row cannot be stored; never written."""
+RESERVED = (KEY, PARENT, VERSION, SWEEP, MONTH, REFUSED)
+
+FIELDS_AT_ONCE = 100
+"""SQLite's functions take no more than about that many values; wider rows are digested piece by piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One column of the archive. In the texts `{x}` stands for the column."""
+
+    name: str
+    kind: str
+    """A type of Delta Lake: long, integer, short, double, float, boolean, string, binary, date, timestamp, timestamp_ntz, decimal(p,s)."""
+    select: str = "{x}"
+    text: str = "{x}::text"
+    """The canonical text. On SQLite a function of ours writes it from the selected value."""
+    refused: str = ""
+    """When a value cannot be stored; "" if every value can."""
+
+    def selected(self, expression: str) -> str:
+        value = self.select.replace("{x}", expression)
+        return f"CASE WHEN NOT ({self.refusal(expression)}) THEN {value} END" if self.refused else value
+
+    def refusal(self, expression: str) -> str:
+        return f"{expression} IS NOT NULL AND ({self.refused.replace('{x}', expression)})"
+
+    def canonical(self, expression: str) -> str:
+        return self.text.replace("{x}", expression)
+
+
+class ArchiveDialect(ABC):
+    """What differs between the stores when rows are copied, compared and found again."""
+
+    @abstractmethod
+    def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
+        """How a column is stored; None if its type is unknown or would lose something. `time`: what the contract says it means."""
+
+    @abstractmethod
+    def key(self, columns: Sequence[Column], alias: str) -> str:
+        """A row's key as one text, from which `read_key` makes the key again."""
+
+    @abstractmethod
+    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+        """Conditions under which a key cannot be written so, each with its column."""
+
+    @abstractmethod
+    def read_key(self, text: str) -> tuple[object, ...]:
+        """A key, as `Dialect.out` reads it, from the text that `key` wrote."""
+
+    @abstractmethod
+    def version(self, stored: Sequence[Stored], alias: str) -> str:
+        """A text that differs whenever the row has changed, inside a transaction of the store."""
+
+    @abstractmethod
+    def read_version(self, alias: str) -> str | None:
+        """The same while copying; None if it is made from the values that were read."""
+
+    @abstractmethod
+    def month(self, alias: str, column: Column, time: Time) -> str:
+        """The month of a plausible moment, as `2026-01`."""
+
+    @abstractmethod
+    def row_digest(self, stored: Sequence[Stored], alias: str) -> str:
+        """The digest of a row's canonical text, as 32 hex digits, computed inside the database."""
+
+    @abstractmethod
+    def digest(self, expression: str) -> str:
+        """The digest of one text, as 32 hex digits."""
+
+    @abstractmethod
+    def sums(self, expression: str) -> str:
+        """The sums of the halves of digests, as two numbers in one text."""
+
+    @abstractmethod
+    def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
+        """A query of (expression, name, kind) whose columns have these types whatever the values are."""
+
+    @abstractmethod
+    def locking(self, alias: str) -> str:
+        """What a SELECT ends with so that nobody changes what it read until the transaction has ended."""
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,146 @@
+"""Copying rows out of PostgreSQL: types, keys, versions and checksums."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from wane.contract.model import Time, Unit
+from wane.store.archive_types import FIELDS_AT_ONCE, ArchiveDialect, Stored
+from wane.store.moments import PER_SECOND
+from wane.store.postgres.dialect import PostgresDialect, _bare
+from wane.store.schema import Column
+
+_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_MOST_DIGITS = 38
+_TEXTS = {
+    *(
+        "text",
+        "character varying",
+        "character",
+        "name",
+        "citext",
+        "uuid",
+        "json",
+        "jsonb",
+        "xml",
+        "numeric",
+        "interval",
+    ),
+    *("time without time zone", "time with time zone", "inet", "cidr", "macaddr", "macaddr8", "bit", "bit varying"),
+    *("tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon", "circle", "hstore", "ltree"),
+    *("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange"),
+    *("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange"),
+}
+"""Types whose text means exactly the value, under the settings of our connections."""
+_ARRAYS = _TEXTS | {
+    *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "date"),
+    *("timestamp without time zone", "timestamp with time zone", "oid"),
+}
+_MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
+_PLAIN = {
+    "smallint": Stored("", "short"),
+    "integer": Stored("", "integer"),
+    "bigint": Stored("", "long"),
+    "oid": Stored("", "long", "{x}::bigint"),
+    "boolean": Stored("", "boolean"),
+    "real": Stored("", "float", text="encode(float4send({x}), 'hex')"),
+    "double precision": Stored("", "double", text="encode(float8send({x}), 'hex')"),
+    "bytea": Stored("", "binary", text="encode({x}, 'hex')"),
+    "date": Stored(
+        "", "date", text="({x} - date '1970-01-01')::text", refused="{x} < '0001-01-01' OR {x} > '9999-12-31'"
+    ),
+    "timestamp with time zone": Stored(
+        "", "timestamp", text=_MICROSECONDS, refused="{x} < '0001-01-01 00:00:00+00' OR {x} > '9999-12-31 00:00:00+00'"
+    ),
+    "timestamp without time zone": Stored(
+        "", "timestamp_ntz", text=_MICROSECONDS, refused="{x} < '0001-01-01 00:00:00' OR {x} > '9999-12-31 00:00:00'"
+    ),
+}
+_CASTS = {
+    "text": Stored("", "string", "{x}::text"),
+    "integer": Stored("", "long", "{x}::bigint", "{x}::bigint::text"),
+    "real": Stored("", "double", "{x}::double precision", "encode(float8send({x}::double precision), 'hex')"),
+    "blob": Stored("", "binary", "{x}::bytea", "encode({x}::bytea, 'hex')"),
+}
+
+
+class PostgresArchive(ArchiveDialect):
+    """A row's version is the transaction that wrote it (`xmin`)."""
+
+    def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
+        found = _CASTS[cast] if cast is not None else _stored(column)
+        if found is None:
+            return None
+        return Stored(column.name, found.kind, found.select, found.text, found.refused)
+
+    def key(self, columns: Sequence[Column], alias: str) -> str:
+        return f"jsonb_build_array({', '.join(f'{_column(alias, column.name)}::text' for column in columns)})::text"
+
+    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+        return [(f"{_column(alias, column.name)} IS NULL", column.name) for column in columns if column.nullable]
+
+    def read_key(self, text: str) -> tuple[object, ...]:
+        return tuple(json.loads(text))
+
+    def version(self, stored: Sequence[Stored], alias: str) -> str:
+        return f"{alias}.xmin::text"
+
+    def read_version(self, alias: str) -> str | None:
+        return f"{alias}.xmin::text"
+
+    def month(self, alias: str, column: Column, time: Time) -> str:
+        value = _column(alias, column.name)
+        if time.unit in PER_SECOND:
+            value = f"to_timestamp({value} / {PER_SECOND[time.unit]}.0)"
+        elif time.unit is not Unit.NATIVE:
+            return f"left({value}, 7)"
+        naive = time.unit is Unit.NATIVE and time.zone is not None
+        return f"to_char({value if naive else f'({value}) AT TIME ZONE {chr(39)}UTC{chr(39)}'}, 'YYYY-MM')"
+
+    def row_digest(self, stored: Sequence[Stored], alias: str) -> str:
+        texts = [one.canonical(_column(alias, one.name)) for one in stored]
+        if len(texts) > FIELDS_AT_ONCE:
+            pieces = (texts[start : start + FIELDS_AT_ONCE] for start in range(0, len(texts), FIELDS_AT_ONCE))
+            texts = [self._fields(piece) for piece in pieces]
+        return self._fields(texts)
+
+    def _fields(self, texts: Sequence[str]) -> str:
+        return self.digest(" || ".join(f"coalesce(length({text})::text || ':' || {text}, '~')" for text in texts))
+
+    def digest(self, expression: str) -> str:
+        return f"md5(convert_to({expression}, 'UTF8'))"
+
+    def sums(self, expression: str) -> str:
+        halves = (f"('x' || substr({expression}, {start}, 16))::bit(64)::bigint" for start in (1, 17))
+        return " || ' ' || ".join(f"coalesce(sum({half}), 0)::text" for half in halves)
+
+    def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
+        return f"SELECT {', '.join(f'{value} AS {_name(name)}' for value, name, _ in selected)} FROM {source}"
+
+    def locking(self, alias: str) -> str:
+        return f" FOR UPDATE OF {alias}"
+
+
+def _stored(column: Column) -> Stored | None:
+    if column.labels:
+        return Stored("", "string", "{x}::text")
+    digits = _NUMERIC.fullmatch(column.type)
+    if digits and int(digits[1]) <= _MOST_DIGITS and 0 <= int(digits[2]) <= int(digits[1]):
+        kind = f"decimal({digits[1]},{digits[2]})"
+        return Stored("", kind, "{x}::text", refused="{x} IN ('NaN', 'Infinity', '-Infinity')")
+    kind = _bare(column)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if kind in _TEXTS or (kind.endswith("[]") and kind.removesuffix("[]") in _ARRAYS):
+        return Stored("", "string", "{x}::text")
+    return None
+
+
+def _name(name: str) -> str:
+    return PostgresDialect.quote(name)
+
+
+def _column(alias: str, name: str) -> str:
+    return f"{alias}.{_name(name)}"

@@ -1,0 +1,152 @@
+"""Copying rows out of SQLite: types, keys, versions and checksums.
+
+Any value can stand in any column, so every value's own type is looked at: one that is not what its column declares is refused. SQLite
+has no digests; functions of ours compute them (`digests.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from wane.contract.model import Time, Unit
+from wane.store.archive_types import FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
+from wane.store.moments import PER_SECOND
+from wane.store.rows import Statement
+from wane.store.schema import Column
+
+_EXACT = 2**53
+_TYPE = "typeof({x}) <> '%s'"
+_KINDS = {
+    "integer": Stored("", "long", refused=_TYPE % "integer"),
+    "text": Stored("", "string", refused=_TYPE % "text"),
+    "blob": Stored("", "binary", refused=_TYPE % "blob"),
+    "real": Stored("", "double", refused=_TYPE % "real"),
+    # A whole number in such a column comes back as one when it is written again.
+    "numeric": Stored(
+        "",
+        "double",
+        "CAST({x} AS REAL)",
+        refused=f"typeof({{x}}) NOT IN ('integer', 'real') OR"
+        f" (typeof({{x}}) = 'integer' AND {{x}} NOT BETWEEN -{_EXACT} AND {_EXACT})",
+    ),
+}
+_CASTS = {
+    "text": Stored("", "string", "CAST({x} AS TEXT)"),
+    "integer": Stored("", "long", "CAST({x} AS INTEGER)"),
+    "real": Stored("", "double", "CAST({x} AS REAL)"),
+    "blob": Stored("", "binary", "CAST({x} AS BLOB)"),
+}
+_WORDS = (
+    (("INT",), "integer"),
+    (("CHAR", "CLOB", "TEXT"), "text"),
+    (("BLOB",), "blob"),
+    (("REAL", "FLOA", "DOUB"), "real"),
+    (("BOOL",), "integer"),
+    (("DATE", "TIME", "JSON", "UUID", "STRING"), "text"),
+    (("NUMERIC", "DEC", "NUMBER", "MONEY"), "numeric"),
+)
+"""SQLite's own rules for declared types, in its order, then what people mean by others."""
+_PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
+"""What stands in quotes is no placeholder."""
+_FIRST = {"long": "0", "string": "''", "binary": "x''", "double": "0.0"}
+
+
+class SqliteArchive(ArchiveDialect):
+    """A row's version is the digest of its values."""
+
+    def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
+        if cast is not None:
+            found = _CASTS[cast]
+        else:
+            kind = next((kind for words, kind in _WORDS if any(word in column.type for word in words)), None)
+            if time is not None and (kind is None or (kind == "text" and time.unit in PER_SECOND)):
+                kind = "numeric" if time.unit in PER_SECOND else "text"
+            if kind is None:
+                return None
+            found = _KINDS[kind]
+        return Stored(column.name, found.kind, found.select, found.text, found.refused)
+
+    def key(self, columns: Sequence[Column], alias: str) -> str:
+        # quote() tells the number 1 from the text '1', and writes blobs too.
+        return f"json_array({', '.join(f'quote({_column(alias, column.name)})' for column in columns)})"
+
+    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+        refused = []
+        for column in columns:
+            value = _column(alias, column.name)
+            # quote() stops at a zero byte, and writes a fraction with too few digits.
+            wrong = f"typeof({value}) NOT IN ('integer', 'text', 'blob') OR (typeof({value}) = 'text' AND instr({value}, char(0)))"
+            refused.append((wrong, column.name))
+        return refused
+
+    def read_key(self, text: str) -> tuple[object, ...]:
+        return tuple(_literal(one) for one in json.loads(text))
+
+    def version(self, stored: Sequence[Stored], alias: str) -> str:
+        return self.row_digest(stored, alias)
+
+    def read_version(self, alias: str) -> str | None:
+        return None
+
+    def month(self, alias: str, column: Column, time: Time) -> str:
+        value = _column(alias, column.name)
+        if time.unit not in PER_SECOND:
+            return f"substr({value}, 1, 7)"
+        whole = value if time.unit is Unit.SECONDS else f"{value} / {PER_SECOND[time.unit]}"
+        return f"strftime('%Y-%m', CAST({whole} AS INTEGER), 'unixepoch')"
+
+    def row_digest(self, stored: Sequence[Stored], alias: str) -> str:
+        values = [one.select.replace("{x}", _column(alias, one.name)) for one in stored]
+        if len(values) > FIELDS_AT_ONCE:
+            pieces = (values[start : start + FIELDS_AT_ONCE] for start in range(0, len(values), FIELDS_AT_ONCE))
+            values = [f"wane_row_digest({', '.join(piece)})" for piece in pieces]
+        return f"wane_row_digest({', '.join(values)})"
+
+    def digest(self, expression: str) -> str:
+        return f"wane_digest({expression})"
+
+    def sums(self, expression: str) -> str:
+        return f"wane_digest_sums({expression})"
+
+    def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
+        # The driver guesses a column's type from its first values, so a row of known types comes first; its key is empty.
+        first = ", ".join(f"{_FIRST[kind]} AS {quoted(name)}" for _, name, kind in selected)
+        rest = ", ".join(f"{value} AS {quoted(name)}" for value, name, _ in selected)
+        return f"SELECT {first} UNION ALL SELECT * FROM (SELECT {rest} FROM {source})"
+
+    def locking(self, alias: str) -> str:
+        return ""
+
+
+def _literal(text: str) -> int | str | bytes:
+    """The value that quote() wrote."""
+    if text.startswith("X'"):
+        return bytes.fromhex(text[2:-1])
+    return text[1:-1].replace("''", "'") if text.startswith("'") else int(text)
+
+
+def literal(statement: Statement) -> str:
+    """The statement with its values written into it."""
+    return _PLACEHOLDER.sub(
+        lambda match: _value(statement.parameters[match[2]]) if match[2] else match[1], statement.text
+    )
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, str):
+        whole = "'" + value.replace("'", "''") + "'"
+        return whole if "\x00" not in value else f"CAST(x'{value.encode().hex()}' AS TEXT)"
+    if isinstance(value, float):
+        return repr(value)
+    assert isinstance(value, int)
+    return str(int(value))
+
+
+def _column(alias: str, name: str) -> str:
+    return f"{alias}.{quoted(name)}"

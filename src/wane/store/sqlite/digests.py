@@ -1,0 +1,101 @@
+"""Digests of rows, computed inside SQLite: functions of ours on a connection, and a process that has such a connection.
+
+The process exists because a task reads through ADBC, which brings a SQLite of its own: two of them on one file in one process
+take each other's locks away. It imports nothing but the standard library: `python digests.py DATABASE`. It keeps writers out
+until its caller has begun to read, so that both see the same state; then every line with a query (as JSON) is answered by
+a line with the row that it reads, or with {"error": …}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import struct
+import sys
+import time
+from urllib.parse import quote
+
+BUSY_SECONDS = 10.0
+READY, GO = "ready", "go"
+
+
+def register(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions that digest rows."""
+    connection.create_function("wane_row_digest", -1, _row_digest, deterministic=True)
+    connection.create_function("wane_digest", 1, _digest, deterministic=True)
+    connection.create_aggregate("wane_digest_sums", 1, _Sums)  # type: ignore[arg-type]
+
+
+def _row_digest(*values: object) -> str:
+    return _digest("".join("~" if value is None else _field(value) for value in values))
+
+
+def _field(value: object) -> str:
+    if isinstance(value, float):
+        text = struct.pack(">d", value).hex()
+    else:
+        text = value.hex() if isinstance(value, bytes) else str(value)
+    return f"{len(text)}:{text}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class _Sums:
+    """Adds up the halves of digests; addition knows no order."""
+
+    def __init__(self) -> None:
+        self.first = self.second = 0
+
+    def step(self, digest: str | None) -> None:
+        if digest is not None:
+            first, second = struct.unpack(">qq", bytes.fromhex(digest))
+            self.first += first
+            self.second += second
+
+    def finalize(self) -> str:
+        return f"{self.first} {self.second}"
+
+
+def main(path: str) -> None:
+    """Answer queries about one state of a database."""
+    uri = f"file:{quote(path)}"
+    reading = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    register(reading)
+    gate = sqlite3.connect(f"{uri}?mode=rw", uri=True, timeout=0, isolation_level=None)
+    _begin(gate)
+    reading.execute("BEGIN")
+    reading.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    _tell(READY)
+    assert sys.stdin.readline().strip() == GO
+    gate.execute("ROLLBACK")
+    gate.close()
+    for line in sys.stdin:
+        try:
+            [row] = reading.execute(json.loads(line)).fetchall()
+            _tell(list(row))
+        except sqlite3.Error as problem:
+            _tell({"error": str(problem)})
+
+
+def _begin(gate: sqlite3.Connection) -> None:
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            gate.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as problem:
+            if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.002)
+
+
+def _tell(answer: object) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
