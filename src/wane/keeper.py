@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from wane.archive.room import Archive
 from wane.check.cover import cover
 from wane.claims import Reclaim, WorkClaims
 from wane.contract.load import load_contract
@@ -47,6 +48,8 @@ class Keeper:
         self.store = store
         self.pruner = Pruner(store, contract, actor=actor, listener=listener)
         self._wakeups = Wakeups(store)
+        self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
+        """What moves rows to the archive, and looks at it: see docs/reference/python.md."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,166 @@
+"""What rows contain: their Arrow types, their canonical texts, and digests of both.
+
+The database computes the same digests from the same texts (`wane.store.archive_types`), which is what makes a proof of equality possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wane.store.archive_rows import SAMPLED
+from wane.store.archive_types import FIELDS_AT_ONCE, KEY
+
+Shape = Sequence[Sequence[str]]
+"""(column, kind) of every column of a table."""
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TYPES = {
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_BIG_ENDIAN = {"float": ">f4", "double": ">f8"}
+
+
+def arrow_type(kind: str) -> Any:
+    """The Arrow type of a kind."""
+    digits = _DECIMAL.fullmatch(kind)
+    return pa.decimal128(int(digits[1]), int(digits[2])) if digits else _TYPES[kind]
+
+
+def texts(array: Any, kind: str) -> Any:
+    """The canonical texts of values, NULL where the value is."""
+    if kind in ("string", "boolean", "short", "integer", "long"):
+        return pc.cast(array, pa.string())
+    if kind == "date":
+        return pc.cast(pc.cast(array, pa.int32()), pa.string())
+    if kind.startswith("timestamp"):
+        return pc.cast(pc.cast(array, pa.int64()), pa.string())
+    if kind in _BIG_ENDIAN:
+        values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(_BIG_ENDIAN[kind])
+        digits, width = values.tobytes().hex(), values.itemsize * 2
+        made = pa.array([digits[start : start + width] for start in range(0, len(digits), width)], pa.string())
+        return pc.if_else(array.is_valid(), made, pa.scalar(None, pa.string()))
+    if kind == "binary":
+        return pa.array([None if one is None else one.hex() for one in array.to_pylist()], pa.string())
+    return pa.array([None if one is None else format(one, "f") for one in array.to_pylist()], pa.string())
+
+
+def row_digests(table: Any, shape: Shape) -> list[bytes]:
+    """The digest of every row of a table, over the columns of its shape."""
+    fields = [texts(_whole(table[name]), kind) for name, kind in shape]
+    if len(fields) > FIELDS_AT_ONCE:
+        pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
+        fields = [pa.array([one.hex() for one in _digests(piece)], pa.string()) for piece in pieces]
+    return _digests(fields)
+
+
+def _digests(fields: Sequence[Any]) -> list[bytes]:
+    marked = [
+        pc.binary_join_element_wise(pc.cast(pc.utf8_length(one), pa.string()), one, ":").fill_null("~")
+        for one in fields
+    ]
+    joined = pc.binary_join_element_wise(*marked, "")
+    return [hashlib.md5(one, usedforsecurity=False).digest() for one in pc.cast(joined, pa.binary()).to_pylist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Rows, the sums of their keys' digests, rows proven in full, and the sums of those rows' digests. Sums know no order."""
+
+    rows: int = 0
+    key_first: int = 0
+    key_second: int = 0
+    proven: int = 0
+    row_first: int = 0
+    row_second: int = 0
+
+    @classmethod
+    def read(cls, values: Iterable[object]) -> Checks:
+        """From what the database answers: the numbers, some of them two in one text."""
+        return cls(*(int(number) for value in values for number in str(value).split()))
+
+    def __add__(self, other: Checks) -> Checks:
+        return Checks(*(one + two for one, two in zip(self.numbers(), other.numbers(), strict=True)))
+
+    def numbers(self) -> list[int]:
+        return [self.rows, self.key_first, self.key_second, self.proven, self.row_first, self.row_second]
+
+
+def check(table: Any, shape: Shape, *, strict: bool) -> Checks:
+    """The same numbers from values that were read back."""
+    keys = [hashlib.md5(key, usedforsecurity=False) for key in pc.cast(_whole(table[KEY]), pa.binary()).to_pylist()]
+    chosen = table
+    if not strict:
+        sampled = [key.hexdigest().startswith(SAMPLED) for key in keys]
+        chosen = table.filter(pa.array(sampled, pa.bool_()))
+    rows = row_digests(chosen, shape) if len(chosen) else []
+    return Checks(len(table), *_sums([key.digest() for key in keys]), len(rows), *_sums(rows))
+
+
+def _sums(digests: Sequence[bytes]) -> tuple[int, int]:
+    if not digests:
+        return 0, 0
+    halves = np.frombuffer(b"".join(digests), dtype=">i8").astype(np.int64).reshape(-1, 2)
+    # In two pieces, so that nothing overflows.
+    high, low = (halves >> 32).sum(axis=0), (halves & 0xFFFFFFFF).sum(axis=0)
+    return (int(high[0]) << 32) + int(low[0]), (int(high[1]) << 32) + int(low[1])
+
+
+def content_digest(table: Any) -> str:
+    """A digest of everything in a table, in its order: what was written, to be compared with what is read back."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in table.column_names:
+        column = _whole(table[name])
+        digest.update(f"{name} {column.type} {len(column)};".encode())
+        digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+        _digest_values(digest, column.fill_null(_zero(column.type)))
+    return digest.hexdigest()
+
+
+def _zero(kind: Any) -> Any:
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(0), kind)
+    if pa.types.is_string(kind):
+        return ""
+    if pa.types.is_binary(kind):
+        return b""
+    return pa.scalar(0, kind) if not pa.types.is_boolean(kind) else False
+
+
+def _digest_values(digest: Any, column: Any) -> None:
+    if pa.types.is_boolean(column.type):
+        digest.update(np.packbits(column.to_numpy(zero_copy_only=False)))
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        digest.update(np.diff(ends))
+        if column.buffers()[2] is not None:
+            digest.update(memoryview(column.buffers()[2])[ends[0] : ends[-1]])
+    else:
+        width = column.type.bit_width // 8
+        start = column.offset * width
+        digest.update(memoryview(column.buffers()[1])[start : start + len(column) * width])
+
+
+def _whole(column: Any) -> Any:
+    """One piece; a column of no rows has no pieces at all."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column

@@ -1,0 +1,213 @@
+"""Letting go what is proven and committed: batch by batch, each one transaction that reads the gates, shows the lease, looks at every row
+again, takes those that the archive holds exactly, and writes down what it did.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from wane.archive.copies import copies
+from wane.archive.place import ColdTable
+from wane.contract.model import Contract, Table
+from wane.errors import Locked, TimedOut
+from wane.events import BatchTaken, Listener, SlowedDown
+from wane.prune.gates import closed_gate
+from wane.prune.pace import Pace
+from wane.store import Store
+from wane.store.archive_evict import Copy, Evicted, evict, total
+from wane.store.archive_journal import Journal, Journaled, JournaledRange, Lease
+from wane.store.archive_rows import ArchiveRows
+from wane.store.own import AuditEntry
+from wane.store.rows import cutoff
+from wane.store.transaction import Transaction, gated
+
+_MOST_TRIES = 40
+_WAIT_SECONDS = 0.25
+
+
+class _Changed(Exception):
+    """The table is no longer what it was when it was copied."""
+
+
+class Closed(Exception):
+    """A gate is closed, or somebody said stop; the sweep goes on another time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Where a batch lies in its range: how many copies were looked at before it, and with it."""
+
+    range: int
+    start: int
+    end: int
+
+
+class Eviction:
+    """The eviction of one sweep."""
+
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        table: Table,
+        archive: ArchiveRows,
+        lease: Lease,
+        sweep: Journaled,
+        *,
+        pace: Pace,
+        stop: threading.Event,
+        listener: Listener,
+    ) -> None:
+        self.store = store
+        self.contract = contract
+        self.table = table
+        self.archive = archive
+        self.lease = lease
+        self.sweep = sweep
+        self.pace = pace
+        self.stop = stop
+        self.listener = listener
+        self.counts = dict(sweep.evicted)
+        self.audit_id = sweep.audit_id
+        self.size = pace.first_batch
+        self.keeping = sweep.columns != [part.shape for part in archive.parts]
+        """The table is no longer what it was when it was copied: what is there stays."""
+
+    def run(self, cold: Sequence[ColdTable], ranges: Sequence[JournaledRange]) -> None:
+        """Look at every copy that has not been looked at yet."""
+        folders = [one.folder for one in cold]
+        active = [one.active() for one in cold]
+        for piece in ranges:
+            looked_at = piece.evicted
+            waiting = copies(folders, active, piece.manifest, self.store.archive.read_key, looked_at)
+            ahead: Copy | None = next(waiting, None)
+            while ahead is not None:
+                batch, ahead = self._fill(ahead, waiting)
+                self._batch(_Step(piece.number, looked_at, looked_at + len(batch)), batch)
+                looked_at += len(batch)
+        if self.audit_id is None:
+            self._batch(_Step(-1, 0, 0), [])  # A sweep that took nothing is told in the trail too.
+
+    def _fill(self, first: Copy, waiting: Iterator[Copy]) -> tuple[list[Copy], Copy | None]:
+        """As many copies as fit, what follows them included, and the first that does not."""
+        batch, rows = [first], 1 + first.following.rows
+        for copy in waiting:
+            rows += 1 + copy.following.rows
+            if len(batch) >= self.size or rows > self.size:
+                return batch, copy
+            batch.append(copy)
+        return batch, None
+
+    def _batch(self, step: _Step, batch: list[Copy]) -> None:
+        left, tries, skip_locked = batch, 0, False
+        while True:
+            if self.stop.is_set():
+                raise Closed("told to stop")
+            began = time.monotonic()
+            try:
+                evicted = self._transaction(step, left, skip_locked=skip_locked)
+            except _Changed:
+                self.keeping = True
+                continue
+            except (Locked, TimedOut) as problem:
+                tries += 1
+                if tries > _MOST_TRIES:
+                    raise
+                self._slow_down(problem)
+                if isinstance(problem, TimedOut) and len(left) > 1:
+                    middle = len(left) // 2
+                    self._batch(replace(step, end=step.start), left[:middle])
+                    left = left[middle:]
+                skip_locked = True
+                continue
+            seconds = time.monotonic() - began
+            self._tell(evicted, seconds)
+            if evicted.locked:
+                left, tries = list(evicted.locked), tries + 1
+                if tries > _MOST_TRIES:
+                    raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
+                self.stop.wait(_WAIT_SECONDS)
+                continue
+            self.size = self.pace.next_batch(self.size, seconds)
+            self.stop.wait(self.pace.pause_seconds(seconds))
+            return
+
+    def _transaction(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+        with self.store.transaction() as transaction:
+            began = time.monotonic()
+            closed = closed_gate(transaction.own, self.table.name, self.contract.sweep)
+            if closed:
+                raise Closed(closed)
+            journal = Journal(transaction)
+            journal.require(self.lease)
+            transaction.enter(gated(self.archive.selection))
+            now = transaction.now()
+            if not batch:
+                evicted = Evicted({str(self.table.name): 0}, (), 0, ())
+            elif self.keeping:
+                evicted = self._keep(transaction, batch)
+            else:
+                evicted = evict(transaction, self.archive, batch, now, skip_locked=skip_locked)
+                if self.archive.changed(transaction):
+                    raise _Changed
+            counts = total(self.counts, evicted.counts)
+            entry = AuditEntry(
+                kind="archive",
+                table=str(self.table.name),
+                actor=self.sweep.actor,
+                inputs={"rule": self.sweep.rule, "sweep": self.sweep.id},
+                counts=evicted.counts,
+                executed_at=now,
+                rule=self.sweep.rule,
+                run=f"archive-{self.sweep.id}",
+                cutoff=cutoff(self.archive.selection.rule, now),
+                seconds=round(time.monotonic() - began, 6),
+            )
+            audit_id = self.audit_id
+            if audit_id is None:
+                audit_id = transaction.own.record(entry)
+            else:
+                transaction.own.add_to_record(audit_id, entry, counts)
+            journal.progress(
+                self.sweep,
+                step.range,
+                step.start if evicted.locked else step.end,
+                counts,
+                absent=evicted.absent,
+                stale=evicted.stale,
+                audit_id=audit_id,
+            )
+        self.counts, self.audit_id = counts, audit_id
+        return evicted
+
+    def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:
+        """The table changed since it was copied: what is there stays there, whole."""
+        statement = self.archive.keys_present([copy.key for copy in batch])
+        found = transaction.execute(statement.text, statement.parameters)
+        known = {copy.text for copy in batch}
+        stale = tuple((text, "the table changed") for (text,) in found if text in known)
+        return Evicted({str(self.table.name): 0}, stale, len(batch) - len(stale), ())
+
+    def _slow_down(self, problem: Locked | TimedOut) -> None:
+        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
+        self.listener(SlowedDown(str(self.table.name), self.sweep.rule, cause))
+        self.size = max(self.size // 2, self.pace.least_batch)
+        self.stop.wait(_WAIT_SECONDS)
+
+    def _tell(self, evicted: Evicted, seconds: float) -> None:
+        rule = self.archive.selection.rule
+        self.listener(
+            BatchTaken(
+                self.table.scheduler,
+                str(self.table.name),
+                rule.name,
+                self.table.label(rule),
+                "archive",
+                evicted.counts,
+                seconds,
+                self.size,
+            )
+        )

@@ -1,0 +1,207 @@
+"""Copying: what one Spark task does. It reads a range and everything that leaves with it in one state of the database, writes Parquet files,
+and answers with a manifest: which files, what is in them, and what the database says should be in them.
+
+A file's name has an attempt in it that no other attempt shares, so a task that runs again overwrites nothing; what is in no manifest
+is in no archive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from wane.archive import content
+from wane.archive.content import Checks, Shape
+from wane.archive.failure import answering
+from wane.archive.statistics import statistics
+from wane.errors import ArchiveError
+from wane.store.archive_reader import Reader, Source, open_reader
+from wane.store.archive_rows import RANGE
+from wane.store.archive_types import KEY, MONTH, PARENT, REFUSED, SWEEP, VERSION
+
+GROUP_ROWS = 65_536
+GROUP_BYTES = 32 * 1024 * 1024
+"""A group of rows is written when it has so many rows or bytes: what a task holds in memory, for each month it writes."""
+MOST_FOLLOWERS = 50_000
+"""A row leaves with its followers in one transaction, which must not be unbounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """What to copy of one table, and to where."""
+
+    name: str
+    folder: str
+    shape: Shape
+    follows: bool
+    copy: str
+    checks: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """What all tasks of a sweep need to know."""
+
+    sweep: int
+    source: Source
+    parts: Sequence[PartJob]
+    ranges: Sequence[str]
+    """The bounds of every range, as a condition."""
+
+
+def copy_range(job: CopyJob, number: int) -> str:
+    """Copy one range; answer with its manifest, or with what went wrong."""
+    return answering(lambda: {"range": number, "parts": _copy(job, number)})
+
+
+def _copy(job: CopyJob, number: int) -> list[dict[str, Any]]:
+    attempt = uuid.uuid4().hex[:12]
+    bounds = job.ranges[number]
+    parts = []
+    with open_reader(job.source) as reader:
+        for part in job.parts:
+            checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
+            files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet")
+            try:
+                for table in _tables(reader, part, job.sweep, part.copy.replace(RANGE, bounds)):
+                    files.write(table)
+                parts.append({"checks": checks.numbers(), "files": files.finish()})
+            finally:
+                files.close()
+    return parts
+
+
+def _tables(reader: Reader, part: PartJob, sweep: int, query: str) -> Iterator[pa.Table]:
+    """What a query reads, as the archive stores it, with its month."""
+    followers: Counter[str] = Counter()
+    for batch in reader.batches(query):
+        table = pa.Table.from_batches([batch])
+        table = table.filter(pc.not_equal(table[KEY], ""))
+        if not len(table):
+            continue
+        _require_storable(table, part)
+        made = {}
+        for name, kind in part.shape:
+            # Decimals come as texts; every other column comes as what it was cast to.
+            column = table[name].cast(content.arrow_type(kind))
+            column.validate(full=True)
+            made[name] = column
+        for name in (KEY, PARENT) if part.follows else (KEY,):
+            made[name] = table[name]
+        stored = pa.table(made)
+        versions = table[VERSION] if VERSION in table.column_names else _versions(stored, part.shape)
+        stored = stored.append_column(VERSION, versions)
+        stored = stored.append_column(SWEEP, pa.array([sweep] * len(table), pa.int64()))
+        yield stored.append_column(MONTH, table[MONTH])
+        if part.follows:
+            for one in pc.value_counts(table[PARENT]).to_pylist():
+                followers[one["values"]] += one["counts"]
+                if followers[one["values"]] > MOST_FOLLOWERS:
+                    raise ArchiveError(
+                        f"more than {MOST_FOLLOWERS:,} rows of {part.name} would leave with the row {one['values']}",
+                        "a row and what follows it leave in one transaction; prune its followers by a rule of their own",
+                    )
+
+
+def _versions(table: pa.Table, shape: Shape) -> pa.Array:
+    return pa.array([digest.hex() for digest in content.row_digests(table, shape)], pa.string())
+
+
+def _require_storable(table: pa.Table, part: PartJob) -> None:
+    refused = table.filter(pc.not_equal(table[REFUSED], ""))
+    if len(refused):
+        columns = ", ".join(str(refused[REFUSED][0]).split())
+        raise ArchiveError(
+            f"{part.name}: the row {refused[KEY][0]} has a value in {columns} that the archive cannot store",
+            "an infinite or impossible moment, a NaN, or a value of another type than its column says: mend the row, hold"
+            f' it, or say `cast = {{ column = "text" }}` in [archive.{part.name}]',
+        )
+
+
+class _Files:
+    """The files of one part of one range: one for each month."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._open: dict[str, _File] = {}
+
+    def write(self, table: pa.Table) -> None:
+        months = table[MONTH]
+        rows = table.drop_columns([MONTH])
+        for month in pc.unique(months).to_pylist():
+            if month not in self._open:
+                self._open[month] = _File(self._folder, f"{MONTH}={month}/{self._name}", month, rows.schema)
+            self._open[month].write(rows.filter(pc.equal(months, month)))
+
+    def finish(self) -> list[dict[str, Any]]:
+        return [file.finish() for file in self._open.values()]
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+class _File:
+    def __init__(self, folder: Path, path: str, month: str, schema: pa.Schema) -> None:
+        self._place = folder / path
+        self._told: dict[str, Any] = {"path": path, "month": month, "rows": 0, "groups": []}
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        self._sink = self._place.open("xb")
+        try:
+            self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", write_page_checksum=True)
+        except BaseException:
+            self._sink.close()
+            raise
+        self._pending: list[pa.Table] = []
+        self._rows = self._bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        self._pending.append(table)
+        self._rows += len(table)
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = pa.concat_tables(self._pending).combine_chunks()
+        self._told["groups"].append(content.content_digest(table))
+        self._told["rows"] += len(table)
+        self._writer.write_table(table, row_group_size=max(1, len(table)))
+        self._pending, self._rows, self._bytes = [], 0, 0
+
+    def finish(self) -> dict[str, Any]:
+        """Close the file, so that a machine that loses power has it."""
+        if self._pending:
+            self._flush()
+        self._writer.close()
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        self._sink.close()
+        for folder in (self._place.parent, self._place.parent.parent):
+            sync_folder(folder)
+        footer = pq.read_metadata(self._place)
+        return {**self._told, "bytes": self._place.stat().st_size, "statistics": json.dumps(statistics(footer))}
+
+    def close(self) -> None:
+        if not self._sink.closed:
+            self._sink.close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that a new name in a folder survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,235 @@
+"""The place of an archive: a folder with one Delta Lake table for each table whose rows it holds.
+
+Every change is one atomic commit. A sweep commits to a table once: its number is an application transaction, and whoever
+commits it a second time is refused, or finds that it is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from wane.archive.content import Shape
+from wane.archive.extract import sync_folder
+from wane.errors import ArchiveError
+from wane.store.archive_types import KEY, MONTH, PARENT, SWEEP, VERSION
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_FORMAT = 1
+_ATTEMPTS = 5
+_KEYS_AT_ONCE = 1_000
+
+
+def place_of(url: str, base: Path | None) -> Path:
+    """The folder that an archive's URL means. Relative paths start at the contract's folder."""
+    text = _VARIABLE.sub(lambda match: os.environ.get(match[1], ""), url)
+    scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1].lower() != "file":
+        raise ArchiveError(
+            f"an archive at {scheme[1]}:// is not supported", 'use a path, for example url = "./archive", or file:///…'
+        )
+    if scheme is not None:
+        text = unquote(text[len(scheme[0]) :])
+    return ((base or Path()) / text).resolve()
+
+
+def _folder_name(table: str) -> str:
+    """A folder for a table of any name."""
+    if _PLAIN_NAME.fullmatch(table):
+        return table
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", table) + "-" + hashlib.sha256(table.encode()).hexdigest()[:8]
+
+
+class ColdTable:
+    """One table of an archive."""
+
+    def __init__(self, root: Path, name: str, origin: str) -> None:
+        self.name = name
+        self.folder = root / _folder_name(name)
+        self.origin = origin
+
+    def open(self) -> DeltaTable | None:
+        """The table as it is now; None if there is none yet. Raise if something else is in its place."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if not self.folder.is_dir():
+                if self.folder.exists():
+                    raise ArchiveError(f"{self.folder} is a file", "name a folder as the archive's url")
+                return None
+            if not any(self.folder.iterdir()):
+                return None
+            if not DeltaTable.is_deltatable(str(self.folder)):
+                raise ArchiveError(f"{self.folder} is not a Delta Lake table", "name another folder, or empty this one")
+            table = DeltaTable(str(self.folder))
+        except OSError as problem:
+            raise ArchiveError(f"{self.folder} cannot be read: {problem.strerror}") from problem
+        except DeltaError as problem:
+            raise ArchiveError(f"{self.folder} cannot be read: {problem}") from problem
+        self._require_ours(table)
+        return table
+
+    def _require_ours(self, table: DeltaTable) -> None:
+        try:
+            told = json.loads(table.metadata().description or "")
+            origin, name = told["origin"], told["table"]
+        except (ValueError, TypeError, KeyError):
+            raise ArchiveError(
+                f"{self.folder} was not made by Wane", "name another folder as the archive's url"
+            ) from None
+        if (origin, name) != (self.origin, self.name):
+            raise ArchiveError(
+                f"{self.folder} holds rows of another database or table ({name})",
+                "an archive takes rows of one database: name another folder",
+            )
+
+    def require_fitting(self, shape: Shape) -> None:
+        """Raise unless the table can take rows of these columns: the same ones, or more."""
+        table = self.open()
+        if table is None:
+            return
+        known = {field.name: str(field.type.type) for field in table.schema().fields}
+        wanted = {one[0]: one[1] for one in shape}
+        for name, kind in known.items():
+            if name in (KEY, PARENT, VERSION, SWEEP, MONTH):
+                continue
+            if name not in wanted:
+                raise ArchiveError(
+                    f"{self.name} has no column {name!r} any more, and its archive has one",
+                    "move the archive away (it stays readable), so that a new one begins; or bring the column back",
+                )
+            if wanted[name] != kind:
+                raise ArchiveError(
+                    f"{self.name}.{name} is now {wanted[name]}, and its archive holds {kind}",
+                    "move the archive away (it stays readable), so that a new one begins; or cast it in the contract",
+                )
+
+    def require_writable(self) -> None:
+        """Raise unless files can be written."""
+        probe = self.folder / f".wane-{uuid.uuid4().hex}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as problem:
+            raise ArchiveError(
+                f"the archive {self.folder} cannot be written: {problem.strerror}", "check its permissions and the disk"
+            ) from problem
+
+    def ensure(self, shape: Shape, *, follows: bool) -> DeltaTable:
+        """The table with all of these columns; created, or given the columns that it lacks."""
+        from deltalake import DeltaTable, Field
+        from deltalake.schema import PrimitiveType, Schema
+
+        extra = [[KEY, "string"], *([[PARENT, "string"]] if follows else [])]
+        extra += [[VERSION, "string"], [SWEEP, "long"], [MONTH, "string"]]
+        fields = [Field(name, PrimitiveType(kind), nullable=True) for name, kind in [*shape, *extra]]
+        table = self.open()
+        if table is None:
+            description = json.dumps({"wane": _FORMAT, "origin": self.origin, "table": self.name})
+            return DeltaTable.create(
+                str(self.folder), Schema(fields), partition_by=[MONTH], name=self.name, description=description
+            )
+        known = {field.name for field in table.schema().fields}
+        added = [field for field in fields if field.name not in known]
+        if added:
+            table.alter.add_columns(added)
+            table = DeltaTable(str(self.folder))
+        return table
+
+    def _application(self, writer: str) -> str:
+        return f"wane:{self.origin}:{writer}"
+
+    def last_sweep(self, writer: str) -> int:
+        """The last sweep that was committed by the archive of a table (its own, or one that it follows); 0 if none was."""
+        table = self.open()
+        return 0 if table is None else table.transaction_version(self._application(writer)) or 0
+
+    def commit(self, writer: str, sweep: int, files: Sequence[Any]) -> None:
+        """Add a sweep's files, once. Every file is looked at first: a commit that names a missing one would be accepted."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
+        for file in files:
+            place = self.folder / file["path"]
+            if not place.is_file() or place.stat().st_size != file["bytes"]:
+                raise ArchiveError(f"{place} is not what was written", "run again: its rows are copied again")
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file["path"], file["bytes"], {MONTH: file["month"]}, now, data_change=True, stats=file["statistics"]
+            )
+            for file in files
+        ]
+        for attempt in range(_ATTEMPTS):
+            table = self.open()
+            assert table is not None
+            if (table.transaction_version(self._application(writer)) or 0) >= sweep:
+                return
+            properties = CommitProperties(
+                custom_metadata={"wane.sweep": str(sweep)},
+                app_transactions=[Transaction(self._application(writer), sweep)],
+            )
+            try:
+                table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
+                break
+            except CommitFailedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        self._sync()
+
+    def remove(self, sweep: int, keys: Sequence[str] | None, *, follows: bool) -> None:
+        """Remove copies of a sweep: those of some rows, and what followed them; all of them if none are named."""
+        from deltalake.exceptions import CommitFailedError
+
+        column = PARENT if follows else KEY
+        chunks = (
+            [keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE)] if keys else [None]
+        )
+        for chunk in chunks:
+            predicate = f"{SWEEP} = {sweep:d}"
+            if chunk is not None:
+                quoted = ", ".join("'" + key.replace("'", "''") + "'" for key in chunk)
+                predicate += f" AND {column} IN ({quoted})"
+            for attempt in range(_ATTEMPTS):
+                table = self.open()
+                if table is None:
+                    return
+                try:
+                    table.delete(predicate)
+                    break
+                except CommitFailedError:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+        self._sync()
+
+    def active(self) -> set[str]:
+        """The files that make up the table now."""
+        table = self.open()
+        return set() if table is None else {os.path.realpath(one) for one in table.file_uris()}
+
+    def _sync(self) -> None:
+        """Make sure that what was committed survives a power cut: rows leave on the strength of it."""
+        log = self.folder / "_delta_log"
+        newest = max(log.glob("*.json"))
+        handle = os.open(newest, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        sync_folder(log)

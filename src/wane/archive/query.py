@@ -1,0 +1,44 @@
+"""Reading the archive: any of its tables as a Spark DataFrame, exactly the files that make it up now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wane.archive.place import ColdTable
+from wane.errors import ArchiveError, WrongArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
+    """A table of the archive."""
+    from pyspark.sql.types import StructType
+
+    table = cold.open()
+    if table is None:
+        raise ArchiveError(f"nothing of {cold.name} is archived yet", "`wane archive run` archives what is due")
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    files = table.file_uris()
+    if not files:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).option("basePath", str(cold.folder)).parquet(*files)
+
+
+def narrowed(frame: DataFrame, *, where: str | None, columns: Sequence[str] | None, limit: int | None) -> DataFrame:
+    """Some rows and columns of it; `where` is a condition in Spark's SQL."""
+    from pyspark.errors import PySparkException
+
+    try:
+        if where is not None:
+            frame = frame.where(where)
+        if columns:
+            frame = frame.select(*columns)
+        return frame if limit is None else frame.limit(limit)
+    except PySparkException as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise WrongArgument(
+            f"the archive cannot be asked that: {reason}", f"columns: {', '.join(frame.columns)}"
+        ) from None

@@ -1,0 +1,156 @@
+"""The archive of one keeper: running the pipeline, and looking at what it made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wane.contract.lookup import find_table, require_known
+from wane.contract.model import Archive as ArchiveAction
+from wane.contract.model import Contract, Rule, Table
+from wane.errors import ArchiveError, SparkError, WrongArgument
+from wane.events import Listener, nobody
+from wane.prune.pace import Pace
+from wane.store import Store
+from wane.store.archive_journal import Journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from wane.archive.model import ArchiveRun, ColdStatus, Proof, SweepStatus
+    from wane.archive.place import ColdTable
+    from wane.archive.sweep import Archiver
+
+Starting = Callable[[str], None]
+"""Told where Spark is being started, because that takes seconds."""
+
+
+class Archive:
+    """Rows past their hot window, moved to the cold: see docs/explanation/archive.md."""
+
+    def __init__(self, store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> None:
+        self._store = store
+        self._contract = contract
+        self._actor = actor
+        self._listener = listener
+
+    def run(
+        self,
+        *only: str,
+        strict: bool = False,
+        pace: Pace | None = None,
+        stop: threading.Event | None = None,
+        starting: Starting = lambda _: None,
+    ) -> ArchiveRun:
+        """Move what is due under every rule that archives, or under those named, if the flags allow it. Safe to repeat after anything."""
+        from wane.archive.model import ArchiveRun
+
+        require_known(self._contract, only)
+        rules = [
+            (table, rule)
+            for table, rule in self._rules()
+            if not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
+        ]
+        if only and not rules:
+            raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
+        archiver = self._archiver(strict=strict, pace=pace, stop=stop, starting=starting)
+        return ArchiveRun(tuple(archiver.archive(table, rule) for table, rule in rules))
+
+    def status(self, table: str | None = None, *, limit: int = 20) -> list[SweepStatus]:
+        """The journal, newest first."""
+        from wane.archive.model import SweepStatus
+
+        name = None if table is None else str(find_table(self._contract, table).name)
+        self._store.require_migrated()
+        with self._store.transaction() as transaction:
+            sweeps = Journal(transaction).sweeps(name, limit)
+        return [
+            SweepStatus(
+                one.id,
+                one.table,
+                one.rule,
+                one.state.value,
+                one.strict,
+                one.planned_at,
+                one.changed_at,
+                one.archived,
+                one.evicted,
+                one.stale,
+                one.absent,
+            )
+            for one in sweeps
+        ]
+
+    def tables(self) -> list[ColdStatus]:
+        """Every table of the archive: its rows, bytes, files and months, from its own log."""
+        from wane.archive.look import look
+
+        return [status for cold in self._cold_tables() if (status := look(cold)) is not None]
+
+    def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
+        """Read back every file of the archive, on Spark, and compare it with what the archive says of it."""
+        from wane.archive.look import proof
+        from wane.archive.session import session
+
+        chosen = [self._cold(table)] if table is not None else list(self._cold_tables())
+        spark = session(self._contract.spark, starting)
+        return [found for cold in chosen if (found := proof(spark, cold)) is not None]
+
+    def query(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        starting: Starting = lambda _: None,
+    ) -> DataFrame:
+        """Archived rows as a Spark DataFrame. `where` is a condition in Spark's SQL."""
+        from wane.archive.query import frame, narrowed
+        from wane.archive.session import session
+
+        if limit is not None and limit < 1:
+            raise WrongArgument(f"limit must be at least 1, not {limit}")
+        cold = self._cold(table)
+        cold.open()  # What is not there needs no Spark to say so.
+        return narrowed(frame(session(self._contract.spark, starting), cold), where=where, columns=columns, limit=limit)
+
+    def _rules(self) -> Iterator[tuple[Table, Rule]]:
+        for table, rule in self._contract.rules():
+            if isinstance(rule.action, ArchiveAction):
+                yield table, rule
+
+    def _archiver(self, **options: Any) -> Archiver:
+        try:
+            from wane.archive.sweep import Archiver
+        except ImportError as problem:
+            raise SparkError(
+                f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"
+            ) from None
+        return Archiver(self._store, self._contract, actor=self._actor, listener=self._listener, **options)
+
+    def _cold(self, name: str) -> ColdTable:
+        known = {cold.name: cold for cold in self._cold_tables()}
+        if name not in known:
+            raise WrongArgument(f"no rule archives {name}", f"archived tables: {', '.join(known) or 'none'}")
+        return known[name]
+
+    def _cold_tables(self) -> Iterator[ColdTable]:
+        """The archive's table for every table that loses rows to it."""
+        from wane.archive.place import ColdTable, place_of
+
+        contract = self._contract
+        if contract.archive_url is None:
+            raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
+        self._store.require_migrated()
+        root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+        origin = self._archiver().origin()
+        names = dict.fromkeys(str(table.name) for table, _ in self._rules())
+        names |= dict.fromkeys(
+            str(follower.reference.table)
+            for _, rule, follower in contract.followers()
+            if isinstance(rule.action, ArchiveAction)
+        )
+        for name in names:
+            yield ColdTable(root, name, origin)

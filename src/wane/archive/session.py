@@ -1,0 +1,129 @@
+"""The Spark session: one per process, started when it is first needed, quiet, and told nothing secret."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Any
+
+from wane.archive.java import java_home
+from wane.contract.model import SparkSettings
+from wane.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TURN = threading.Lock()
+_LOCAL = re.compile(r"local(\[.*\])?")
+_QUIET = {
+    "spark.app.name": "wane",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    # The older default has no minima and maxima.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A task that is run twice at a time would write twice.
+    "spark.speculation": "false",
+}
+_LOCAL_ONLY = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Short jobs: compiling them thoroughly takes longer than running them.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+_MOST_LINES = 8
+_said: list[IO[bytes]] = []
+"""Where the Java process says what nobody needs to read, unless it fails."""
+
+
+def is_local(settings: SparkSettings) -> bool:
+    """Whether tasks run on this machine."""
+    return _LOCAL.fullmatch(settings.master) is not None
+
+
+def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _: None) -> SparkSession:
+    """The process's session; `starting` is told if it has to be started, which takes seconds."""
+    with _TURN:
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError as problem:
+            raise SparkError("Spark is missing", "install it: pip install 'wane[spark]'") from problem
+        active = SparkSession.getActiveSession()
+        if active is not None and not active.sparkContext._jsc.sc().isStopped():
+            return active
+        starting(settings.master)
+        return _start(settings)
+
+
+def _start(settings: SparkSettings) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    configuration = SparkConf(loadDefaults=False)
+    local = is_local(settings)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in {**_QUIET, **(_LOCAL_ONLY if local else {}), **dict(settings.settings)}.items():
+        configuration.set(name, value)
+    configuration.setMaster(settings.master)
+    try:
+        if SparkContext._gateway is None:
+            said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+            _said.append(said)
+            gateway = launch_gateway(configuration, {"stderr": said, "stdout": said})  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=configuration, gateway=gateway)
+        else:
+            context = SparkContext(conf=configuration)
+    except Exception as problem:
+        raise SparkError(f"Spark does not start at {settings.master}: {_reason(problem)}", _last_words()) from problem
+    return SparkSession(context)
+
+
+def _reason(problem: Exception) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    telling = [line for line in lines if "Exception" in line and not line.startswith(("at ", "py4j"))]
+    return (telling or lines or [type(problem).__name__])[0].removeprefix(": ")
+
+
+def _last_words() -> str:
+    if not _said:
+        return ""
+    said = _said[-1]
+    said.seek(0)
+    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    return "\n".join(line for line in lines[-_MOST_LINES:] if not line.lstrip().startswith("at "))
+
+
+def run(spark: SparkSession, task: Callable[[int], str], count: int) -> list[str]:
+    """Run a task for every number below `count`, each on its own, wherever there is room; return what they answer, in any order."""
+    if not count:
+        return []
+
+    def each(batches: Any) -> Any:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pydict({"answer": [task(number)]})
+
+    try:
+        answers = spark.range(0, count, 1, count).mapInArrow(each, "answer string").collect()
+    except Exception as problem:
+        raise SparkError(f"a task failed on Spark: {_cause(problem)}") from problem
+    return [row.answer for row in answers]
+
+
+def _cause(problem: Exception) -> str:
+    """The last line of a task's own traceback, which stands somewhere in the middle of Spark's."""
+    lines = [line.strip() for line in str(problem).splitlines()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return named[-1] if named else lines[0] if lines else type(problem).__name__

@@ -1,0 +1,62 @@
+"""Minima and maxima of a file, as Delta Lake writes them: readers skip files by them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+_MILLISECOND = timedelta(milliseconds=1)
+_MOST_TEXT = 32
+
+
+def statistics(footer: Any) -> dict[str, Any]:
+    """From a Parquet footer: rows, and for every column of a type with an order its edges and NULLs."""
+    edges: dict[str, tuple[Any, Any]] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in range(footer.num_row_groups):
+        for number in range(footer.num_columns):
+            column = footer.row_group(group).column(number)
+            name, known = column.path_in_schema, column.statistics
+            if known is None or not known.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + known.null_count
+            if not known.has_min_max:
+                if known.null_count < footer.row_group(group).num_rows:
+                    unknown.add(name)
+                continue
+            least, most = edges.get(name, (known.min, known.max))
+            edges[name] = min(least, known.min), max(most, known.max)
+    told = {
+        name: (_write(least, up=False), _write(most, up=True))
+        for name, (least, most) in edges.items()
+        if name not in unknown
+    }
+    whole = {name: pair for name, pair in told.items() if None not in pair}
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": {name: least for name, (least, _) in whole.items()},
+        "maxValues": {name: most for name, (_, most) in whole.items()},
+        "nullCount": {name: count for name, count in nulls.items() if name not in unknown},
+    }
+
+
+def _write(value: Any, *, up: bool) -> Any:
+    """An edge; None if it has no order that every reader agrees on."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, datetime):
+        # They are read with milliseconds: never narrower than the truth.
+        zoned = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        floor = zoned - timedelta(microseconds=zoned.microsecond % 1000)
+        edge = floor + _MILLISECOND if up and floor != zoned else floor
+        text = edge.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{edge.microsecond // 1000:03d}"
+        return f"{text}Z" if value.tzinfo is not None else text
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) <= _MOST_TEXT and value.isascii() and value.isprintable():
+        return value
+    return None
