@@ -18,10 +18,11 @@ from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.archive_evict import Copy, Evicted, evict, total
-from wane.store.archive_journal import Journal, Journaled, JournaledRange, Lease
+from wane.store.archive_journal import Journal, Journaled, JournaledRange
 from wane.store.archive_rows import ArchiveRows
 from wane.store.own import AuditEntry
 from wane.store.rows import cutoff
+from wane.store.timetable import Lease
 from wane.store.transaction import Transaction, gated
 
 _MOST_TRIES = 40
@@ -141,7 +142,7 @@ class Eviction:
             closed = closed_gate(transaction.own, self.table.name, self.contract.sweep)
             if closed:
                 raise Closed(closed)
-            journal = Journal(transaction)
+            journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
             transaction.enter(gated(self.archive.selection))
             now = transaction.now()

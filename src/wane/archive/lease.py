@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from wane.errors import StoreError
+from wane.errors import ArchiveBusy, StoreError
 from wane.store import Store
-from wane.store.archive_journal import Journal, Lease
+from wane.store.timetable import Lease
 
 
 @contextmanager
@@ -19,7 +19,14 @@ def leased(store: Store, table: str, seconds: int) -> Iterator[Lease]:
     """Hold the lease of a table's archive; raise ArchiveBusy if somebody else does."""
     holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     with store.transaction() as transaction:
-        lease = Journal(transaction).acquire(table, holder, seconds)
+        taken, lease = store.timetable.take_lease(
+            transaction.execute, f"archive {table}", holder, seconds, transaction.clock()
+        )
+    if not taken:
+        raise ArchiveBusy(
+            f"the archive of {table} is being written by {lease.holder}, until {lease.until.isoformat()} at least",
+            "wait until it is done; if it is dead, its lease ends by itself",
+        )
     over = threading.Event()
     renewing = threading.Thread(target=_renew, args=(store, lease, seconds, over), daemon=True)
     renewing.start()
@@ -29,12 +36,12 @@ def leased(store: Store, table: str, seconds: int) -> Iterator[Lease]:
         over.set()
         renewing.join()
         with suppress(StoreError), store.transaction() as transaction:
-            Journal(transaction).release(lease)
+            store.timetable.end_lease(transaction.execute, lease, transaction.clock())
 
 
 def _renew(store: Store, lease: Lease, seconds: int, over: threading.Event) -> None:
     """Every step asks for the lease itself, so a renewal that fails is only tried again."""
     while not over.wait(seconds / 3):
         with suppress(StoreError), store.transaction() as transaction:
-            if not Journal(transaction).renew(lease, seconds):
+            if not store.timetable.renew_lease(transaction.execute, lease, seconds, transaction.clock()):
                 return

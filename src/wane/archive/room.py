@@ -64,7 +64,7 @@ class Archive:
         name = None if table is None else str(find_table(self._contract, table).name)
         self._store.require_migrated()
         with self._store.transaction() as transaction:
-            sweeps = Journal(transaction).sweeps(name, limit)
+            sweeps = Journal(transaction, self._store.timetable).sweeps(name, limit)
         return [
             SweepStatus(
                 one.id,

@@ -37,10 +37,11 @@ from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome
 from wane.store import Store
 from wane.store.archive_evict import total
-from wane.store.archive_journal import Journal, Journaled, Lease, State
+from wane.store.archive_journal import Journal, Journaled, State
 from wane.store.archive_rows import ArchiveRows, bind_archive
 from wane.store.own import AuditEntry
 from wane.store.rows import cutoff
+from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,7 @@ class Archiver:
     def origin(self) -> str:
         """The name by which archives know this database."""
         with self.store.transaction() as transaction:
-            return Journal(transaction).origin(uuid.uuid4().hex)
+            return Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex)
 
     def spark(self) -> SparkSession:
         return session(self.contract.spark, self.starting)
@@ -100,7 +101,7 @@ class Archiver:
     def _sweep(self, table: Table, rule: Rule, lease: Lease, done: _Tally) -> None:
         self._require_open(table)
         with self.store.transaction() as transaction:
-            unfinished = Journal(transaction).unfinished(str(table.name))
+            unfinished = Journal(transaction, self.store.timetable).unfinished(str(table.name))
         if unfinished is not None:
             earlier = next((one for one in table.rules if one.name == unfinished.rule), None)
             if earlier is None:
@@ -198,7 +199,7 @@ class _Sweep:
             cold.ensure(part.shape, follows=bool(part.path))
         last = max(cold.last_sweep(self._writer) for cold in self.cold)
         with self.store.transaction() as transaction:
-            journal = Journal(transaction)
+            journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
             _, proven = journal.known(str(self.table.name))
             number = journal.plan(
@@ -290,7 +291,7 @@ class _Sweep:
 
     def _move(self, sweep: Journaled, state: State, *, archived: dict[str, int] | None = None) -> Journaled:
         with self.store.transaction() as transaction:
-            journal = Journal(transaction)
+            journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
             journal.move(sweep.id, state, archived=archived)
             if state is State.COMMITTED:
@@ -300,20 +301,20 @@ class _Sweep:
 
     def _manifests(self, sweep: Journaled) -> list[Any]:
         with self.store.transaction() as transaction:
-            return [piece.manifest for piece in Journal(transaction).ranges(sweep.id)]
+            return [piece.manifest for piece in Journal(transaction, self.store.timetable).ranges(sweep.id)]
 
     # The steps
 
     def _write(self, sweep: Journaled) -> Journaled:
         with self.store.transaction() as transaction:
-            pieces = Journal(transaction).ranges(sweep.id)
+            pieces = Journal(transaction, self.store.timetable).ranges(sweep.id)
         manifests = self._copy(sweep, [piece.bounds for piece in pieces])
         archived: Counter[str] = Counter()
         for manifest in manifests:
             for part, written in zip(self.rows.parts, manifest["parts"], strict=True):
                 archived[part.name] += sum(file["rows"] for file in written["files"])
         with self.store.transaction() as transaction:
-            journal = Journal(transaction)
+            journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
             journal.write(sweep.id, [(manifest["range"], manifest) for manifest in manifests])
             journal.move(sweep.id, State.WRITTEN, archived=dict(archived))
@@ -361,7 +362,7 @@ class _Sweep:
 
     def _evict(self, sweep: Journaled) -> Journaled:
         with self.store.transaction() as transaction:
-            ranges = Journal(transaction).ranges(sweep.id)
+            ranges = Journal(transaction, self.store.timetable).ranges(sweep.id)
         eviction = Eviction(
             self.store,
             self.contract,
@@ -384,13 +385,13 @@ class _Sweep:
         """Copies of rows that stayed hot leave the archive; then the sweep is done."""
         while True:
             with self.store.transaction() as transaction:
-                keys = Journal(transaction).stale(sweep.id, _STALE_AT_ONCE)
+                keys = Journal(transaction, self.store.timetable).stale(sweep.id, _STALE_AT_ONCE)
             if not keys:
                 break
             for cold, part in zip(self.cold, self.rows.parts, strict=True):
                 cold.remove(sweep.id, keys, follows=bool(part.path))
             with self.store.transaction() as transaction:
-                journal = Journal(transaction)
+                journal = Journal(transaction, self.store.timetable)
                 journal.require(self.lease)
                 journal.removed(sweep.id, keys)
         sweep = self._move(sweep, State.DONE)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from wane.errors import ArchiveBusy
 from wane.store.rows import Parameters
+from wane.store.timetable import Lease, Timetable
 from wane.store.transaction import Transaction
 
 
@@ -27,15 +28,6 @@ class State(StrEnum):
     COMMITTED = "committed"
     EVICTED = "evicted"
     DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to write to one table's archive."""
-
-    table: str
-    holder: str
-    fence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +64,8 @@ class JournaledRange:
     """How many of its copies have been looked at, in the order of its files."""
 
 
+_MOST_SECONDS = 30.0
+"""The longest that one statement under a lease may take."""
 _SWEEP = (
     "id, table_name, rule, state, strict, decided_at, planned_at, changed_at, actor, columns, archived, evicted, stale,"
     " absent, audit_id"
@@ -81,8 +75,9 @@ _SWEEP = (
 class Journal:
     """Reads and writes the journal inside one transaction."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, timetable: Timetable) -> None:
         self.transaction = transaction
+        self.timetable = timetable
         self.dialect = transaction.rows.dialect
 
     def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
@@ -106,74 +101,13 @@ class Journal:
         [(origin,)] = self.transaction.execute(f"SELECT origin FROM {self._own('origin')}", {})
         return str(origin)
 
-    # Leases
-
-    def acquire(self, table: str, holder: str, seconds: int) -> Lease:
-        """Take the lease of a table's archive, or raise ArchiveBusy while somebody else has it."""
-        now = self.transaction.now()
-        p = self.transaction.rows.parameters()
-        stamp = self.dialect.stamp
-        place = self._own("table")
-        name, past = p.bind("table", table), p.bind("now", stamp(now))
-        self._run(
-            p,
-            f"INSERT INTO {place} (table_name, holder, fence, lease_until) VALUES ({name}, NULL, 0, {past})"
-            " ON CONFLICT DO NOTHING",
-        )
-        p = self.transaction.rows.parameters()
-        taken = self._run(
-            p,
-            f"UPDATE {place} SET holder = {p.bind('holder', holder)}, fence = fence + 1,"
-            f" lease_until = {p.bind('until', stamp(now + timedelta(seconds=seconds)))}"
-            f" WHERE table_name = {p.bind('table', table)} AND (holder IS NULL OR lease_until <= {p.bind('now', stamp(now))})"
-            " RETURNING fence",
-        )
-        if taken:
-            return Lease(table, holder, int(taken[0][0]))
-        p = self.transaction.rows.parameters()
-        [(other, until)] = self._run(
-            p, f"SELECT holder, lease_until FROM {place} WHERE table_name = {p.bind('table', table)}"
-        )
-        raise ArchiveBusy(
-            f"the archive of {table} is being written by {other}, until {self.dialect.moment(until).isoformat()} at least",
-            "wait until it is done; if it is dead, its lease ends by itself",
-        )
-
-    def renew(self, lease: Lease, seconds: int) -> bool:
-        """Hold the lease for longer; False if somebody else has it now."""
-        p = self.transaction.rows.parameters()
-        until = self.transaction.now() + timedelta(seconds=seconds)
-        return bool(
-            self._run(
-                p,
-                f"UPDATE {self._own('table')} SET lease_until = {p.bind('until', self.dialect.stamp(until))}"
-                f" WHERE {self._mine(p, lease)} RETURNING fence",
-            )
-        )
-
-    def release(self, lease: Lease) -> None:
-        p = self.transaction.rows.parameters()
-        self._run(p, f"UPDATE {self._own('table')} SET holder = NULL WHERE {self._mine(p, lease)}")
-
     def require(self, lease: Lease) -> None:
         """Raise unless the lease is still the holder's, and keep it so until the transaction has ended."""
-        p = self.transaction.rows.parameters()
-        now = p.bind("now", self.dialect.stamp(self.transaction.now()))
-        found = self._run(
-            p,
-            f"SELECT fence FROM {self._own('table')} WHERE {self._mine(p, lease)} AND lease_until > {now}"
-            + self.transaction.shared,
-        )
-        if not found:
+        run, now = self.transaction.execute, self.transaction.clock()
+        if not self.timetable.holds_lease(run, lease, None, now, most_seconds=_MOST_SECONDS):
             raise ArchiveBusy(
-                f"the lease of the archive of {lease.table} ended", "somebody else goes on with the sweep; run it again"
+                f"the lease of {lease.name!r} ended", "somebody else goes on with the sweep; run it again"
             )
-
-    def _mine(self, p: Parameters, lease: Lease) -> str:
-        return (
-            f"table_name = {p.bind('table', lease.table)} AND holder = {p.bind('holder', lease.holder)}"
-            f" AND fence = {p.bind('fence', lease.fence)}"
-        )
 
     # What the archive of a table looks like
 
@@ -187,10 +121,12 @@ class Journal:
 
     def remember(self, table: str, columns: Any, proven: str | None) -> None:
         p = self.transaction.rows.parameters()
+        values = ", ".join((p.bind("table", table), self._json(p, "columns", columns), p.bind("proven", proven)))
         self._run(
             p,
-            f"UPDATE {self._own('table')} SET columns = {self._json(p, 'columns', columns)},"
-            f" proven = coalesce({p.bind('proven', proven)}, proven) WHERE table_name = {p.bind('table', table)}",
+            f"INSERT INTO {self._own('table')} AS t (table_name, columns, proven) VALUES ({values})"
+            " ON CONFLICT (table_name) DO UPDATE SET columns = excluded.columns,"
+            " proven = coalesce(excluded.proven, t.proven)",
         )
 
     # Sweeps

@@ -121,9 +121,10 @@ class Timetable:
         )
 
     def holds_lease(
-        self, run: Execute, lease: Lease, fingerprint: str, now: datetime | None, *, most_seconds: float
+        self, run: Execute, lease: Lease, fingerprint: str | None, now: datetime | None, *, most_seconds: float
     ) -> bool:
-        """Whether the lease is still the holder's and its contract still in force; the lease stays so until this transaction ends.
+        """Whether the lease is still the holder's and its contract, if given, still in force; the lease stays so until this
+        transaction ends.
 
         Nobody takes it over while the transaction holds its row; and so that a holder that was stopped does not hold it for ever,
         the server ends a statement, or a pause between two, that lasts longer than `most_seconds`.
@@ -132,7 +133,7 @@ class Timetable:
         values: dict[str, object] = {
             "name": lease.name,
             "fence": lease.fence,
-            "fingerprint": fingerprint,
+            **({} if fingerprint is None else {"fingerprint": fingerprint}),
             **self._times(now),
         }
         if self._locks:
@@ -141,10 +142,11 @@ class Timetable:
                 " set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
             )
             values["limit"] = str(max(int(most_seconds * 1_000), 1))
+        contract = f"SELECT 1 FROM {self.dialect.own('contract')} WHERE fingerprint = {self._('fingerprint')}"
+        in_force = "" if fingerprint is None else f" AND EXISTS ({contract})"
         found = run(
             f"SELECT {what} FROM {self.dialect.own('lease')} WHERE name = {self._('name')} AND fence = {self._('fence')}"
-            f" AND until > {self._now} AND EXISTS (SELECT 1 FROM {self.dialect.own('contract')}"
-            f" WHERE fingerprint = {self._('fingerprint')}){' FOR SHARE' if self._locks else ''}",
+            f" AND until > {self._now}{in_force}{' FOR SHARE' if self._locks else ''}",
             values,
         )
         return bool(found)

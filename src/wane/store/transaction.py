@@ -69,8 +69,6 @@ class Transaction(ABC):
     """What can be done inside one transaction."""
 
     rows: Rows
-    shared = ""
-    """What a SELECT ends with so that nobody changes what it read until this transaction has ended."""
 
     @property
     def own(self) -> OwnTables:

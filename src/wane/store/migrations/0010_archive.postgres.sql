@@ -4,13 +4,10 @@ CREATE TABLE wane.archive_origin (
   origin text NOT NULL
 );
 
--- The archive of each table: who writes to it, and what it looks like. Fences only ever grow.
+-- What the archive of each table looks like, and which columns a strict sweep has proven.
 CREATE TABLE wane.archive_table (
   table_name  text PRIMARY KEY,
-  holder      text,
-  fence       bigint NOT NULL,
-  lease_until timestamptz NOT NULL,
-  columns     jsonb,
+  columns     jsonb NOT NULL,
   proven      text
 );
 

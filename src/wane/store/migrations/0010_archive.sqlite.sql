@@ -4,13 +4,10 @@ CREATE TABLE wane_archive_origin (
   origin TEXT NOT NULL
 );
 
--- The archive of each table: who writes to it, and what it looks like. Fences only ever grow.
+-- What the archive of each table looks like, and which columns a strict sweep has proven.
 CREATE TABLE wane_archive_table (
   table_name  TEXT PRIMARY KEY,
-  holder      TEXT,
-  fence       INTEGER NOT NULL,
-  lease_until TEXT NOT NULL,
-  columns     TEXT,
+  columns     TEXT NOT NULL,
   proven      TEXT
 );
 

@@ -49,8 +49,6 @@ _GATE_WAIT = "10s"
 class PostgresTransaction(Transaction):
     """One transaction on a psycopg connection."""
 
-    shared = " FOR SHARE"
-
     def __init__(self, connection: psycopg.Connection[Any], rows: Rows) -> None:
         self.rows = rows
         self.last_words: Statement | None = None
