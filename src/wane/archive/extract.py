@@ -70,14 +70,15 @@ def _copy(job: CopyJob, number: int) -> list[dict[str, Any]]:
     parts = []
     with open_reader(job.source) as reader:
         for part in job.parts:
-            checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
             files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet")
             try:
                 for table in _tables(reader, part, job.sweep, part.copy.replace(RANGE, bounds)):
                     files.write(table)
-                parts.append({"checks": checks.numbers(), "files": files.finish()})
+                written = files.finish()
             finally:
                 files.close()
+            checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
+            parts.append({"checks": checks.numbers(), "files": written})
     return parts
 
 

@@ -241,22 +241,25 @@ class _Sweep:
 
     def resume(self, sweep: Journaled) -> None:
         """Go on with a sweep that another process, or an earlier run, left unfinished."""
-        if sweep.state is State.VERIFIED and self._committed(sweep):
+        committed = [cold.last_sweep(self._writer) >= sweep.id for cold in self.cold]
+        if sweep.state is State.VERIFIED and all(committed):
             sweep = self._move(sweep, State.COMMITTED)
-        if sweep.state in (State.PLANNED, State.WRITTEN, State.VERIFIED) and sweep.columns != self._shapes:
-            self._abandon(sweep)
-            return
         if sweep.state in (State.WRITTEN, State.VERIFIED):
             # Whatever was proven, a clean-up or a fault may have come since.
             sweep = self._move(sweep, State.WRITTEN if self._files_there(sweep) else State.PLANNED)
-        self._advance(sweep)
+        again = sweep.state is State.PLANNED
+        if (again and any(committed)) or ((again or sweep.state is State.WRITTEN) and sweep.columns != self._shapes):
+            self._abandon(sweep)
+        else:
+            self._advance(sweep)
 
     def _files_there(self, sweep: Journaled) -> bool:
         manifests = self._manifests(sweep)
         return all(Path(file.place).is_file() for file in files_of([cold.folder for cold in self.cold], manifests))
 
     def _abandon(self, sweep: Journaled) -> None:
-        """The table changed before its copies were committed: nothing left, so nothing is lost. The next sweep begins anew."""
+        """The table changed, or files vanished, before all copies were committed: nothing left, so nothing is lost. What was
+        committed is removed, because a sweep commits once, and the next sweep begins anew."""
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             if cold.last_sweep(self._writer) >= sweep.id:
                 cold.remove(sweep.id, None, follows=bool(part.path))
@@ -348,9 +351,6 @@ class _Sweep:
             self._move(sweep, State.PLANNED)  # What cannot be trusted is copied again, the next time.
             raise
         return self._move(sweep, State.VERIFIED)
-
-    def _committed(self, sweep: Journaled) -> bool:
-        return all(cold.last_sweep(self._writer) >= sweep.id for cold in self.cold)
 
     def _commit(self, sweep: Journaled) -> Journaled:
         manifests = self._manifests(sweep)

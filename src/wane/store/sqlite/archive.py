@@ -108,7 +108,8 @@ class SqliteArchive(ArchiveDialect):
         return f"wane_digest({expression})"
 
     def sums(self, expression: str) -> str:
-        return f"wane_digest_sums({expression})"
+        # An aggregate of ours that was told nothing answers NULL.
+        return f"coalesce(wane_digest_sums({expression}), '0 0')"
 
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         # The driver guesses a column's type from its first values, so a row of known types comes first; its key is empty.

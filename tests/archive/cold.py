@@ -1,0 +1,155 @@
+"""A table whose old rows go to an archive, what is in the archive, and the law that no row is ever lost or in two places."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from servers import Database
+from wane.archive.model import ArchivedRule, ArchiveRun
+from wane.events import ArchiveStep, BatchTaken, Event
+from wane.keeper import Keeper, open_keeper
+from wane.prune.pace import Pace
+
+PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=40, least_batch=40, most_batch=40)
+"""Small batches without pauses: every sweep has several."""
+DAY_MS = 86_400_000
+NOW_MS = int(time.time() * 1000)
+OLD_MS = NOW_MS - 200 * DAY_MS
+
+CONTRACT = """
+[store]
+url = {url}
+[archive]
+url = "cold"
+[archive.event]
+keep = "forever"
+[scheduler]
+night = {{ every = "1h" }}
+[table.event]
+scheduler = "night"
+why   = "a test"
+state = "status"
+live  = ["open"]
+time  = {{ column = "at_ms", unit = "ms" }}
+[table.event.rule.cold]
+when = ["done"]
+keep = "90d"
+then = "archive"
+with = ["event_read.event_id"]
+unless = [{{ referenced_by = "event_guard.event_id" }}]
+[spark]
+range_rows = 60
+lease_seconds = 5
+"""
+
+
+@dataclass
+class Cold:
+    """A keeper, its database, and everything that was told."""
+
+    database: Database
+    keeper: Keeper
+    folder: Path
+    events: list[Event] = field(default_factory=list)
+    at: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """What happens, once, when a sweep has reached a state, or has let a batch go."""
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        state = event.state if isinstance(event, ArchiveStep) else "batch" if isinstance(event, BatchTaken) else ""
+        if (act := self.at.pop(state, None)) is not None:
+            act()
+
+    def run(self, *only: str, **options: Any) -> ArchiveRun:
+        return self.keeper.archive.run(*only, pace=PACE, **options)
+
+    def one(self, **options: Any) -> ArchivedRule:
+        [rule] = self.run(**options).rules
+        return rule
+
+    def archived(self, table: str = "event") -> list[dict[str, Any]]:
+        return archived(self.folder / "cold" / table)
+
+    def hot(self, table: str = "event") -> list[Any]:
+        return [one for (one,) in self.database.query(f"SELECT id FROM {table} ORDER BY id")]
+
+    def cold(self, table: str = "event") -> list[Any]:
+        return sorted(row["id"] for row in self.archived(table))
+
+
+def archived(folder: Path) -> list[dict[str, Any]]:
+    """What anybody else sees who reads the table."""
+    if not folder.exists():
+        return []
+    read = pa.table(DeltaTable(str(folder)).to_pyarrow_table())
+    return list(read.to_pylist())
+
+
+@contextmanager
+def cold_keeper(database: Database, folder: Path, contract: str = CONTRACT, *, enable: bool = True) -> Iterator[Cold]:
+    (folder / "wane.toml").write_text(contract.format(url=json.dumps(database.url)))
+    cold: list[Cold] = []
+    with open_keeper(
+        contract=folder / "wane.toml", actor="tester", listener=lambda event: cold[0].hear(event)
+    ) as keeper:
+        keeper.migrate()
+        if enable:
+            keeper.enable()
+        cold.append(Cold(database, keeper, folder))
+        yield cold[0]
+
+
+def events(database: Database, rows: int = 200) -> None:
+    """Old rows with followers, young ones, live ones, guarded ones. The larger its id, the younger a row."""
+    for statement in (
+        "CREATE TABLE event (id bigint PRIMARY KEY, status text NOT NULL, at_ms bigint NOT NULL, body text, amount numeric(12,2))",
+        "CREATE TABLE event_read (id bigint PRIMARY KEY, event_id bigint NOT NULL REFERENCES event (id), who text)",
+        "CREATE TABLE event_guard (id bigint PRIMARY KEY, event_id bigint NOT NULL REFERENCES event (id))",
+        "CREATE INDEX event_due ON event (status, at_ms, id)",
+        "CREATE INDEX event_read_event ON event_read (event_id)",
+        "CREATE INDEX event_guard_event ON event_guard (event_id)",
+    ):
+        database.execute(statement)
+    insert_events(database, range(1, rows + 1))
+    database.executemany(
+        "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
+        [
+            (10_001, "done", NOW_MS - DAY_MS, "young", 1),
+            (10_002, "open", OLD_MS, "live", None),
+            (10_003, "done", OLD_MS, "guarded", None),
+        ],
+    )
+    database.execute("INSERT INTO event_guard VALUES (1, 10003)")
+
+
+def insert_events(database: Database, ids: Sequence[int]) -> None:
+    database.executemany(
+        "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
+        [(n, "done", OLD_MS + n * 60_000 * 60, f"body {n} \U0001f600", n / 4) for n in ids],
+    )
+    database.executemany(
+        "INSERT INTO event_read VALUES (?, ?, ?)", [(n * 10 + m, n, "me") for n in ids for m in range(n % 3)]
+    )
+
+
+STAYING = [10_001, 10_002, 10_003]
+
+
+def conserve(cold: Cold, ever: dict[str, set[int]], *, done: bool) -> None:
+    """Every row is in at least one place; once its sweep is done, in exactly one."""
+    for table, ids in ever.items():
+        hot, frozen = Counter(cold.hot(table)), Counter(cold.cold(table))
+        assert set(hot) | set(frozen) == ids, f"{table}: lost {ids - set(hot) - set(frozen)}"
+        assert max(frozen.values(), default=1) == 1, f"{table}: archived twice"
+        if done:
+            assert not set(hot) & set(frozen), f"{table}: in both places"

@@ -1,0 +1,33 @@
+"""Databases for the archive, and one Spark session for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from servers import Database, SqliteDatabase
+
+GROUP = pytest.mark.xdist_group("spark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests here go to one worker, so that one Spark serves them all."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(GROUP)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty database on each store. One PostgreSQL is enough here: what differs between them is tested elsewhere."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            sqlite = SqliteDatabase(tmp_path / "test.db")
+            stack.callback(sqlite.close)
+            yield sqlite
+        else:
+            yield stack.enter_context(request.getfixturevalue("clusters")["postgres"].database())

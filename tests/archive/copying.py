@@ -1,0 +1,112 @@
+"""Copying and proving without Spark: the tasks themselves, in a process of their own.
+
+A process of their own, because ADBC brings a SQLite of its own: with the test's connections to the same file in one process, they would take
+each other's locks away.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servers import Database
+from wane.archive import extract
+from wane.archive.content import Checks
+from wane.archive.extract import CopyJob, PartJob, copy_range
+from wane.archive.failure import answers
+from wane.archive.verify import FileJob, ProofJob, files_of, read_back
+from wane.contract.model import Age, Archive, ArchiveTable, Contract, Rule, Table, Time, Unit
+from wane.contract.names import TableName
+from wane.store import Store, open_store
+from wane.store.archive_rows import ArchiveRows, bind_archive
+from wane.store.selection import bind_rule
+from wane.store.url import resolve_url
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def workers() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+def bound(store: Store, cast: dict[str, str] | None = None) -> ArchiveRows:
+    """The table `t` with (id, at_ms), all of its old rows."""
+    from datetime import timedelta
+
+    name = TableName.parse("t")
+    rule = Rule("cold", Age(Time("at_ms", Unit.MILLISECONDS), timedelta(days=1)), action=Archive())
+    table = Table(name, "a test", (rule,))
+    settings = ArchiveTable(name, timedelta(days=9999), tuple((cast or {}).items()))
+    selection, findings = bind_rule(Contract(None, (table,)), table, rule, store.reflect(), store.types)
+    assert selection is not None, findings
+    return bind_archive(store.rows, store.archive, selection, settings)
+
+
+def copied(
+    pool: ProcessPoolExecutor,
+    database: Database,
+    folder: Path,
+    *,
+    strict: bool = True,
+    cast: dict[str, str] | None = None,
+    tamper: bool = False,
+) -> tuple[pa.Table, Checks, Checks]:
+    """What the files hold, what the database says, and what was read back."""
+    with open_store(resolve_url(database.url)) as store:
+        rows = bound(store, cast)
+        [part] = rows.parts
+        copy = store.literal(rows.copy(part, datetime.now(UTC)))
+        checks = store.literal(rows.checks(part, datetime.now(UTC), strict=strict))
+        job = CopyJob(1, store.source(), [PartJob("t", str(folder), part.shape, False, copy, checks)], ["1 = 1"])
+    # The secret stays here: the process gets it as an argument, which is what a socket does elsewhere.
+    [manifest] = answers([pool.submit(_copy, job, job.source.secret, tamper=tamper).result()])
+    files = files_of([folder], [manifest])
+    proof = ProofJob([part.shape], files, strict)
+    told = Checks()
+    for number in range(len(files)):
+        [answer] = answers([read_back(proof, number)])
+        told += Checks(*answer["checks"])
+    table = pa.concat_tables([_read(file) for file in files]) if files else pa.table({})
+    return table, Checks(*manifest["parts"][0]["checks"]), told
+
+
+def _read(file: FileJob) -> pa.Table:
+    return pq.ParquetFile(file.place).read()
+
+
+def _copy(job: CopyJob, secret: str | None, *, tamper: bool) -> str:
+    job = replace(job, source=replace(job.source, secret=secret))
+    original = extract._tables
+    if tamper:
+        extract._tables = _tampered  # type: ignore[assignment]
+    try:
+        return copy_range(job, 0)
+    finally:
+        extract._tables = original
+
+
+_original = extract._tables
+
+
+def _tampered(*arguments: Any) -> Iterator[pa.Table]:
+    """A driver that decodes one value wrongly."""
+    for table in _original(*arguments):
+        values = table["body"].to_pylist()
+        values[0] = f"{values[0]}?"
+        yield table.set_column(table.column_names.index("body"), "body", pa.array(values, pa.string()))
+
+
+def shown(value: object) -> str:
+    return json.dumps(value, default=str)

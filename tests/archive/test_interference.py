@@ -1,0 +1,146 @@
+"""The application goes on while its rows move: what changed stays hot, what was copied before leaves the archive again, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.cold import OLD_MS, Cold, cold_keeper, conserve, events
+from servers import Database
+from wane.prune.sweep import Outcome
+
+ROWS = 130
+
+
+def disturb(database: Database, first: int) -> None:
+    """Everything that an application may do to rows, beginning with the row `first`, which is divisible by three."""
+    assert first % 3 == 0
+    for statement in (
+        f"UPDATE event SET body = 'updated' WHERE id = {first}",
+        f"UPDATE event SET body = body WHERE id = {first + 1}",
+        f"DELETE FROM event_read WHERE event_id = {first + 2}",
+        f"DELETE FROM event WHERE id = {first + 2}",
+        f"UPDATE event SET status = 'open' WHERE id = {first + 3}",
+        f"INSERT INTO event_read VALUES (90001, {first + 4}, 'new')",
+        f"UPDATE event_read SET who = 'changed' WHERE event_id = {first + 5}",
+        f"DELETE FROM event_read WHERE event_id = {first + 7}",
+        f"INSERT INTO event_guard VALUES (2, {first + 8})",
+        f"UPDATE event SET at_ms = at_ms + 1 WHERE id = {first + 9}",
+        f"INSERT INTO event VALUES (20001, 'done', {OLD_MS}, 'late', 1)",
+    ):
+        database.execute(statement)
+
+
+def contents(database: Database) -> dict[str, dict[int, tuple[Any, ...]]]:
+    return {
+        "event": {row[0]: row for row in database.query("SELECT id, status, at_ms, body FROM event")},
+        "event_read": {row[0]: row for row in database.query("SELECT id, event_id, who FROM event_read")},
+    }
+
+
+def frozen(cold: Cold) -> dict[str, dict[int, tuple[Any, ...]]]:
+    rows = [(row["id"], row["status"], row["at_ms"], row["body"]) for row in cold.archived()]
+    reads = [(row["id"], row["event_id"], row["who"]) for row in cold.archived("event_read")]
+    assert len({row[0] for row in rows}) == len(rows)
+    assert len({row[0] for row in reads}) == len(reads)
+    return {"event": {row[0]: row for row in rows}, "event_read": {row[0]: row for row in reads}}
+
+
+@pytest.mark.parametrize("when", ["planned", "written", "verified", "committed", "batch"])
+def test_whatever_the_application_does_every_row_is_in_exactly_one_place(
+    database: Database, tmp_path: Path, when: str
+) -> None:
+    events(database, ROWS)
+    left: dict[str, dict[int, tuple[Any, ...]]] = {}
+
+    def act() -> None:
+        disturb(database, 111)  # None of these has left when the first batch has.
+        cold.keeper.hold("event", {"id": 122}, reason="a test")
+        cold.keeper.hold("event_read", {"id": 1240}, reason="a test")  # It follows row 124.
+        left.update(contents(database))
+        if when == "batch":
+            for table, rows in frozen(cold).items():
+                left[table] = {**rows, **left[table]}
+
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at[when] = act
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        now_hot, now_cold = contents(database), frozen(cold)
+        deleted = {"event": {113}, "event_read": {1130, 1131, 1180}}
+        for table, rows in left.items():
+            for number, row in rows.items():
+                if number in deleted[table]:
+                    continue
+                places = [place[table][number] for place in (now_hot, now_cold) if number in place[table]]
+                assert places == [row], f"{table} {number}"
+            # What the application deleted is nowhere, or archived as it was when it was copied.
+            assert set(now_cold[table]) - set(rows) <= deleted[table]
+            assert not set(now_hot[table]) - set(rows)
+        stays = {114, 119, 122, 124, 20001 if when in ("written", "verified", "committed", "batch") else 119}
+        assert stays <= set(now_hot["event"])
+        for holding in cold.keeper.holds():
+            assert holding.id is not None
+            cold.keeper.release_hold(holding.id)
+        again = cold.one()
+        assert again.outcome is Outcome.DONE
+        assert set(contents(database)["event"]) == {114, 119, 10_001, 10_002, 10_003}
+        counts = [entry.counts for entry in cold.keeper.audit(kind="archive")]
+        assert sum(one["event"] for one in counts) == ROWS + 1 - 1 - 2  # One came, one was deleted, two stay.
+
+
+def test_a_table_that_changes_after_it_was_copied_keeps_its_rows(database: Database, tmp_path: Path) -> None:
+    events(database, 50)
+    ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["committed"] = lambda: database.execute("ALTER TABLE event ADD COLUMN note text DEFAULT 'x'")
+        done = cold.one()
+        # What was copied lacks the column: all of it stays hot, leaves the archive, and moves with the next sweep.
+        assert done.outcome is Outcome.DONE, done.message
+        assert done.stale == 50
+        conserve(cold, ever, done=True)
+        assert len(cold.cold()) == 0
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.one().archived["event"] == 50
+        assert {row["note"] for row in cold.archived()} == {"x"}
+        conserve(cold, ever, done=True)
+
+
+def test_two_writers_do_not_write_to_one_archive(database: Database, tmp_path: Path) -> None:
+    events(database, 10)
+    with cold_keeper(database, tmp_path) as cold:
+        seen: list[Any] = []
+
+        def second() -> None:
+            with cold_keeper(database, tmp_path) as other:
+                seen.append(other.one())
+
+        cold.at["written"] = second
+        assert cold.one().outcome is Outcome.DONE
+        assert seen[0].outcome is Outcome.FAILED
+        assert "is being written by" in seen[0].message
+        assert len(cold.cold()) == 10
+
+
+@pytest.mark.parametrize("when", ["planned", "written", "verified", "committed", "batch", "evicted"])
+def test_a_writer_who_was_replaced_changes_nothing(database: Database, tmp_path: Path, when: str) -> None:
+    events(database, 100)
+    ever = {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
+    with cold_keeper(database, tmp_path) as cold:
+
+        def replaced() -> None:
+            lease = cold.keeper.store.rows.dialect.own("lease")
+            past = "'2020-01-01T00:00:00.000000Z'"
+            database.execute(f"UPDATE {lease} SET until = {past}")
+            with cold_keeper(database, tmp_path) as other:
+                assert other.one().outcome is Outcome.DONE
+
+        cold.at[when] = replaced
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert "lease" in done.message
+        conserve(cold, ever, done=True)
+        assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == 100
+        assert [status.state for status in cold.keeper.archive.status()] == ["done"]

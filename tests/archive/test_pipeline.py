@@ -1,0 +1,201 @@
+"""Rows past their hot window move to the archive, exactly those, once, and can be read there by anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, cold_keeper, conserve, events, insert_events
+from servers import Database
+from wane.archive.model import ArchivedRule
+from wane.contract.names import TableName
+from wane.errors import WrongArgument
+from wane.events import ArchiveStep, RowsArchived
+from wane.prune.sweep import Outcome
+
+
+def test_due_rows_move_with_their_followers_and_everything_else_stays(database: Database, tmp_path: Path) -> None:
+    events(database)
+    rows = {row[0]: row for row in database.query("SELECT id, status, at_ms, body, amount FROM event WHERE id <= 200")}
+    reads = {row[0]: row for row in database.query("SELECT id, event_id, who FROM event_read")}
+    with cold_keeper(database, tmp_path) as cold:
+        done = cold.one()
+        assert (done.outcome, done.stale) == (Outcome.DONE, 0), done.message
+        assert done.archived == done.evicted == {"event": 200, "event_read": len(reads)}
+        assert cold.hot() == STAYING
+        assert cold.hot("event_read") == []
+        assert {
+            row["id"]: (row["id"], row["status"], row["at_ms"], row["body"], type(rows[1][4])(row["amount"]))
+            for row in cold.archived()
+        } == rows
+        assert {row["id"]: (row["id"], row["event_id"], row["who"]) for row in cold.archived("event_read")} == reads
+        assert all(row["_month"] for row in cold.archived("event_read"))
+        [entry] = cold.keeper.audit(kind="archive")
+        assert (entry.table, entry.rule, entry.counts, entry.actor) == ("event", "cold", done.evicted, "tester")
+        assert entry.batches > 5
+        states = [event.state for event in cold.events if isinstance(event, ArchiveStep)]
+        assert states == ["planned", "written", "verified", "committed", "evicted", "done"]
+        [told] = [event for event in cold.events if isinstance(event, RowsArchived)]
+        assert told.archived == done.archived
+
+
+def test_running_again_moves_nothing_and_says_so(database: Database, tmp_path: Path) -> None:
+    events(database, 10)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        again = cold.one()
+        assert (again.outcome, again.sweeps, again.archived) == (Outcome.DONE, (), {"event": 0})
+        assert len(cold.cold()) == 10
+        assert [entry.rows for entry in cold.keeper.audit(kind="archive")] == [0, 20]  # Newest first.
+
+
+def test_later_sweeps_add_to_the_archive_and_are_proven_by_samples(database: Database, tmp_path: Path) -> None:
+    events(database, 70)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        insert_events(database, range(300, 500))
+        assert cold.one().archived["event"] == 200
+        assert [status.strict for status in cold.keeper.archive.status()] == [False, True]
+        assert cold.cold() == [*range(1, 71), *range(300, 500)]
+        assert cold.one(strict=True).outcome is Outcome.DONE
+        [rows, reads] = cold.keeper.archive.tables()
+        assert (rows.table, rows.rows) == ("event", 270)
+        assert rows.oldest_month is not None
+        assert rows.oldest_month < str(rows.newest_month)
+        assert reads.rows == len(cold.archived("event_read"))
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
+
+
+def test_more_than_one_sweep_takes_is_moved_by_several(database: Database, tmp_path: Path) -> None:
+    events(database, 150)
+    with cold_keeper(database, tmp_path, CONTRACT + "sweep_rows = 70\n") as cold:
+        done = cold.one()
+        assert (len(done.sweeps), done.archived["event"]) == (3, 150)
+        assert cold.hot() == STAYING
+
+
+def test_rows_can_be_asked_for(database: Database, tmp_path: Path) -> None:
+    events(database, 20)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        found = cold.keeper.archive.query("event", where="id BETWEEN 3 AND 5", columns=["id", "body"]).collect()
+        assert sorted(tuple(row) for row in found) == [(n, f"body {n} \U0001f600") for n in (3, 4, 5)]
+        assert cold.keeper.archive.query("event_read").count() == len(cold.archived("event_read"))
+        assert cold.keeper.archive.query("event", limit=2).count() == 2
+        with pytest.raises(WrongArgument, match="cannot be asked that"):
+            cold.keeper.archive.query("event", where="no_such_column = 1")
+        with pytest.raises(WrongArgument, match="no rule archives"):
+            cold.keeper.archive.query("event_guard")
+
+
+KEYS: dict[str, tuple[str, str, Callable[[int], tuple[object, ...]]]] = {
+    "integer": ("id integer", "id", lambda n: (n,)),
+    "uuid": ("id uuid", "id", lambda n: (f"{n * 7919 % 1000:08x}-0000-4000-8000-{n:012x}",)),
+    "text": ("id text", "id", lambda n: (f"k'{n * 7919 % 1000}é\"%",)),
+    "composite": ("tenant text NOT NULL, n bigint NOT NULL", "tenant, n", lambda n: (f"t{n % 3}", n)),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_every_kind_of_key_is_cut_into_ranges(database: Database, tmp_path: Path, kind: str) -> None:
+    declared, key, make = KEYS[kind]
+    if database.store == "sqlite":
+        declared = declared.replace("uuid", "text")
+    database.execute(f"CREATE TABLE event ({declared}, at_ms bigint NOT NULL, PRIMARY KEY ({key}))")
+    database.execute(f"CREATE INDEX event_due ON event (at_ms, {key})")
+    # Many rows of the same moment: the key decides between them.
+    rows = [(*make(n), OLD_MS + n // 40 * DAY_MS) for n in range(150)] + [(*make(999), NOW_MS)]
+    marks = ", ".join("?" * len(rows[0]))
+    database.executemany(f"INSERT INTO event VALUES ({marks})", rows)
+    text = CONTRACT.replace('state = "status"\nlive  = ["open"]\n', "").replace('when = ["done"]\n', "")
+    text = text.replace('with = ["event_read.event_id"]\n', "").replace(
+        'unless = [{{ referenced_by = "event_guard.event_id" }}]\n', ""
+    )
+    with cold_keeper(database, tmp_path, text) as cold:
+        assert cold.one().archived == {"event": 150}
+        assert database.query("SELECT count(*) FROM event") == [(1,)]
+        names = key.split(", ")
+        found = sorted(tuple(row[name] for name in names) for row in cold.archived())
+        assert found == sorted(make(n) for n in range(150))
+        with cold.keeper.store.transaction() as transaction:
+            [(ranges,)] = transaction.execute(
+                f"SELECT count(*) FROM {transaction.rows.dialect.own('archive_range')}", {}
+            )
+        assert ranges == 3
+
+
+def test_an_added_column_comes_into_the_archive(database: Database, tmp_path: Path) -> None:
+    events(database, 5)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        database.execute("ALTER TABLE event ADD COLUMN note text")
+        insert_events_with_note(database, 7)
+    with cold_keeper(database, tmp_path) as cold:
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        assert {row["id"]: row["note"] for row in cold.archived()} == {**dict.fromkeys(range(1, 6)), 7: "noted"}
+        assert cold.keeper.archive.status()[0].strict  # A new shape is proven in full.
+        assert cold.keeper.archive.query("event", where="note = 'noted'").count() == 1
+
+
+def insert_events_with_note(database: Database, number: int) -> None:
+    database.execute("INSERT INTO event VALUES (?, 'done', ?, 'x', 1, 'noted')", (number, OLD_MS + number))
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN body", "RENAME COLUMN body TO content"])
+def test_any_other_change_of_a_table_is_refused_before_anything_moves(
+    database: Database, tmp_path: Path, change: str
+) -> None:
+    events(database, 5)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+    database.execute(f"ALTER TABLE event {change}")
+    database.execute(f"INSERT INTO event VALUES (7, 'done', {OLD_MS}, {'1' if 'DROP' in change else 'NULL, 1'})")
+    with cold_keeper(database, tmp_path) as cold:
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert "has no column 'body' any more" in done.message
+        assert 7 in cold.hot()
+        assert len(cold.cold()) == 5
+
+
+def test_flags_gate_it(database: Database, tmp_path: Path) -> None:
+    events(database, 100)
+    ever = {"event": set(cold_ids(database)), "event_read": set(cold_ids(database, "event_read"))}
+    with cold_keeper(database, tmp_path, enable=False) as cold:
+        off = cold.one()
+        assert (off.outcome, off.archived) == (Outcome.OFF, {"event": 0})
+        assert "master flag" in off.message
+        cold.keeper.enable()
+        cold.at["committed"] = lambda: cold.keeper.disable("event")
+        half = cold.one()
+        assert half.outcome is Outcome.OFF
+        assert half.evicted == {"event": 0}
+        conserve(cold, ever, done=False)
+        assert [status.state for status in cold.keeper.archive.status()] == ["committed"]
+        cold.keeper.enable("event")
+        done = cold.one()
+        assert (done.outcome, done.evicted["event"]) == (Outcome.DONE, 100)
+        conserve(cold, ever, done=True)
+        assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == 100
+
+
+def cold_ids(database: Database, table: str = "event") -> list[int]:
+    return [number for (number,) in database.query(f"SELECT id FROM {table}")]
+
+
+def test_an_append_only_table_is_left_alone(database: Database, tmp_path: Path) -> None:
+    events(database, 5)
+    with cold_keeper(
+        database,
+        tmp_path,
+        CONTRACT.replace('with = ["event_read.event_id"]\n', "")
+        .replace("state =", "append_only = true\nstate =")
+        .replace('scheduler = "night"\n', ""),
+    ) as cold:
+        assert cold.keeper.contract.table(TableName.parse("event")).append_only
+        done: ArchivedRule = cold.one()
+        assert done.outcome is Outcome.OFF
+        assert cold.hot()[:5] == [1, 2, 3, 4, 5]

@@ -1,0 +1,88 @@
+"""Nothing leaves on the strength of a file that does not hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from archive.cold import Cold, cold_keeper, conserve, events
+from servers import Database
+from wane.prune.sweep import Outcome
+
+
+def flip(file: Path) -> None:
+    """One bit in the middle of the data."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+def swap(file: Path) -> None:
+    """Another file of the same table: everything in it is well-formed."""
+    other = next(one for one in sorted(file.parent.parent.glob("*/*.parquet")) if one != file)
+    file.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("damage", [flip, cut_short, swap, Path.unlink])
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_file_that_was_damaged_before_it_was_read_back_stops_everything(
+    database: Database, tmp_path: Path, damage: Callable[[Path], None], strict: bool
+) -> None:
+    events(database, 100)
+    if not strict:
+        with cold_keeper(database, tmp_path) as cold:
+            cold.one()  # The first sweep is strict in any case.
+            database.execute("UPDATE event SET status = 'done' WHERE id = 10002")
+            events_again(database)
+    ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}
+    with cold_keeper(database, tmp_path) as cold:
+        before = cold.cold()
+        cold.at["written"] = lambda: damage(_newest(cold))
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert done.evicted == {"event": 0}
+        assert "cannot be trusted" in done.message
+        assert cold.cold() == before
+        assert set(cold.hot()) == ever["event"]
+        assert cold.keeper.archive.status()[0].strict is strict
+        # The next run copies again what was damaged.
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, {"event": ever["event"] | set(before)}, done=True)
+
+
+def events_again(database: Database) -> None:
+    from archive.cold import insert_events
+
+    insert_events(database, range(500, 600))
+
+
+def _newest(cold: Cold) -> Path:
+    return max((cold.folder / "cold" / "event").glob("*/*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+
+
+def test_a_file_that_vanished_before_the_commit_is_copied_again(database: Database, tmp_path: Path) -> None:
+    events(database, 20)
+    ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["verified"] = lambda: _newest(cold).unlink()
+        assert "is not what was written" in cold.one().message
+        conserve(cold, ever, done=False)
+        assert cold.cold() == []
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+
+
+def test_damage_in_the_archive_is_found_later(database: Database, tmp_path: Path) -> None:
+    events(database, 20)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        flip(_newest(cold))
+        [rows, reads] = cold.keeper.archive.verify()
+        assert len(rows.problems) == 1
+        assert reads.problems == ()
