@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from archive.cold import Cold, cold_keeper, conserve, events
-from servers import Database
+from servers import Database, SqliteDatabase
 from wane.prune.sweep import Outcome
 
 
@@ -29,11 +29,13 @@ def swap(file: Path) -> None:
     file.write_bytes(other.read_bytes())
 
 
-@pytest.mark.parametrize("damage", [flip, cut_short, swap, Path.unlink])
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "strict"), [(flip, True), (flip, False), (cut_short, False), (swap, False), (Path.unlink, True)]
+)
 def test_a_file_that_was_damaged_before_it_was_read_back_stops_everything(
-    database: Database, tmp_path: Path, damage: Callable[[Path], None], strict: bool
+    sqlite_database: SqliteDatabase, tmp_path: Path, damage: Callable[[Path], None], strict: bool
 ) -> None:
+    database = sqlite_database  # Files know nothing of the store that their rows came from.
     events(database, 100)
     if not strict:
         with cold_keeper(database, tmp_path) as cold:
@@ -78,9 +80,9 @@ def test_a_file_that_vanished_before_the_commit_is_copied_again(database: Databa
         conserve(cold, ever, done=True)
 
 
-def test_damage_in_the_archive_is_found_later(database: Database, tmp_path: Path) -> None:
-    events(database, 20)
-    with cold_keeper(database, tmp_path) as cold:
+def test_damage_in_the_archive_is_found_later(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
         flip(_newest(cold))
         [rows, reads] = cold.keeper.archive.verify()

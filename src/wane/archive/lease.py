@@ -8,10 +8,12 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 
 from wane.errors import ArchiveBusy, StoreError
 from wane.store import Store
 from wane.store.timetable import Lease
+from wane.store.transaction import Transaction
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def leased(store: Store, table: str, seconds: int) -> Iterator[Lease]:
     holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     with store.transaction() as transaction:
         taken, lease = store.timetable.take_lease(
-            transaction.execute, f"archive {table}", holder, seconds, transaction.clock()
+            transaction.execute, f"archive {table}", holder, _until(transaction, seconds), transaction.clock()
         )
     if not taken:
         raise ArchiveBusy(
@@ -43,5 +45,10 @@ def _renew(store: Store, lease: Lease, seconds: int, over: threading.Event) -> N
     """Every step asks for the lease itself, so a renewal that fails is only tried again."""
     while not over.wait(seconds / 3):
         with suppress(StoreError), store.transaction() as transaction:
-            if not store.timetable.renew_lease(transaction.execute, lease, seconds, transaction.clock()):
+            until = _until(transaction, seconds)
+            if not store.timetable.renew_lease(transaction.execute, lease, until, transaction.clock()):
                 return
+
+
+def _until(transaction: Transaction, seconds: int) -> datetime:
+    return (transaction.clock() or transaction.now()) + timedelta(seconds=seconds)

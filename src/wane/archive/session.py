@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -38,6 +40,7 @@ _LOCAL_ONLY = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _MOST_LINES = 8
+_ANSWER_SECONDS = 5.0
 _said: list[IO[bytes]] = []
 """Where the Java process says what nobody needs to read, unless it fails."""
 
@@ -57,8 +60,24 @@ def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _:
         active = SparkSession.getActiveSession()
         if active is not None and not active.sparkContext._jsc.sc().isStopped():
             return active
+        _require_answer(settings.master)
         starting(settings.master)
         return _start(settings)
+
+
+def _require_answer(master: str) -> None:
+    """Spark itself takes a minute to notice that nobody is there."""
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS):
+                return
+        except (OSError, ValueError, OverflowError) as problem:
+            reasons.append(str(problem))
+    raise SparkError(f"no Spark answers at {master}: {'; '.join(reasons)}", "check [spark] master, and that it runs")
 
 
 def _start(settings: SparkSettings) -> SparkSession:
@@ -75,6 +94,7 @@ def _start(settings: SparkSettings) -> SparkSession:
     for name, value in {**_QUIET, **(_LOCAL_ONLY if local else {}), **dict(settings.settings)}.items():
         configuration.set(name, value)
     configuration.setMaster(settings.master)
+    interrupting = signal.getsignal(signal.SIGINT)
     try:
         if SparkContext._gateway is None:
             said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
@@ -83,9 +103,13 @@ def _start(settings: SparkSettings) -> SparkSession:
             context = SparkContext(conf=configuration, gateway=gateway)
         else:
             context = SparkContext(conf=configuration)
+        started = SparkSession(context)
     except Exception as problem:
         raise SparkError(f"Spark does not start at {settings.master}: {_reason(problem)}", _last_words()) from problem
-    return SparkSession(context)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupting)  # Whoever runs this decides what Ctrl-C means, not Spark.
+    return started
 
 
 def _reason(problem: Exception) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import check, claims, demo, migrate, plan, prune, queue, run, sql, steer
+from wane.cli import archive, check, claims, demo, migrate, plan, prune, queue, run, sql, steer
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -40,6 +40,7 @@ for command in (
     app.command()(command)
 app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
+app.add_typer(archive.archive_app, name="archive")
 app.add_typer(sql.sql_app, name="sql")
 app.add_typer(queue.queue_app, name="queue")
 app.add_typer(claims.claims_app, name="claims")

@@ -29,7 +29,7 @@ from wane.cli.options import (
 from wane.cli.output import console, count_text, moment_text, print_json, say, table
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
-from wane.events import BatchTaken, Event, Listener, SlowedDown
+from wane.events import ArchiveStep, BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.plan.model import read_plan
@@ -169,7 +169,7 @@ def sweep(
     loaded = _with_budgets(load_contract(contract), {"rows": rows, "seconds": seconds, "batches": batches})
     with measured(metrics_file, loaded, url) as count:
         with (
-            _sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener, caught),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
             done = keeper.sweep(*(only or ()), approve=approve or (), pace=FAST if fast else None, stop=stop)
@@ -193,7 +193,7 @@ def apply(
     made = read_plan(file)
     with measured(metrics_file, loaded, url) as count:
         with (
-            _sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener, caught),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
             done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
@@ -203,7 +203,7 @@ def apply(
 
 
 @contextmanager
-def _sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[threading.Event, Listener, list[int]]]:
+def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[threading.Event, Listener, list[int]]]:
     """Progress on a terminal, a stop between two batches for Ctrl-C and SIGTERM, and which of them came."""
     stop = threading.Event()
     caught: list[int] = []
@@ -228,6 +228,11 @@ def _sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[threading.Eve
                     gone += sum(event.counts.values())
                     text = f"{event.table}.{event.rule}: {gone:,} rows, next batch {event.next_batch:,}"
                     progress.update(task, description=escape(text))
+                elif isinstance(event, ArchiveStep):
+                    text = f"{event.table}.{event.rule}: sweep {event.sweep} is {event.state}"
+                    progress.update(task, description=escape(text))
+                    if not as_json:
+                        progress.console.print(f"[dim]{escape(text)} ({event.seconds:.1f} s)[/]", soft_wrap=True)
                 elif isinstance(event, SlowedDown):
                     progress.console.print(f"[yellow]{escape(f'{event.table}.{event.rule}: {event.cause}')}[/]")
 

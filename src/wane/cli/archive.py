@@ -1,0 +1,223 @@
+"""`wane archive`: moving rows to the archive, and looking into it."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from wane.archive.model import ArchiveRun
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import console, many, moment_text, print_json, say, table
+from wane.cli.prune import ActorOption, sweeping
+from wane.keeper import open_keeper
+from wane.prune.pace import FAST
+from wane.prune.sweep import Outcome
+
+archive_app = typer.Typer(
+    help="The cold place: rows past their hot window, moved there by Spark.", no_args_is_help=True
+)
+TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all of them if left out.")]
+_COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
+_SHOWN = 20
+
+
+class Format(StrEnum):
+    """How rows are shown."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+def starting(master: str) -> None:
+    """Spark takes seconds to start; people wonder."""
+    say(f"[dim]starting Spark at {escape(master)}: this takes some seconds[/]")
+
+
+@archive_app.command("run")
+def archive_run(
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE[.RULE]...", help="All rules that archive if none is named.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Let the database compute every row's checksum, not only samples.")
+    ] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move what is due to the archive: copied, read back and proven, committed, then let go from the hot table.
+
+    Whatever stops it, running it again finishes the job. Exits 1 if a rule failed. Ctrl-C and SIGTERM stop between two steps.
+    """
+    with (
+        sweeping(as_json=as_json) as (stop, listener, caught),
+        open_keeper(url, contract=contract, actor=actor, listener=listener) as keeper,
+    ):
+        done = keeper.archive.run(
+            *(only or ()), strict=strict, pace=FAST if fast else None, stop=stop, starting=starting
+        )
+    if as_json:
+        print_json({"rules": [asdict(rule) for rule in done.rules]})
+    else:
+        print_run(done)
+    if done.failed:
+        raise typer.Exit(1)
+    if caught:
+        raise typer.Exit(128 + caught[0])
+
+
+def print_run(done: ArchiveRun) -> None:
+    """What a run moved, rule by rule, and then why any of them ended early."""
+    shown = table("rule", "archived", "left", "with", "stayed", "sweeps", "ended", right=("archived", "left", "stayed"))
+    for rule in done.rules:
+        others = ", ".join(f"{escape(name)} {count:,}" for name, count in rule.evicted.items() if name != rule.table)
+        shown.add_row(
+            escape(f"{rule.table}.{rule.rule}"),
+            f"{rule.archived.get(rule.table, 0):,}",
+            f"{rule.evicted.get(rule.table, 0):,}",
+            others,
+            f"{rule.stale:,}",
+            ", ".join(str(sweep) for sweep in rule.sweeps),
+            f"[{_COLOURS.get(rule.outcome, 'yellow')}]{rule.outcome.value}[/]",
+        )
+    console().print(shown)
+    for rule in done.rules:
+        if rule.message:
+            say(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
+    if not done.rules:
+        say('no rule archives: such a rule says `then = "archive"`')
+
+
+@archive_app.command("status")
+def archive_status(
+    name: TableArgument = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")] = _SHOWN,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the journal: every sweep and how far it came, newest first."""
+    with open_keeper(url, contract=contract) as keeper:
+        sweeps = keeper.archive.status(name, limit=limit)
+    if as_json:
+        print_json([asdict(sweep) for sweep in sweeps])
+        return
+    shown = table("sweep", "rule", "state", "proof", "archived", "left", "stayed", "since", "changed", right=("sweep",))
+    for sweep in sweeps:
+        shown.add_row(
+            str(sweep.id),
+            escape(f"{sweep.table}.{sweep.rule}"),
+            f"[{'green' if sweep.state == 'done' else 'yellow'}]{sweep.state}[/]",
+            "strict" if sweep.strict else "fast",
+            _counts(sweep.archived),
+            _counts(sweep.evicted),
+            f"{sweep.stale:,}",
+            moment_text(sweep.planned_at),
+            moment_text(sweep.changed_at),
+        )
+    console().print(shown)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{escape(name)} {count:,}" for name, count in counts.items())
+
+
+@archive_app.command("ls")
+def archive_ls(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List the tables of the archive: rows, bytes, files, months, and where they are."""
+    with open_keeper(url, contract=contract) as keeper:
+        found = keeper.archive.tables()
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    shown = table("table", "rows", "bytes", "files", "from", "to", "place", right=("rows", "bytes", "files"))
+    for one in found:
+        months = one.oldest_month or "", one.newest_month or ""
+        shown.add_row(
+            escape(one.table), f"{one.rows:,}", f"{one.bytes:,}", f"{one.files:,}", *months, escape(one.place)
+        )
+    console().print(shown)
+
+
+@archive_app.command("verify")
+def archive_verify(
+    name: TableArgument = None, contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Read back every file of the archive and compare it with the archive's log. Exits 1 if something is wrong."""
+    with open_keeper(url, contract=contract) as keeper:
+        proofs = keeper.archive.verify(name, starting=starting)
+    if as_json:
+        print_json([asdict(proof) for proof in proofs])
+    else:
+        for proof in proofs:
+            console().print(f"{escape(proof.table)}: [bold]{proof.rows:,}[/] rows in {many(proof.files, 'file')}")
+            for problem in proof.problems:
+                say(f"[red]error:[/] {escape(problem)}")
+    if any(proof.problems for proof in proofs):
+        raise typer.Exit(1)
+
+
+@archive_app.command("query")
+def archive_query(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows are asked for.")],
+    where: Annotated[str | None, typer.Option(help='A condition in Spark\'s SQL, for example "id < 10".')] = None,
+    columns: Annotated[str | None, typer.Option(help="Names, with commas between them; all if left out.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most rows to show.")] = _SHOWN,
+    style: Annotated[Format, typer.Option("--format", help="How to show them; parquet needs --out.")] = Format.TABLE,
+    out: Annotated[Path | None, typer.Option(help="With --format parquet: the new folder to write to.")] = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show archived rows. The archive is only read."""
+    style = Format.JSON if as_json else style
+    if (style is Format.PARQUET) != (out is not None):
+        raise typer.BadParameter("parquet is written to a new folder, and nothing else is", param_hint="--out")
+    if out is not None and out.exists():
+        raise typer.BadParameter(f"{out} exists", param_hint="--out")
+    chosen = [one.strip() for one in columns.split(",")] if columns else None
+    with open_keeper(url, contract=contract) as keeper:
+        found = keeper.archive.query(name, where=where, columns=chosen, limit=limit, starting=starting)
+        if out is not None:
+            found.write.parquet(str(out.absolute()))
+            say(f"written to {escape(str(out))}")
+            return
+        _print_rows(found.columns, (tuple(row) for row in found.toLocalIterator()), style)
+
+
+def _print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Format) -> None:
+    if style is Format.JSON:
+        print_json([dict(zip(columns, map(_plain, row), strict=True)) for row in rows])
+    elif style is Format.CSV:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_plain(value) for value in row])
+    else:
+        shown = table(*columns)
+        for row in rows:
+            shown.add_row(*("" if value is None else escape(str(_plain(value))) for value in row))
+        console().print(shown)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON and CSV can have it; numbers with a fraction as they are, to the last digit."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value

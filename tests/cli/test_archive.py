@@ -1,0 +1,71 @@
+"""`wane archive` on the command line: what it prints, and how it exits."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from archive.cold import CONTRACT, events
+from cli.conftest import Wane
+from servers import SqliteDatabase
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture
+def shop(sqlite_database: SqliteDatabase, folder: Path) -> SqliteDatabase:
+    """A small database with its contract as ./wane.toml."""
+    events(sqlite_database, 30)
+    (folder / "wane.toml").write_text(CONTRACT.format(url=f'"{sqlite_database.url}"'))
+    return sqlite_database
+
+
+def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
+    wane("migrate")
+    off = wane("archive", "run", "--json")
+    assert (off.code, off.json["rules"][0]["outcome"]) == (0, "off")
+    wane("enable")
+    done = wane("archive", "run", "--fast")
+    assert done.code == 0, done.err
+    assert "event.cold" in done.out
+    assert "sweep 1 is committed" in done.err
+    assert wane("archive", "status", "--json").json[0]["state"] == "done"
+    assert "event.cold" in wane("archive", "status", "event").out
+    [rows, reads] = wane("archive", "ls", "--json").json
+    assert (rows["table"], rows["rows"], reads["rows"]) == ("event", 30, 30)
+    assert "event_read" in wane("archive", "ls").out
+    checked = wane("archive", "verify")
+    assert checked.code == 0
+    assert "event: 30 rows" in checked.out
+    asked = wane("archive", "query", "event", "--where", "id < 4", "--columns", "id, body", "--json")
+    assert sorted(row["id"] for row in asked.json) == [1, 2, 3]
+    read = list(csv.DictReader(io.StringIO(wane("archive", "query", "event", "--limit", "5", "--format", "csv").out)))
+    assert len(read) == 5
+    assert "body 7" in wane("archive", "query", "event", "--where", "id = 7").out
+    written = wane("archive", "query", "event", "--format", "parquet", "--out", folder / "some")
+    assert written.code == 0
+    assert list((folder / "some").glob("*.parquet"))
+    damaged = next((folder / "cold" / "event").glob("*/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    broken = wane("archive", "verify", "event")
+    assert broken.code == 1
+    assert str(damaged) in broken.err.replace("\n", "")
+
+
+def test_mistakes_are_told(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
+    wane("migrate")
+    wane("enable")
+    (folder / "cold").write_text("a file")
+    failed = wane("archive", "run")
+    assert failed.code == 1
+    assert "cannot be" in failed.err
+    assert wane("archive", "run", "nothing").code == 1
+    (folder / "cold").unlink()
+    empty = wane("archive", "query", "event")
+    assert empty.code == 1
+    assert "nothing of event is archived yet" in empty.err
+    assert wane("archive", "query", "event", "--format", "parquet").code == 2
+    assert wane("archive", "query", "event", "--out", folder / "x").code == 2
