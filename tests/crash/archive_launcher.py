@@ -1,0 +1,159 @@
+"""Starts processes that archive, one after the other, so that each can be killed: `python archive_launcher.py CONTRACT STEPS`.
+
+For every line (a seed, and a step or "-") it forks a process and tells its number; when that process is gone, it tells how it ended. The process
+archives until it is killed; with a step, it waits there to be killed.
+
+The code is the product's own, but for Spark: tasks run in forked processes here, one after the other, because a Java process for every
+kill would take half a minute. Kills with a real Spark are in test_archive_kills.py too, and are few.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from crash.launcher import Steps
+from wane.archive import evict, sweep, verify
+from wane.archive.place import ColdTable
+from wane.contract.load import load_contract
+from wane.keeper import open_keeper
+from wane.prune.pace import Pace
+from wane.prune.sweep import Outcome
+from wane.store.archive_journal import Journal
+from wane.store.postgres.store import PostgresStore
+from wane.store.sqlite.store import SqliteStore
+
+PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_batch=30)
+WAIT_SECONDS = 60
+CHANGE_SECONDS = 0.2
+
+
+class TargetedSteps(Steps):
+    """Waits at one step to be killed."""
+
+    target = "-"
+
+    def enter(self, step: str) -> None:
+        super().enter(step)
+        if step == self.target:
+            time.sleep(WAIT_SECONDS)
+
+    def function(self, module: Any, name: str, step: str) -> None:
+        """Let a function of a module tell the step first."""
+        original = getattr(module, name)
+
+        def telling(*arguments: Any, **options: Any) -> Any:
+            self.enter(step)
+            return original(*arguments, **options)
+
+        setattr(module, name, telling)
+
+
+def run_forked(steps: TargetedSteps, name: str) -> Callable[..., list[str]]:
+    """What Spark does: every task in a process of its own."""
+
+    def run(_: object, task: Callable[[int], str], count: int) -> list[str]:
+        answers = []
+        for number in range(count):
+            steps.enter(name)
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.close(reading)
+                    with os.fdopen(writing, "w") as out:
+                        out.write(task(number))
+                        out.flush()
+                finally:
+                    os._exit(0)
+            os.close(writing)
+            with os.fdopen(reading) as answer:
+                answers.append(answer.read())
+            os.waitpid(child, 0)
+        return answers
+
+    return run
+
+
+def hook(steps: TargetedSteps) -> None:
+    sweep.run = run_forked(steps, "copy")  # type: ignore[attr-defined]
+    verify.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
+    sweep.Archiver.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+    steps.function(sweep, "cut", "cut")
+    steps.function(evict, "evict", "evict")
+    evicting = evict.Eviction.run
+
+    def run(this: evict.Eviction, *arguments: Any) -> None:
+        time.sleep(CHANGE_SECONDS)  # The application changes some of the rows that are about to leave.
+        evicting(this, *arguments)
+
+    evict.Eviction.run = run  # type: ignore[method-assign,assignment]
+    for owner, method, step in (
+        (Journal, "plan", "plan"),
+        (Journal, "write", "write"),
+        (Journal, "progress", "progress"),
+        (Journal, "removed", "removed"),
+        (ColdTable, "commit", "commit"),
+        (ColdTable, "remove", "remove"),
+    ):
+        steps.before(owner, method, step)
+    original = Journal.move
+
+    def move(this: Journal, number: int, state: Any, **options: Any) -> None:
+        original(this, number, state, **options)
+        steps.enter(f"to {state}")
+
+    Journal.move = move  # type: ignore[method-assign,assignment]
+    steps.around(SqliteStore)
+    steps.around(PostgresStore)
+
+
+def archive(contract: Path, *, forever: bool) -> None:
+    loaded = load_contract(contract)
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1))
+    with open_keeper(contract=loaded, actor="to be killed") as keeper:
+        while True:
+            done = keeper.archive.run(pace=PACE)
+            busy = any("is being written by" in rule.message for rule in done.rules)
+            if not forever and not busy:
+                assert {rule.outcome for rule in done.rules} == {Outcome.DONE}, done
+                return
+            assert busy or not done.failed, done
+            time.sleep(0.05)
+
+
+def main(contract: str, log: str) -> None:
+    for line in sys.stdin:
+        seed, _, target = line.strip().partition(" ")
+        child = os.fork()
+        if child == 0:
+            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            steps = TargetedSteps(file, random.Random(int(seed)))
+            steps.target = target
+            code = 1
+            try:
+                hook(steps)
+                archive(Path(contract), forever=target != "finish")
+                code = 0
+            finally:
+                sys.stderr.flush()
+                if code:
+                    import traceback
+
+                    traceback.print_exc()
+                os._exit(code)
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,231 @@
+"""`kill -9` at every step of the archive's journal, and at any moment: no row is ever in neither place, and when a sweep is done, none is in both.
+
+Meanwhile the application goes on changing its rows. At the end every row, by key and content, is as the application left it, in one place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.cold import CONTRACT, STAYING, archived, events, insert_events
+from crash.test_kills import await_silence
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.keeper import open_keeper
+
+pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("spark")]
+
+KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
+"""Kills at random moments, after one at every step; `make crash` asks for dozens."""
+DIRECTED = [
+    *("cut", "plan", "copy", "write", "to written", "read back", "to verified", "commit", "to committed"),
+    *("evict", "progress", "to evicted", "remove", "removed", "to done"),
+]
+"""Every step; the ordinary tests kill at half of them on each store."""
+ROWS = 30
+SEED = 5
+
+
+class Launcher:
+    """Starts processes that archive, and kills them."""
+
+    def __init__(self, contract: Path, log: Path) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("archive_launcher.py"), contract, log],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        )
+
+    def _start(self, seed: int, target: str) -> int:
+        assert self._process.stdin is not None
+        self._log.write_text("")
+        self._process.stdin.write(f"{seed} {target}\n")
+        self._process.stdin.flush()
+        return int(self._hear())
+
+    def _hear(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def kill_at(self, seed: int, target: str) -> str:
+        """Let one archive until it comes to a step, or for a while, and kill it; return the step that it was in."""
+        child = self._start(seed, target)
+        deadline = time.monotonic() + 40
+        if target == "-":
+            time.sleep(1.0 + random.Random(seed).uniform(0, 2.0))
+        while target not in ("-", self._last()) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        os.kill(child, signal.SIGKILL)
+        assert self._hear() == f"{-signal.SIGKILL}\n", "it ended by itself"
+        return self._last()
+
+    def _last(self) -> str:
+        return (self._log.read_text().splitlines() or [""])[-1]
+
+    def finish(self, seed: int) -> None:
+        """Let one archive until nothing is due."""
+        self._start(seed, "finish")
+        assert self._hear() == "0\n"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Application:
+    """Goes on changing rows that are about to leave, and knows what it wrote."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.bodies: dict[int, str] = {}
+        self._stop = threading.Event()
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def _work(self) -> None:
+        generator = random.Random(SEED)
+        number = 0
+        while not self._stop.wait(0.02):
+            with self._turn:
+                if self.bodies:
+                    number += 1
+                    row = generator.choice(list(self.bodies)[-ROWS:])
+                    if self.database.execute("UPDATE event SET body = ? WHERE id = ?", (f"again {number}", row)):
+                        self.bodies[row] = f"again {number}"
+
+    def fill(self, ids: range) -> None:
+        with self._turn:
+            insert_events(self.database, ids)
+            self.bodies |= {n: f"body {n} \U0001f600" for n in ids}
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+
+class Books:
+    """What must hold of hot tables and archive together."""
+
+    def __init__(self, application: Application, cold: Path) -> None:
+        self.application = application
+        self.database = application.database
+        self.cold = cold
+        self.reads: set[int] = set()
+
+    def balance(self, *, done: bool) -> None:
+        # The archive first: what leaves the hot table meanwhile is then in both looks, and never in neither.
+        for table, ever in (("event", set(self.application.bodies) | set(STAYING)), ("event_read", self.reads)):
+            hot = {row for (row,) in self.database.query(f"SELECT id FROM {table}")}
+            cold = Counter(row["id"] for row in archived(self.cold / table))
+            assert hot | set(cold) == ever, f"{table}: lost {sorted(ever - hot - set(cold))[:10]}"
+            if done:
+                assert max(cold.values(), default=1) == 1
+                assert not hot & set(cold)
+        if done:
+            contents: dict[int, Any] = {row["id"]: row["body"] for row in archived(self.cold / "event")}
+            contents |= dict(self.database.query("SELECT id, body FROM event"))
+            assert {n: contents[n] for n in self.application.bodies} == self.application.bodies
+            audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
+            told: Counter[str] = Counter()
+            for counts in self.database.query(f"SELECT counts FROM {audit} WHERE kind = 'archive'"):
+                told.update(json.loads(counts[0]) if isinstance(counts[0], str) else counts[0])
+            assert told["event"] == len(archived(self.cold / "event"))
+            assert told["event_read"] == len(archived(self.cold / "event_read"))
+
+
+def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
+    contract = folder / "wane.toml"
+    contract.write_text(CONTRACT.format(url=json.dumps(database.url)))
+    events(database, 0)
+    with open_keeper(contract=contract) as keeper:
+        keeper.migrate()
+        keeper.enable()
+    application = Application(database)
+    books = Books(application, folder / "cold")
+    generator = random.Random(SEED)
+    hit: Counter[str] = Counter()
+    launcher = Launcher(contract, folder / "steps")
+    # In any order, so that every step follows on every other one sooner or later.
+    every = DIRECTED if KILLS else every
+    targets = [*generator.sample(every, len(every)), *["-"] * KILLS]
+    try:
+        with application.working():
+            for number, target in enumerate(targets):
+                ids = range(number * 100 + 1, number * 100 + 1 + ROWS)
+                application.fill(ids)
+                books.reads |= {n * 10 + m for n in ids for m in range(n % 3)}
+                hit[launcher.kill_at(generator.randrange(2**32), target)] += 1
+                await_silence(database)
+                books.balance(done=False)
+        missed = set(every) - set(hit)
+        assert not missed, f"never hit: {missed}; hit: {dict(hit)}"
+        launcher.finish(SEED)
+        books.balance(done=True)
+        assert {row for (row,) in database.query("SELECT id FROM event")} == set(STAYING)
+        journal = "wane_archive_sweep" if database.store == "sqlite" else "wane.archive_sweep"
+        assert database.query(f"SELECT DISTINCT state FROM {journal}") == [("done",)]
+    finally:
+        launcher.close()
+    sys.stdout.write(f"seed {SEED}: {hit.total()} kills: {dict(sorted(hit.items()))}\n")
+
+
+@pytest.mark.timeout(180 + 10 * KILLS)
+def test_the_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    kill_and_check(sqlite_database, tmp_path, DIRECTED[::2])
+
+
+@pytest.mark.timeout(180 + 10 * KILLS)
+def test_the_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
+    kill_and_check(durable_database, tmp_path, DIRECTED[1::2])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not KILLS, reason="two Java processes for each: `make crash` has the time")
+@pytest.mark.parametrize("state", ["planned", "written", "verified", "committed"])
+def test_a_driver_with_a_real_spark_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path, state: str) -> None:
+    database = sqlite_database
+    events(database, 150)
+    contract = tmp_path / "wane.toml"
+    contract.write_text(CONTRACT.format(url=json.dumps(database.url)))
+    with open_keeper(contract=contract) as keeper:
+        keeper.migrate()
+        keeper.enable()
+    command = [sys.executable, "-m", "wane", "archive", "run", "--contract", str(contract)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as driver:
+        assert driver.stderr is not None
+        for line in driver.stderr:
+            if re.search(f"is {state}", line):
+                break
+        driver.kill()
+    done = {}
+    for _ in range(3):  # The dead driver's lease has yet to end.
+        time.sleep(5.5)
+        again = subprocess.run([*command, "--json", "--fast"], capture_output=True, text=True, timeout=100, check=False)
+        done = json.loads(again.stdout)["rules"][0]
+        if done["outcome"] == "done":
+            break
+    assert done["outcome"] == "done", done
+    assert sorted(row["id"] for row in archived(tmp_path / "cold" / "event")) == list(range(1, 151))
+    assert [row for (row,) in database.query("SELECT id FROM event ORDER BY id")] == STAYING
