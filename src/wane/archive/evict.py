@@ -74,6 +74,7 @@ class Eviction:
         self.counts = dict(sweep.evicted)
         self.audit_id = sweep.audit_id
         self.size = pace.first_batch
+        self.batches = 0
         self.keeping = sweep.columns != [part.shape for part in archive.parts]
         """The table is no longer what it was when it was copied: what is there stays."""
 
@@ -182,6 +183,7 @@ class Eviction:
                 audit_id=audit_id,
             )
         self.counts, self.audit_id = counts, audit_id
+        self.batches += 1
         return evicted
 
     def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:

@@ -30,7 +30,7 @@ from wane.archive.session import run, session
 from wane.archive.verify import ProofJob, files_of, prove
 from wane.contract.model import Contract, Rule, Table
 from wane.errors import ArchiveError, Unproven, WaneError
-from wane.events import ArchiveStep, Listener, RowsArchived, RuleFailed, nobody
+from wane.events import ArchiveStep, Listener, RowsArchived, RuleFailed, RuleSwept, nobody
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
@@ -86,17 +86,24 @@ class Archiver:
         """Move what is due under one rule; first what an earlier sweep of the table left unfinished. A rule that fails, fails alone."""
         self.store.require_migrated()
         done = _Tally(table, rule)
+        began = time.monotonic()
+        outcome, message = self._archive(table, rule, done)
+        who = table.scheduler, str(table.name), rule.name, table.label(rule)
+        if outcome is Outcome.FAILED:
+            self.listener(RuleFailed(*who, message))
+        seconds = time.monotonic() - began
+        self.listener(RuleSwept(*who, "archive", done.evicted, done.batches, seconds, outcome.value))
+        return done.told(outcome, message)
+
+    def _archive(self, table: Table, rule: Rule, done: _Tally) -> tuple[Outcome, str]:
         try:
             with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
                 self._sweep(table, rule, lease, done)
         except Closed as closed:
-            outcome = Outcome.STOPPED if self.stop.is_set() else Outcome.OFF
-            return done.told(outcome, str(closed))
+            return Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, str(closed)
         except WaneError as problem:
-            label = table.label(rule)
-            self.listener(RuleFailed(table.scheduler, str(table.name), rule.name, label, str(problem)))
-            return done.told(Outcome.FAILED, str(problem))
-        return done.told(Outcome.DONE)
+            return Outcome.FAILED, str(problem)
+        return Outcome.DONE, ""
 
     def _sweep(self, table: Table, rule: Rule, lease: Lease, done: _Tally) -> None:
         self._require_open(table)
@@ -133,7 +140,7 @@ class _Tally:
         self.sweeps: list[int] = []
         self.archived: dict[str, int] = {str(table.name): 0}
         self.evicted: dict[str, int] = {str(table.name): 0}
-        self.stale = 0
+        self.stale = self.batches = 0
         self.seconds: dict[str, float] = defaultdict(float)
 
     def told(self, outcome: Outcome, message: str = "") -> ArchivedRule:
@@ -379,6 +386,7 @@ class _Sweep:
         finally:
             gone = {name: rows - sweep.evicted.get(name, 0) for name, rows in eviction.counts.items()}
             self.done.evicted = total(self.done.evicted, gone)
+            self.done.batches += eviction.batches
         return self._move(sweep, State.EVICTED)
 
     def _finish(self, sweep: Journaled) -> Journaled:

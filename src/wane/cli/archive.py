@@ -16,10 +16,21 @@ import typer
 from rich.markup import escape
 
 from wane.archive.model import ArchiveRun
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.measure import measured
+from wane.cli.options import (
+    CONTRACT,
+    ContractOption,
+    JsonOption,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsFileOption,
+    UrlOption,
+)
 from wane.cli.output import console, many, moment_text, print_json, say, table
 from wane.cli.prune import ActorOption, sweeping
+from wane.contract.load import load_contract
 from wane.keeper import open_keeper
+from wane.observe.logs import LogFormat, LogLevel, configure_logging
 from wane.prune.pace import FAST
 from wane.prune.sweep import Outcome
 
@@ -54,6 +65,9 @@ def archive_run(
         bool, typer.Option("--strict", help="Let the database compute every row's checksum, not only samples.")
     ] = False,
     fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    metrics_file: MetricsFileOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.WARNING,
     actor: ActorOption = None,
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
@@ -63,17 +77,19 @@ def archive_run(
 
     Whatever stops it, running it again finishes the job. Exits 1 if a rule failed. Ctrl-C and SIGTERM stop between two steps.
     """
-    with (
-        sweeping(as_json=as_json) as (stop, listener, caught),
-        open_keeper(url, contract=contract, actor=actor, listener=listener) as keeper,
-    ):
-        done = keeper.archive.run(
-            *(only or ()), strict=strict, pace=FAST if fast else None, stop=stop, starting=starting
-        )
-    if as_json:
-        print_json({"rules": [asdict(rule) for rule in done.rules]})
-    else:
-        print_run(done)
+    configure_logging(log_level, log_format)
+    loaded = load_contract(contract)
+    with measured(metrics_file, loaded, url) as count:
+        with (
+            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
+        ):
+            pace = FAST if fast else None
+            done = keeper.archive.run(*(only or ()), strict=strict, pace=pace, stop=stop, starting=starting)
+        if as_json:
+            print_json({"rules": [asdict(rule) for rule in done.rules]})
+        else:
+            print_run(done)
     if done.failed:
         raise typer.Exit(1)
     if caught:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, TextIO
 
 from wane.events import (
+    ArchiveStep,
     BatchTaken,
     Beat,
     BudgetExhausted,
@@ -24,6 +25,7 @@ from wane.events import (
     MessageDead,
     RetentionPassFailed,
     RowConsumed,
+    RowsArchived,
     RowsPruned,
     RuleFailed,
     RuleSwept,
@@ -82,6 +84,12 @@ def log_event(event: Event) -> None:
             log(logging.WARNING, "wane.message_dead", **facts)
         case Beat():
             log(logging.DEBUG, "wane.heartbeat", executor=event.executor, role=event.role, doing=event.doing)
+        case RowsArchived():
+            counts = {"rows": event.evicted.get(event.table, 0), "stayed": event.stale}
+            log(logging.INFO, f"system/{event.table}_archived", rule=event.rule, sweep=event.sweep, **counts)
+        case ArchiveStep():
+            where = {"table": event.table, "rule": event.rule, "state": event.state}
+            log(logging.DEBUG, "wane.archive_step", **where, sweep=event.sweep)
         case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed():
             pass  # Metrics count them; a line for each would drown the others.
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wane.contract.model import Contract, Expiry, Mark, Prune, Rule, Table
+from wane.contract.model import Archive, Contract, Expiry, Mark, Prune, Rule, Table
 from wane.errors import MetricsError
 from wane.events import (
+    ArchiveStep,
     BatchTaken,
     Beat,
     BudgetExhausted,
@@ -24,6 +25,7 @@ from wane.events import (
     MessageDead,
     RetentionPassFailed,
     RowConsumed,
+    RowsArchived,
     RowsPruned,
     RuleFailed,
     RuleSwept,
@@ -81,6 +83,9 @@ class Metrics:
         )
         self.tick_errors = counter("lifecycle_tick_errors_total", "Failed attempts of sweeps and ticks.", "scheduler")
         self.marked_rows = counter("wane_marked_rows_total", "Rows whose state was changed by a rule.", *_RULE)
+        self.archived_rows = counter(
+            "wane_archived_rows_total", "Rows that left for the archive, proven and committed.", "scheduler", "table"
+        )
         self.inline_rows = counter(
             "wane_inline_rows_total",
             "Rows that the application took itself: consumed, discarded, or pruned in its own transaction.",
@@ -141,6 +146,8 @@ class Metrics:
         labels = (_scheduler(table), str(table.name), rule.name)
         if isinstance(rule.action, Prune):
             self.pruned_rows.labels(_scheduler(table), table.label(rule))
+        if isinstance(rule.action, Archive):
+            self.archived_rows.labels(_scheduler(table), str(table.name))
         if isinstance(rule.action, Mark):
             self.marked_rows.labels(*labels)
         for outcome in Outcome:
@@ -182,6 +189,8 @@ class Metrics:
                 self.enqueued.labels(event.scheduler).inc(len(event.kinds))
             case MessageDead():
                 self.dead_letters.labels(event.pool).inc()
+            case ArchiveStep() | RowsArchived():
+                pass  # Its batches are counted.
             case Beat():
                 pass  # The database knows every executor, also those of other processes.
 
@@ -189,6 +198,10 @@ class Metrics:
         scheduler = event.scheduler or UNSCHEDULED
         if kind == "mark":
             self.marked_rows.labels(scheduler, event.table, event.rule or "").inc(event.counts.get(event.table, 0))
+            return
+        if kind == "archive":
+            for table, rows in event.counts.items():
+                self.archived_rows.labels(scheduler, table).inc(rows)
             return
         for table, rows in event.counts.items():
             self.pruned_rows.labels(scheduler, event.label if table == event.table else table).inc(rows)
