@@ -13,8 +13,9 @@ from servers import Database, SqliteDatabase
 GROUP = pytest.mark.xdist_group("spark")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here go to one worker, so that one Spark serves them all."""
+    """All tests here go to one worker, so that one Spark serves them all. First, because xdist looks at the marks in this hook too."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:

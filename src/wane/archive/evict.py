@@ -140,7 +140,7 @@ class Eviction:
     def _transaction(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
         with self.store.transaction() as transaction:
             began = time.monotonic()
-            closed = closed_gate(transaction.own, self.table.name, self.contract.sweep)
+            closed = closed_gate(transaction.own.flags(), self.table.name, self.contract.sweep)
             if closed:
                 raise Closed(closed)
             journal = Journal(transaction, self.store.timetable)

@@ -126,7 +126,7 @@ class Archiver:
         if table.append_only:
             raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
         with self.store.transaction() as transaction:
-            closed = closed_gate(transaction.own, table.name, self.contract.sweep)
+            closed = closed_gate(transaction.own.flags(), table.name, self.contract.sweep)
         if closed:
             raise Closed(closed)
 
