@@ -20,6 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(GROUP)
+            item.add_marker(pytest.mark.timeout(300))  # On a busy machine Spark alone takes a minute to start.
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

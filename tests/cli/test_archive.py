@@ -12,7 +12,7 @@ from archive.cold import CONTRACT, events
 from cli.conftest import Wane
 from servers import SqliteDatabase
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture
