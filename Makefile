@@ -55,7 +55,7 @@ demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
 test: lint prefect ## lint, type-check and test against real databases
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup $(TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup $(if $(BOTH),--both-servers) $(TESTS)
 
 lint: setup ## ruff, mypy (strict) and the direction of imports
 	@$(BIN)/ruff check .

@@ -24,6 +24,9 @@ from servers import (
 
 POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
 RUN = pytest.StashKey[Run]()
+SECOND_SERVER = "postgres-system"
+WHERE_SERVERS_DIFFER = ("check", "conformance", "property", "prune", "races", "reference", "sql", "store")
+"""What depends on a server's version and collation runs on the second server too; the rest does with --both-servers."""
 
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
@@ -33,6 +36,26 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("wane")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--both-servers", action="store_true", help="run every test on the machine's own PostgreSQL too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--both-servers"):
+        return
+    tests = Path(__file__).parent
+    left_out = [
+        item
+        for item in items
+        if SECOND_SERVER in getattr(getattr(item, "callspec", None), "id", "")
+        and item.path.relative_to(tests).parts[0] not in WHERE_SERVERS_DIFFER
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 def pytest_configure(config: pytest.Config) -> None:
