@@ -221,9 +221,9 @@ def test_a_worker_steps_over_what_others_are_taking(postgres_database: PostgresD
             stack.enter_context(reserving(postgres_database, limit=2))
             stack.enter_context(reserving(postgres_database, limit=1, kinds=["b", "a"]))
             stack.enter_context(reserving(postgres_database, limit=1, preferred_work_queue_ids=["q"]))
-            found = queue.reserve_many(3, kinds=["a", "b"])
-            assert [reservation.message.data["n"] for reservation in found] == [4, 5, 6]
-            assert taken(queue, preferred_work_queue_ids=["q"]).message.data["n"] == 7
+            found = queue.reserve_many(2, kinds=["a", "b"])
+            found += [taken(queue), taken(queue, preferred_work_queue_ids=["q"])]
+            assert {reservation.message.data["n"] for reservation in found} == {4, 5, 6, 7}
         assert [reservation.message_id for reservation in queue.reserve_many(9)] == [one.message_id for one in sent[:4]]
 
 

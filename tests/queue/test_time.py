@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sqlite3
 import subprocess
 import sys
@@ -166,6 +167,7 @@ def test_the_clients_clock_does_not_matter_on_postgres(
             assert tz is UTC
             return datetime.now(UTC) + off[0]
 
+    importlib.import_module("wane.store.postgres.store")  # What is imported later would have the right clock.
     real = time.time
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("wane.") and getattr(module, "datetime", None) is datetime:

@@ -121,9 +121,6 @@ class Messages(ABC):
     `now` may be None where the database's clock can be asked inside the statement.
     """
 
-    pool_of_key = "pool"
-    """How the index of the keys knows the pool."""
-
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.table = dialect.own("message")
@@ -185,7 +182,7 @@ class Messages(ABC):
         which = (
             f"pool = {self._('pool')} AND message_id = {self._('name')}"
             if key is None
-            else f"idempotency_key = {self._('name')} AND {self.pool_of_key} = {self._('pool')}"
+            else self._both(pool="pool", idempotency_key="name")
         )
         text = f"SELECT {COLUMNS} FROM {self.table} WHERE {which}"
         return self._one(run(text, {"pool": pool, "name": message_id if key is None else key}))
@@ -209,15 +206,17 @@ class Messages(ABC):
         self, run: Execute, pool: str, *, kind: str | None, resolved: bool, before: int | None, limit: int
     ) -> list[Message]:
         """Dead letters, newest first; without `resolved` only those that nobody has dealt with."""
-        conditions = [f"pool = {self._('pool')}", "state = 'dead'"]
+        conditions = ["state = 'dead'"]
         values: dict[str, object] = {"pool": pool, "limit": limit}
         index = "message_dead"
         if not resolved:
             index = "message_open"
             conditions.append("resolved_at IS NULL")
-        if kind is not None:
+        if kind is None:
+            conditions.append(f"pool = {self._('pool')}")
+        else:
             index += "_kind"
-            conditions.append(f"kind = {self._('kind')}")
+            conditions.append(self._both(pool="pool", kind="kind"))
             values["kind"] = kind
         if before is not None:
             conditions.append(f"seq < {self._('before')}")
@@ -230,9 +229,10 @@ class Messages(ABC):
 
     def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
         """Whether a message of the kind is neither done nor dead."""
-        mine = f"pool = {self._('pool')} AND kind = {self._('kind')}"
+        ready = f"{self._both(pool='pool', kind='kind')} AND state = 'ready'"
+        waiting = (f"pool = {self._('pool')} AND kind = {self._('kind')} AND state = '{state}'" for state in WAITING)
         text = "SELECT " + " OR ".join(
-            f"EXISTS (SELECT 1 FROM {self.table} WHERE {mine} AND state = '{state}')" for state in ("ready", *WAITING)
+            f"EXISTS (SELECT 1 FROM {self.table} WHERE {which})" for which in (ready, *waiting)
         )
         [(found,)] = run(text, {"pool": pool, "kind": kind})
         return bool(found)
@@ -244,13 +244,18 @@ class Messages(ABC):
 
         Each state has an index in its own order, so no list has to look at more than it shows.
         """
-        also = "" if kind is None else f" AND kind = {self._('kind')}"
-        ready = "message_ready" if kind is None else "message_ready_kind"
-        which = [(ready, "ready", "seq"), *((f"message_{one}", one, "due_at, seq") for one in WAITING)]
+        own = f"pool = {self._('pool')}"
+        of_kind = f"{own} AND kind = {self._('kind')}"
+        which = [
+            ("message_ready", own, "ready", "seq")
+            if kind is None
+            else ("message_ready_kind", self._both(pool="pool", kind="kind"), "ready", "seq"),
+            *((f"message_{one}", own if kind is None else of_kind, one, "due_at, seq") for one in WAITING),
+        ]
         parts = [
-            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE pool = {self._('pool')} AND state = '{one}'{also}"
+            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE {condition} AND state = '{one}'"
             f" ORDER BY {order} LIMIT {self._('limit')}) AS {index}_part"
-            for index, one, order in which
+            for index, condition, one, order in which
             if state is None or state.value == one
         ]
         values = {"pool": pool, "limit": limit, **({} if kind is None else {"kind": kind})}
@@ -316,6 +321,10 @@ class Messages(ABC):
         text = f"SELECT pool, sum(bumps), count(*) FROM {self.wakeups} WHERE pool IN ({marks}) GROUP BY pool"
         found = run(text, {f"pool{number}": pool for number, pool in enumerate(pools)})
         return {**dict.fromkeys(pools, (0, 0)), **{pool: (int(bumps), rows) for pool, bumps, rows in found}}
+
+    def _both(self, **names: str) -> str:
+        """That columns have the values of some placeholders, all of them: so written that the index over them serves it, and no other."""
+        return " AND ".join(f"{column} = {self._(name)}" for column, name in names.items())
 
     def _by(self, index: str) -> str:
         """The table, to be read by an index, where a store can be told so."""

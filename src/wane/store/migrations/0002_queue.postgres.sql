@@ -22,21 +22,21 @@ CREATE TABLE wane.message (
   resolved_by     text,
   PRIMARY KEY (pool, message_id)
 );
--- The pool is written so that this index serves those alone who look for a key: on a small table it would cost the same as the primary key.
-CREATE UNIQUE INDEX message_key ON wane.message (idempotency_key, (pool || ''));
+-- Names are put together where an index serves those alone who look for all of them. As columns of their own they would let a wrong index do as well:
+-- to the planner all of them cost the same while they are nearly empty, and for a queue they are whenever somebody looks.
+CREATE UNIQUE INDEX message_key ON wane.message ((ARRAY[pool, idempotency_key]));
 -- Each state has its own index, so that finding the next message costs the same whatever is waiting or done.
--- Of two that cost the same, the planner takes the one that was made last: the narrower one comes later.
 CREATE INDEX message_ready ON wane.message (pool, seq) WHERE state = 'ready';
-CREATE INDEX message_ready_kind ON wane.message (pool, kind, seq) WHERE state = 'ready';
-CREATE INDEX message_ready_queue ON wane.message (pool, work_queue_id, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
-CREATE INDEX message_ready_queue_kind ON wane.message (pool, work_queue_id, kind, seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
+CREATE INDEX message_ready_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'ready';
+CREATE INDEX message_ready_queue ON wane.message ((ARRAY[pool, work_queue_id]), seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
+CREATE INDEX message_ready_queue_kind ON wane.message ((ARRAY[pool, work_queue_id, kind]), seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
 CREATE INDEX message_reserved ON wane.message (pool, due_at, seq) WHERE state = 'reserved';
 CREATE INDEX message_delayed ON wane.message (pool, due_at, seq) WHERE state = 'delayed';
 CREATE INDEX message_done ON wane.message (forget_at, pool, message_id) WHERE state = 'done';
 CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
-CREATE INDEX message_dead_kind ON wane.message (pool, kind, seq) WHERE state = 'dead';
+CREATE INDEX message_dead_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'dead';
 CREATE INDEX message_open ON wane.message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL;
-CREATE INDEX message_open_kind ON wane.message (pool, kind, seq) WHERE state = 'dead' AND resolved_at IS NULL;
+CREATE INDEX message_open_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'dead' AND resolved_at IS NULL;
 CREATE INDEX message_resolved ON wane.message (resolved_at, pool, message_id) WHERE state = 'dead' AND resolved_at IS NOT NULL;
 -- Rows change state a few times and leave: half a page of room keeps their versions together, and cleaning up must not wait for a fifth of the table.
 ALTER TABLE wane.message SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
@@ -54,7 +54,7 @@ CREATE FUNCTION wane.message_wakes() RETURNS trigger LANGUAGE plpgsql SET enable
 BEGIN
   INSERT INTO wane.wakeup (pool, bumps) VALUES (NEW.pool, 1);
   -- Commits that notify go one after the other. Where an older one of the kind is ready, whoever takes that finds this one too.
-  IF NOT EXISTS (SELECT FROM wane.message WHERE pool = NEW.pool AND kind = NEW.kind AND state = 'ready' AND seq < NEW.seq) THEN
+  IF NOT EXISTS (SELECT FROM wane.message WHERE ARRAY[pool, kind] = ARRAY[NEW.pool, NEW.kind] AND state = 'ready' AND seq < NEW.seq) THEN
     PERFORM pg_notify('wane_wakeup', NEW.pool);
   END IF;
   RETURN NULL;

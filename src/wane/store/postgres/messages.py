@@ -39,7 +39,7 @@ def _pick_each(given: str, which: str) -> str:
     Only what is taken is locked: the limit outside ends the walk. First come those that were among the oldest of all when this
     statement began; if others hold some of them, the walk goes on behind.
     """
-    ready = f"FROM wane.message WHERE pool = %(pool)s AND state = 'ready' AND {which}"
+    ready = f"FROM wane.message WHERE {which} AND state = 'ready'"
     last = (
         f"coalesce((SELECT oldest.seq FROM {given} CROSS JOIN LATERAL (SELECT seq {ready} ORDER BY seq LIMIT %(most)s)"
         f" AS oldest ORDER BY oldest.seq LIMIT 1 OFFSET %(most)s - 1), {2**63 - 1})"
@@ -58,11 +58,16 @@ def _pick_each(given: str, which: str) -> str:
 
 _PICKS = {
     (False, False): _PICK,
-    (True, False): _pick_each("unnest(%(kinds)s::text[]) AS given(kind)", "kind = given.kind"),
-    (False, True): _pick_each("unnest(%(queues)s::text[]) AS given(queue)", "work_queue_id = given.queue"),
+    (True, False): _pick_each(
+        "unnest(%(kinds)s::text[]) AS given(kind)", "ARRAY[pool, kind] = ARRAY[%(pool)s, given.kind]"
+    ),
+    (False, True): _pick_each(
+        "unnest(%(queues)s::text[]) AS given(queue)",
+        "ARRAY[pool, work_queue_id] = ARRAY[%(pool)s, given.queue] AND work_queue_id IS NOT NULL",
+    ),
     (True, True): _pick_each(
         "(SELECT * FROM unnest(%(queues)s::text[]) AS q(queue) CROSS JOIN unnest(%(kinds)s::text[]) AS k(kind)) AS given",
-        "work_queue_id = given.queue AND kind = given.kind",
+        "ARRAY[pool, work_queue_id, kind] = ARRAY[%(pool)s, given.queue, given.kind] AND work_queue_id IS NOT NULL",
     ),
 }
 
@@ -152,8 +157,6 @@ INSERT INTO wane.wakeup (pool, bumps) SELECT %(pool)s, sum(bumps) FROM gone HAVI
 class PostgresMessages(Messages):
     """The messages of a PostgreSQL database."""
 
-    pool_of_key = "pool || ''"
-
     def insert(self, run: Execute, pool: str, new: Sequence[NewMessage], now: datetime | None) -> list[Message]:
         values: dict[str, object] = {
             "pool": pool,
@@ -232,3 +235,7 @@ class PostgresMessages(Messages):
 
     def fold(self, run: Execute, pool: str) -> None:
         run(_FOLD, {"pool": pool})
+
+    def _both(self, **names: str) -> str:
+        values = (f"{self._(name)}::text" for name in names.values())
+        return f"ARRAY[{', '.join(names)}] = ARRAY[{', '.join(values)}]"

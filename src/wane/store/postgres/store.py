@@ -46,7 +46,10 @@ _MIGRATION_MILLISECONDS = 60_000
 _PREPARED_AFTER = 3
 """Statements that come again and again are prepared when they have come so often."""
 # The plan of a prepared statement is kept. One that was made while a table was nearly empty would read all of it, over and over, when it is full.
-_PLANNED = "SELECT set_config('enable_seqscan', %(others)s, false), set_config('enable_bitmapscan', %(others)s, false)"
+_PLANNED = (
+    "SELECT set_config('enable_seqscan', %(others)s, false), set_config('enable_bitmapscan', %(others)s, false),"
+    " set_config('plan_cache_mode', %(kept)s, false)"
+)
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
@@ -113,7 +116,10 @@ class PostgresStore(Store):
             self._connection = _connect(self._url, read_only=self._read_only, answer_seconds=self._answer_seconds)
             self._by_index = False
         if by_index is not None and by_index is not self._by_index and not self._connection.closed:
-            self._connection.execute(_PLANNED, {"others": "off" if by_index else "on"})
+            kept = (
+                "force_generic_plan" if by_index else "auto"
+            )  # There is one good plan: planning anew costs as much as running.
+            self._connection.execute(_PLANNED, {"others": "off" if by_index else "on", "kept": kept})
             self._by_index = by_index
         return self._connection
 
