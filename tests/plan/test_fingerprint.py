@@ -94,6 +94,8 @@ PROSE = {
     (Contract, "strict"),
     (Contract, "archive_url"),
     (Contract, "sweep"),
+    (Contract, "queue"),
+    (Contract, "health"),
     (Contract, "spark"),
 }
 

@@ -20,6 +20,7 @@ from wane.contract.model import (
     Budget,
     ExcuseKind,
     Forever,
+    HealthSettings,
     Mark,
     Prune,
     QueueSettings,
@@ -427,6 +428,26 @@ class QueuePiece(Piece):
     dead_letters: Window | None = Field(default=None, description="How long a resolved dead letter is kept.")
 
     def over(self, default: QueueSettings) -> QueueSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
+
+
+class HealthPiece(Piece):
+    """From where on a table is sick."""
+
+    grace: Duration | None = Field(default=None, description="How long a due row may wait beyond a sweep's interval.")
+    partition_rows: Count | None = Field(default=None, description="Rows from which on partitions are recommended.")
+    partition_finished_rows: Count | None = Field(
+        default=None, description="The same for finished rows of a table with states."
+    )
+    hot_read_ms: Annotated[float, Field(gt=0, le=60_000)] | None = Field(
+        default=None, description="What a read through a rule's index may take, in milliseconds."
+    )
+    counted_rows: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
+        default=None, description="Rows are counted up to here, and estimated beyond."
+    )
+
+    def over(self, default: HealthSettings) -> HealthSettings:
         """These settings, with what they leave out taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 

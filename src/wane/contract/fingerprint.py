@@ -30,6 +30,7 @@ _PROSE = {
     "sweep",
     "queue",
     "spark",
+    "health",
 }
 
 

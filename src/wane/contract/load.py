@@ -24,6 +24,7 @@ SECTIONS = (
     "budget",
     "sweep",
     "queue",
+    "health",
     "table",
     "excused",
     "archive",

@@ -193,6 +193,22 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthSettings:
+    """From where on a table is sick, and how closely pressure and health look."""
+
+    grace: timedelta = timedelta(minutes=5)
+    """How long a due row may wait beyond its window and one sweep interval."""
+    partition_rows: int = 5_000_000
+    """From so many rows on, a table should be partitioned; never before."""
+    partition_finished_rows: int = 1_000_000
+    """The same for the finished rows of a table with states."""
+    hot_read_ms: float = 1.0
+    """What a read through a rule's index may take."""
+    counted_rows: int = 1_000
+    """Rows are counted up to here; beyond, they are estimated."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One named line of promises about a table."""
 
@@ -318,6 +334,7 @@ class Contract:
     sweep: SweepSettings = SweepSettings()
     queue: QueueSettings = QueueSettings()
     spark: SparkSettings = SparkSettings()
+    health: HealthSettings = HealthSettings()
     strict: bool = False
 
     def table(self, name: TableName) -> Table:

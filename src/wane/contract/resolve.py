@@ -17,6 +17,7 @@ from wane.contract.document import (
     ArchiveTablePiece,
     BudgetPiece,
     ExcusePiece,
+    HealthPiece,
     QueuePiece,
     SchedulerPiece,
     SparkPiece,
@@ -33,6 +34,7 @@ from wane.contract.model import (
     Contract,
     Excuse,
     Forever,
+    HealthSettings,
     QueueSettings,
     Scheduler,
     SparkSettings,
@@ -76,6 +78,7 @@ class _Resolver:
         self.sweep = SweepSettings()
         self.queue = QueueSettings()
         self.spark = SparkSettings()
+        self.health = HealthSettings()
         self.store = StorePiece()
         self.strict = False
         self.archive_url: str | None = None
@@ -121,6 +124,7 @@ class _Resolver:
             sweep=self.sweep,
             queue=self.queue,
             spark=self.spark,
+            health=self.health,
             strict=self.strict,
         )
         complete = not any(errors_of(file.mistakes.findings) for file in self.files)
@@ -166,6 +170,11 @@ class _Resolver:
             if spark is not None:
                 self.spark = spark.over(self.spark)
                 self._say_each(file, "spark", spark)
+        if "health" in data:
+            health = mistakes.read(HealthPiece, data["health"], ["health"])
+            if health is not None:
+                self.health = health.over(self.health)
+                self._say_each(file, "health", health)
         if "store" in data:
             store = mistakes.read(StorePiece, data["store"], ["store"])
             if store is not None:
@@ -181,7 +190,10 @@ class _Resolver:
                 self._say(file, ["archive", "url"], self.archive_url)
 
     def _say_each(
-        self, file: SourceFile, section: str, piece: BudgetPiece | QueuePiece | SparkPiece | StorePiece | SweepPiece
+        self,
+        file: SourceFile,
+        section: str,
+        piece: BudgetPiece | HealthPiece | QueuePiece | SparkPiece | StorePiece | SweepPiece,
     ) -> None:
         for key in sorted(piece.model_fields_set):
             self._say(file, [section, key], getattr(piece, key))

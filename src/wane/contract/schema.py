@@ -18,6 +18,7 @@ from wane.contract.document import (
     Duration,
     ExcusePiece,
     GuardPiece,
+    HealthPiece,
     Piece,
     QueuePiece,
     RulePiece,
@@ -36,6 +37,7 @@ _PIECES: tuple[type[Piece], ...] = (
     BudgetPiece,
     ExcusePiece,
     GuardPiece,
+    HealthPiece,
     RulePiece,
     SchedulerPiece,
     SparkPiece,
@@ -85,6 +87,7 @@ def json_schema() -> dict[str, Any]:
             "budget": _to("BudgetPiece"),
             "sweep": _to("SweepPiece"),
             "queue": _to("QueuePiece"),
+            "health": _to("HealthPiece"),
             "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
             "excused": {**_named(_to("ExcusePiece")), "description": "Tables without rules, and why."},
             "archive": {
