@@ -151,7 +151,7 @@ class Slow(SqliteStore):
         self.look_seconds = look_seconds
         self.looks = 0
 
-    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
+    def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         assert 0 < seconds <= 0.25
         if '"job"' in statement.text:
             self.looks += 1
@@ -167,7 +167,7 @@ class Slow(SqliteStore):
 class Guarded(SqliteStore):
     """A store with a table that its role may not read."""
 
-    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
+    def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         if '"other"' in statement.text:
             raise StoreError("permission denied for table other")
         return super().read(statement, seconds)

@@ -15,8 +15,6 @@ from wane.store import Store
 from wane.store.timetable import Alive, Heartbeat
 
 BEAT_SECONDS = 10.0
-SILENT_AFTER_BEATS = 3
-"""An executor that missed so many beats is silent."""
 
 
 class Executor:
@@ -50,4 +48,4 @@ class Executor:
 
 def is_silent(beat: Heartbeat, now: datetime) -> bool:
     """Whether an executor was last seen too long ago to be alive."""
-    return (now - beat.beat_at).total_seconds() > beat.every_seconds * SILENT_AFTER_BEATS
+    return beat.is_silent(now)

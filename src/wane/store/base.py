@@ -7,6 +7,7 @@ TimedOut, and whoever asked falls back to an estimate that says it is one.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -18,9 +19,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from wane.contract.model import State
-from wane.errors import Locked, NotMigrated, TimedOut
+from wane.errors import Locked, NotMigrated, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.archive_types import ArchiveDialect
+from wane.store.looks import UNREAD, Look, gather
 from wane.store.messages import Messages
 from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
@@ -57,6 +59,8 @@ class Due:
     followers: tuple[tuple[str, Count | None], ...] = ()
 
 
+_TOGETHER = 24
+"""How many looks go into one statement: enough to save round trips, few enough to fail alone soon."""
 _TOO_LONG = (TimedOut, Locked)
 """What a bounded read may run into; whoever asked falls back to less."""
 _COUNTED_ROWS = 1_000_000
@@ -154,8 +158,25 @@ class Store(ABC):
         """Every table that a contract may speak of; or Wane's own tables, for the contract that Wane has with itself."""
 
     @abstractmethod
-    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
-        """Run a statement that changes nothing; raise TimedOut if it takes longer."""
+    def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
+        """Run a statement that changes nothing; raise TimedOut if it takes longer. One that comes often may be prepared."""
+
+    @abstractmethod
+    def time_read(self, statement: Statement, times: int, seconds: float) -> float:
+        """How long a statement that changes nothing takes, in seconds: the fastest of several times, so that a busy machine matters
+        little. Raise TimedOut if one of them takes longer than allowed."""
+
+    @abstractmethod
+    def estimate_rows(self, table: TableInfo) -> int | None:
+        """How many rows a large table has, about, without reading them; None where nobody knows."""
+
+    @abstractmethod
+    def size_look(self, table: TableInfo) -> Look | None:
+        """The bytes that a table takes, its indexes and partitions included; None where that would take a walk over all of it."""
+
+    @abstractmethod
+    def functions_fingerprint(self, seconds: float) -> str | None:
+        """The fingerprint of the contract that the functions inside the database were installed for; None if there are none."""
 
     @abstractmethod
     def explain(self, statement: Statement) -> str:
@@ -301,6 +322,32 @@ class Store(ABC):
         found = self.read(self.rows.edge_due(selection, now, newest=False), seconds)
         moments = [moment for (value,) in found if (moment := read_moment(value, selection.time)) is not None]
         return rows, min(moments, default=None)
+
+    def look(self, looks: Sequence[Look], seconds: float, within: float) -> list[Any]:
+        """The value of each look, or UNREAD: what takes longer than `seconds`, or is refused, is left out alone, and after
+        `within` seconds all that is left."""
+        end = time.monotonic() + within
+        values: list[Any] = []
+        for first in range(0, len(looks), _TOGETHER):
+            part = looks[first : first + _TOGETHER]
+            found = self._look(part, min(seconds, end - time.monotonic()))
+            if found is None and len(part) > 1:
+                alone = [self._look([one], min(seconds, end - time.monotonic())) for one in part]
+                found = [UNREAD if one is None else one[0] for one in alone]
+            values += [UNREAD] * len(part) if found is None else found
+        return values
+
+    def _look(self, looks: Sequence[Look], seconds: float) -> list[Any] | None:
+        if seconds <= 0:
+            return None
+        text, p = gather(self.rows, looks)
+        try:
+            [values] = self.read(p.statement(text), seconds, often=True)
+        except Unreachable:
+            raise
+        except StoreError:
+            return None
+        return list(values)
 
     def count_never_due(self, selection: Selection, limit: int, seconds: float) -> int | None:
         """How many rows the rule speaks of and can never select, because their time is no moment; counts up to `limit`."""

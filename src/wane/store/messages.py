@@ -301,6 +301,15 @@ class Messages(ABC):
             for state, many, oldest in found
         }
 
+    def count_stale(self, run: Execute, pool: str, before: datetime, most: int) -> int:
+        """How many messages are reserved under leases that ended before a moment, counted up to `most`."""
+        text = (
+            f"SELECT count(*) FROM (SELECT 1 FROM {self._by('message_reserved')} WHERE pool = {self._('pool')}"
+            f" AND state = 'reserved' AND due_at < {self._('before')} LIMIT {self._('most')}) AS stale"
+        )
+        [(many,)] = run(text, {"pool": pool, "before": self.dialect.stamp(before), "most": most})
+        return int(many)
+
     def next_due(self, run: Execute, pool: str) -> datetime | None:
         """When the next lease ends or the next delayed message becomes ready."""
         parts = (

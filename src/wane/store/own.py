@@ -37,6 +37,19 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """What the trail's latest entries say of one rule; `rows` are those of its own table."""
+
+    table: str
+    rule: str
+    sweeps: int
+    rows: int
+    first_at: datetime
+    last_at: datetime
+    last_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Somebody's order that a row stays, or, without a key, a whole table."""
 
@@ -162,6 +175,32 @@ class OwnTables:
             f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
         )
         return [self._entry(row) for row in found]
+
+    def swept(self, entries: int) -> tuple[list[Swept], bool]:
+        """What the latest so many entries say of each rule, and whether those are all that there are."""
+        p = self._parameters()
+        audit, n = self.dialect.own("audit"), p.bind("entries", entries)
+        own = f"coalesce({self.dialect.json_count('a.counts', 'a.table_name')}, a.row_count)"
+        found = self._run(
+            p,
+            # By number, not by time: that has an index, and is as many entries in a busy database as in an idle one.
+            f"WITH recent AS (SELECT a.id, a.table_name, a.rule, a.executed_at, {own} AS own FROM {audit} AS a"
+            f" WHERE a.id > (SELECT max(id) FROM {audit}) - {n} AND a.rule IS NOT NULL),"
+            " grouped AS (SELECT table_name, rule, count(*) AS sweeps, sum(own) AS total, min(executed_at) AS first_at,"
+            " max(id) AS last_id FROM recent GROUP BY table_name, rule)"
+            " SELECT g.table_name, g.rule, g.sweeps, g.total, g.first_at, r.executed_at, r.own"
+            " FROM grouped AS g JOIN recent AS r ON r.id = g.last_id",
+        )
+        [(complete,)] = self.execute(
+            f"SELECT coalesce((SELECT max(id) FROM {audit}) - (SELECT min(id) FROM {audit}) < {n}, true)",
+            {"entries": entries},
+        )
+        moment = self.dialect.moment
+        swept = [
+            Swept(table, rule, int(sweeps), int(total), moment(first), moment(last), int(rows))
+            for table, rule, sweeps, total, first, last, rows in found
+        ]
+        return swept, bool(complete)
 
     def entry_of_run(self, run: str, table: str, rule: str) -> AuditEntry | None:
         """What a run has told of one rule so far."""

@@ -90,6 +90,13 @@ class Dialect(ABC):
         """Conditions under which a plausible value means a moment before the given one (inclusive: or at it)."""
 
     @abstractmethod
+    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+        """Conditions under which a plausible value means the given moment or a later one; texts are compared to the second.
+
+        For counting, where an index must find the first of them: what is due is `before`'s to say.
+        """
+
+    @abstractmethod
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         """The condition that a column holds one of some values."""
 
@@ -152,6 +159,10 @@ class Dialect(ABC):
     @abstractmethod
     def json(self, placeholder: str) -> str:
         """A bound JSON text."""
+
+    @abstractmethod
+    def json_count(self, column: str, key: str) -> str:
+        """The number that a column of JSON holds under a key; NULL if it holds none."""
 
     @abstractmethod
     def stamp(self, moment: datetime) -> object:
@@ -387,6 +398,11 @@ class Rows:
     def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
         """The time of the oldest or newest due row: one probe per state, because a probe over several states would sort them all."""
         p = self.parameters()
+        probes = self.edge_probes(p, selection, now, newest=newest)
+        return p.statement(f"SELECT moment FROM ({' UNION ALL '.join(probes)}) AS edges")
+
+    def edge_probes(self, p: Parameters, selection: Selection, now: datetime, *, newest: bool) -> list[str]:
+        """The probes that `edge_due` puts together."""
         direction = "DESC" if newest else "ASC"
         time = self.dialect.order("t", selection.time_column, selection.time)
         probes = []
@@ -398,7 +414,7 @@ class Rows:
             probes.append(
                 f"SELECT moment FROM ({probe} WHERE {where} ORDER BY {time} {direction} LIMIT 1) AS p{number}"
             )
-        return p.statement(f"SELECT moment FROM ({' UNION ALL '.join(probes)}) AS edges")
+        return probes
 
     def count_followers(self, selection: Selection, path: Sequence[BoundFollower], now: datetime) -> Statement:
         """How many rows at the end of a path of followers would leave with due rows."""

@@ -12,6 +12,9 @@ from typing import Any
 from wane.store.own import Execute
 from wane.store.rows import Dialect
 
+SILENT_AFTER_BEATS = 3
+"""An executor that missed so many beats is silent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -51,6 +54,10 @@ class Heartbeat(Alive):
 
     started_at: datetime
     beat_at: datetime
+
+    def is_silent(self, now: datetime) -> bool:
+        """Whether it was last seen too long ago to be alive."""
+        return (now - self.beat_at).total_seconds() > self.every_seconds * SILENT_AFTER_BEATS
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,17 @@ class PostgresDialect(Dialect):
             f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
         ]
 
+    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            whole = column.type in _WHOLE
+            number = number_bound(moment, time.unit, inclusive=False) if whole else fraction_bound(moment, time.unit)
+            return [f"{expression} >= {p.bind('since', number)}::{'bigint' if whole else _bare(column)}"]
+        if time.unit is Unit.NATIVE:
+            bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=False)
+            return [f"{expression} >= {p.bind('since', bound)}::{_bare(column)}"]
+        return [f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
+
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         # With ANY, even of one, the planner no longer sees that an index on (state, time) is in the order of time.
         if len(states) == 1:
@@ -172,6 +183,9 @@ class PostgresDialect(Dialect):
 
     def json(self, placeholder: str) -> str:
         return f"{placeholder}::jsonb"
+
+    def json_count(self, column: str, key: str) -> str:
+        return f"({column} ->> {key})::bigint"
 
     def stamp(self, moment: datetime) -> object:
         return moment

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -15,12 +17,15 @@ from psycopg.conninfo import conninfo_to_dict
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
+from wane.store.looks import Look
 from wane.store.migrations import migrations
 from wane.store.postgres.archive import PostgresArchive
 from wane.store.postgres.bounded import BoundedConnection
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
+from wane.store.postgres.functions.stamp import FINGERPRINT
 from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
+from wane.store.postgres.sizes import table_size
 from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, beginning, inside, takes_by_key
 from wane.store.postgres.watch import PostgresWatch
 from wane.store.rows import Rows, Statement, index_name
@@ -159,15 +164,41 @@ class PostgresStore(Store):
         with self._turn, _explained("the schema cannot be read"):
             return reflect(self._connected(by_index=False), (OWN_SCHEMA,) if own else ())
 
-    def read(self, statement: Statement, seconds: float) -> list[tuple[Any, ...]]:
+    def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
+        with self._reading(seconds, by_index=often) as connection:
+            return connection.execute(statement.text, statement.parameters, prepare=often or None).fetchall()
+
+    @contextmanager
+    def _reading(self, seconds: float, *, by_index: bool = False) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         with self._turn, _explained("the database refused to answer"):
-            connection = self._connected(by_index=False)
+            connection = self._connected(by_index=by_index)
             connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(int(seconds * 1000) or 1)])
+            connection.prepare_threshold = _PREPARED_AFTER if by_index else None
             try:
-                return connection.execute(statement.text, statement.parameters).fetchall()
+                yield connection
             finally:
+                connection.prepare_threshold = None
                 if not connection.closed:
                     connection.execute("SET statement_timeout = 0")
+
+    def time_read(self, statement: Statement, times: int, seconds: float) -> float:
+        taken = []
+        with self._reading(seconds, by_index=True) as connection:
+            for _ in range(times):
+                began = time.perf_counter()
+                connection.execute(statement.text, statement.parameters, prepare=True).fetchall()
+                taken.append(time.perf_counter() - began)
+        return min(taken)
+
+    def estimate_rows(self, table: TableInfo) -> int | None:
+        return self.estimate(Statement(f"SELECT 1 FROM {self.rows.dialect.table(table)}", {}))
+
+    def size_look(self, table: TableInfo) -> Look | None:
+        return partial(table_size, table=table)
+
+    def functions_fingerprint(self, seconds: float) -> str | None:
+        found = self.read(Statement(FINGERPRINT.replace("%", "%%"), {}), seconds)
+        return str(found[0][0]) if found else None
 
     def explain(self, statement: Statement) -> str:
         with self._turn, _explained("the statement cannot be explained"):

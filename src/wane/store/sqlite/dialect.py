@@ -86,6 +86,12 @@ class SqliteDialect(Dialect):
             f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
         ]
 
+    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            return [f"{expression} >= {p.bind('since', float(fraction_bound(moment, time.unit)))}"]
+        return [f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
+
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         wanted = f"IN ({', '.join(p.bind(name, state) for state in states)})"
         if column.collation is None:
@@ -164,6 +170,9 @@ class SqliteDialect(Dialect):
 
     def json(self, placeholder: str) -> str:
         return placeholder
+
+    def json_count(self, column: str, key: str) -> str:
+        return f"json_extract({column}, '$.\"' || {key} || '\"')"
 
     def stamp(self, moment: datetime) -> object:
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

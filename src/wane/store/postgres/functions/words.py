@@ -26,7 +26,8 @@ from wane.store.transaction import Batch, Taken
 ANY_MOMENT = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 """What the engine is told the time is while it writes statements: none of them contains it."""
 _ZONES = (None, "UTC", "Etc/UTC")
-_NUMBER = re.compile(r"_\d+$")
+NUMBERED = re.compile(r"_\d+$")
+"""What a name gets at its end when another value has it already."""
 _PLACEHOLDER = re.compile(r"%\((?P<name>\w+)\)s|%%")
 
 
@@ -55,7 +56,7 @@ class FunctionDialect(PostgresDialect):
         if moment != LATEST:
             # The text is the engine's; what it just bound is replaced by what the function computes.
             for name in set(p.values) - known:
-                p.values[name] = Variable(f"wane_{_NUMBER.sub('', name)}")
+                p.values[name] = Variable(f"wane_{NUMBERED.sub('', name)}")
         return written
 
     def back(self, p: Parameters, name: str, column: Column, value: object) -> str:

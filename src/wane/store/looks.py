@@ -1,0 +1,202 @@
+"""Looks at users' tables for whoever watches them: how many rows, the oldest and the newest, what is due, what refers to nothing.
+
+Each look is a query with one value, so that many of them travel in one statement; each is bounded, by an index that it walks or by a
+limit, and reads no more of a large table than of a small one. What is due is `Rows.due`'s to say here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import combinations
+from typing import Final
+
+from wane.contract.model import Cap, Expiry, State, Table, Time
+from wane.contract.names import TableName
+from wane.store.moments import LATEST
+from wane.store.rows import Parameters, Rows, cutoff
+from wane.store.schema import Column, TableInfo
+from wane.store.selection import BoundFollower, BoundReference, Selection
+
+Look = Callable[[Parameters], str]
+"""Writes a query with one value."""
+
+
+class Unread:
+    """What a look answers that took too long or was refused: not NULL, and not nothing."""
+
+
+UNREAD: Final = Unread()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """By which column, and by which way, the oldest and the newest rows of a table are found."""
+
+    table: TableInfo
+    time: Time
+    column: Column
+    state: Column | None = None
+    states: tuple[State, ...] = ()
+    """One walk along an index for each; without any, one walk for all rows."""
+    small: bool = False
+    """No index is in the order of time: only a table with few rows is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedTable:
+    """A table that the contract names and the database has."""
+
+    name: TableName
+    info: TableInfo
+    table: Table | None = None
+    """What the contract rules; None for tables that only follow, or are excused."""
+    selections: tuple[Selection, ...] = ()
+    """The rules that fit the database."""
+    sight: Sight | None = None
+    every: timedelta | None = None
+    """How often it is swept; None if nobody does."""
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether two rules may select the same row."""
+        return any(
+            not one.rule.states or not other.rule.states or set(one.rule.states) & set(other.rule.states)
+            for one, other in combinations(self.selections, 2)
+        )
+
+    @property
+    def finished(self) -> tuple[State, ...]:
+        """The states that are not live, where the table has states."""
+        if self.table is None or self.table.state is None:
+            return ()
+        states = (state for rule in self.table.rules for state in rule.states)
+        return tuple(dict.fromkeys([*states, *dict(self.table.excused)]))
+
+
+class Looks:
+    """Writes looks."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def count(self, p: Parameters, table: TableInfo, most: int) -> str:
+        """The rows of a table, up to one more than `most`."""
+        some = f"SELECT 1 FROM {self.rows.dialect.table(table)} LIMIT {p.bind('counted', most + 1)}"
+        return f"SELECT count(*) FROM ({some}) AS some_rows"
+
+    def count_states(self, p: Parameters, selection: Selection, states: Sequence[State]) -> str:
+        """The rows in some states, all of them: for the planner to estimate, not to run."""
+        assert selection.state is not None
+        dialect = self.rows.dialect
+        mine = dialect.one_of(p, "state", self.rows.column(selection.state), selection.state, states)
+        return f"SELECT count(*) FROM {dialect.table(selection.table)} AS t WHERE {mine}"
+
+    def edge(self, p: Parameters, sight: Sight, most: int, *, newest: bool) -> str:
+        """The oldest or the newest moment in a table's time column; NULL if there is none, or if it would take a walk over all rows."""
+        dialect = self.rows.dialect
+        time = dialect.order("t", sight.column, sight.time)
+        best = "max" if newest else "min"
+        if sight.small:
+            where = " AND ".join(self._moments(p, sight.time, sight.column))
+            some = f"SELECT * FROM {dialect.table(sight.table)} LIMIT {p.bind('counted', most + 1)}"  # Of more, any could be the oldest.
+            few = f"(SELECT count(*) FROM ({some}) AS t) <= {p.bind('few', most)}"
+            return f"SELECT {best}({time}) FROM ({some}) AS t WHERE {where} AND {few}"
+        probes = []
+        for number, state in enumerate(sight.states or (None,)):
+            conditions = self._moments(p, sight.time, sight.column)
+            if state is not None and sight.state is not None:
+                mine = dialect.one_of(p, "state", self.rows.column(sight.state), sight.state, [state])
+                conditions.insert(0, mine)
+            probes.append(
+                f"SELECT * FROM (SELECT {time} AS moment FROM {dialect.table(sight.table)} AS t"
+                f" WHERE {' AND '.join(conditions)} ORDER BY {time} {'DESC' if newest else 'ASC'} LIMIT 1) AS p{number}"
+            )
+        return f"SELECT {best}(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
+
+    def _moments(self, p: Parameters, time: Time, column: Column) -> list[str]:
+        """The row has a moment, and not one that never comes."""
+        return [
+            *self.rows.dialect.plausible(p, "t", column, time),
+            *self.rows.dialect.before(p, "t", column, time, LATEST, inclusive=False),
+        ]
+
+    def count_due(self, p: Parameters, selections: Sequence[Selection], now: datetime, most: int) -> str:
+        """The rows that are due under one of these rules of a table, each counted once, up to one more than `most`."""
+        parts = []
+        for selection in selections:
+            keys = self.rows.keys(selection)
+            some = self.rows.oldest(p, selection, now, most + 1, outputs=keys)
+            parts.append(f"SELECT {', '.join(keys)} FROM ({some}) AS d")
+        return f"SELECT count(*) FROM ({' UNION '.join(parts)}) AS some_due"
+
+    def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
+        """The moment of the oldest due row."""
+        probes = self.rows.edge_probes(p, selection, now, newest=False)
+        return f"SELECT min(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
+
+    def soon_due(self, p: Parameters, selection: Selection, now: datetime, within: timedelta, most: int) -> str:
+        """The rows that become due within a time, up to one more than `most`. Guards are not asked: they may fall until then."""
+        moment = cutoff(selection.rule, now)
+        assert moment is not None
+        inclusive = isinstance(selection.rule.bound, Expiry)
+        column, time, dialect = selection.time_column, selection.time, self.rows.dialect
+        conditions = [
+            *self._mine(p, selection),
+            *dialect.plausible(p, "t", column, time),
+            *dialect.since(p, "t", column, time, moment),
+            *dialect.before(p, "t", column, time, moment + within, inclusive=inclusive),
+        ]
+        return self._some(p, selection, conditions, most)
+
+    def count_since(self, p: Parameters, selection: Selection, moment: datetime, most: int) -> str:
+        """The rows that take a place in a cap since a moment, up to one more than `most`."""
+        assert isinstance(selection.rule.bound, Cap)
+        column, time = selection.time_column, selection.time
+        conditions = [*self._moments(p, time, column), *self.rows.dialect.since(p, "t", column, time, moment)]
+        return self._some(p, selection, conditions, most)
+
+    def _mine(self, p: Parameters, selection: Selection) -> list[str]:
+        """The rows that the rule speaks of."""
+        conditions = []
+        if selection.rule.states and selection.state is not None:
+            states = self.rows.column(selection.state)
+            conditions.append(self.rows.dialect.one_of(p, "state", states, selection.state, selection.rule.states))
+        if selection.orphan is not None:
+            conditions.append(f"{self.rows.column(selection.orphan)} IS NULL")
+        return conditions
+
+    def _some(self, p: Parameters, selection: Selection, conditions: Sequence[str], most: int) -> str:
+        source = f"{self.rows.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"
+        return f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('counted', most + 1)}) AS some_rows"
+
+    # References
+
+    def count_dangling(
+        self,
+        p: Parameters,
+        parent: TableInfo,
+        reference: BoundReference,
+        most: int,
+        follower: BoundFollower | None = None,
+    ) -> str:
+        """Rows that refer to a row which is not there, among the first `most` that refer to any."""
+        dialect = self.rows.dialect
+        mine = [f"{self.rows.column(column, 'n')} IS NOT NULL" for column in reference.columns]
+        if follower is not None:
+            mine += self.rows.fixed(p, follower, "n")
+        order = ", ".join(self.rows.column(column, "n") for column in reference.columns)
+        # By the smallest first: numbers that grow make those the rows whose parents are the oldest.
+        some = (
+            f"SELECT {self.rows.columns(reference.columns, 'n')} FROM {dialect.table(reference.table)} AS n"
+            f" WHERE {' AND '.join(mine)} ORDER BY {order} LIMIT {p.bind('looked_at', most)}"
+        )
+        there = f"SELECT 1 FROM {dialect.table(parent)} AS t WHERE {self.rows.refers(reference, 'c', 't')}"
+        return f"SELECT count(*) FROM ({some}) AS c WHERE {dialect.none(there)}"
+
+
+def gather(rows: Rows, looks: Sequence[Look]) -> tuple[str, Parameters]:
+    """Several looks as one statement of one row."""
+    p = rows.parameters()
+    return "SELECT " + ", ".join(f"({look(p)}) AS look_{number}" for number, look in enumerate(looks)), p
