@@ -24,6 +24,7 @@ HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 """What can grow. Views hold nothing, foreign tables are bounded where they live, partitions count with their parent."""
 
 READ_SECONDS = 2.0
+UNCOVERED = "nobody says how its rows leave: the contract does not name this table"
 
 
 def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: float = READ_SECONDS) -> list[Finding]:
@@ -74,20 +75,26 @@ def _check_tables(
         if info is not None and info.kind in READABLE:
             with report.alone(table.name, key_path(["table", table.name])):
                 check_states(store, table, info, seconds, strictness, report)
-    for _, _, follower in contract.followers():
-        info = schema.find(follower.reference.table.schema, follower.reference.table.name)
-        if info is not None:
-            named.setdefault(info.qualified, follower.reference.table)
+    for shown in uncovered(contract, schema):
+        fix = f"add [{key_path(['table', shown])}] with a rule, or give the reason under [excused]"
+        report.add(strictness, "uncovered-table", shown, "", UNCOVERED, fix)
+
+
+def uncovered(contract: Contract, schema: Schema) -> list[TableName]:
+    """The tables that the contract should speak of and does not."""
+    names = [name for name, _, _ in _named(contract)]
+    names += [follower.reference.table for _, _, follower in contract.followers()]
+    named = {info.qualified for name in names if (info := schema.find(name.schema, name.name)) is not None}
     # References from any schema matter, so all are looked at; only those that the contract is for must be covered.
     schemas = contract.store.schemas
-    for info in schema.tables:
-        if schemas and info.schema not in schemas:
-            continue
-        if info.kind in HOLDS_ROWS and info.parent is None and info.qualified not in named:
-            shown = TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema)
-            message = "nobody says how its rows leave: the contract does not name this table"
-            fix = f"add [{key_path(['table', shown])}] with a rule, or give the reason under [excused]"
-            report.add(strictness, "uncovered-table", shown, "", message, fix)
+    return [
+        TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema)
+        for info in schema.tables
+        if (not schemas or info.schema in schemas)
+        and info.kind in HOLDS_ROWS
+        and info.parent is None
+        and info.qualified not in named
+    ]
 
 
 def _named(contract: Contract) -> Iterator[tuple[TableName, str, Excuse | None]]:

@@ -135,5 +135,11 @@ def check_excuse(
         message = f"whether it has {rows}, as its excuse promises, was not checked: reading them takes too long"
         report.add(Severity.NOTE, "excuse-unchecked", name, place, message)
     elif more:
-        message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
-        report.add(Severity.ERROR, "false-excuse", name, place, message, "give the table rules, or mend what writes it")
+        report.add(Severity.ERROR, "false-excuse", name, place, *false_excuse(excuse))
+
+
+def false_excuse(excuse: Excuse) -> tuple[str, str]:
+    """What to tell, and what to do, where a table has more rows than its excuse promises."""
+    rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
+    message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
+    return message, "give the table rules, or mend what writes it"

@@ -1,0 +1,240 @@
+"""Reading the facts of health, in a few bounded statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
+from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Cap, Contract, HealthSettings
+from wane.errors import StoreError, Unreachable
+from wane.observe.health import Health, RuleHealth, SchedulerHealth, TableHealth
+from wane.observe.pressure import LOOK_SECONDS, PressureReading, RuleDue, estimate_states, read_pressure
+from wane.observe.verdict import judge
+from wane.observe.watched import Watched
+from wane.prune.gates import flag_name
+from wane.store import Store
+from wane.store.base import Count
+from wane.store.looks import UNREAD, Look, Looks, gather
+from wane.store.moments import read_moment
+from wane.store.own import OwnTables, Swept
+from wane.store.rows import Statement
+
+_MOST_EXECUTORS = 500
+_OWN_SECONDS = 2.0
+_ALL_SECONDS = 5.0
+_HOT_READS = 5
+_HOT_TABLES = 20
+"""How many of the largest tables have their reads timed."""
+
+
+def read_health(store: Store, contract: Contract, watched: Watched, *, now: datetime | None = None) -> Health:
+    """Read everything, in a few statements, and judge it."""
+    now = now or store.now()
+    migrated = store.is_migrated()
+    store.rows.with_holds = migrated
+    swept = read_swept(store) if migrated else {}
+    own = _Own(store, contract, now) if migrated else None
+    readings = read_pressure(store, contract, watched, now)
+    tables = _Tables(store, contract, now, swept, own.disabled if own else ()).read(readings)
+    selections = [one for table in watched.tables for one in table.selections]
+    bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, _ALL_SECONDS)
+    promises = Live(store, contract, watched.schema, selections, now, swept, bounds)
+    promises.invariants()
+    read = Health(
+        now=now,
+        database=store.shown,
+        fingerprint=fingerprint(contract),
+        in_force=own.in_force if own else None,
+        migrated=migrated,
+        enabled=own is not None and own.enabled,
+        master_flag=contract.sweep.master_flag,
+        disabled_tables=own.disabled if own else (),
+        functions=store.functions_fingerprint(_OWN_SECONDS),
+        dead_letters=own.dead_letters if own else 0,
+        uncovered=tuple(map(str, watched.uncovered)),
+        schedulers=own.schedulers if own else (),
+        executors=own.executors if own else (),
+        tables=tables,
+    )
+    return judge(read, contract, watched.misfits, promises.report.findings)
+
+
+class _Own:
+    """What Wane's own tables say."""
+
+    def __init__(self, store: Store, contract: Contract, now: datetime) -> None:
+        def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+            return store.read(Statement(text, parameters), _OWN_SECONDS)
+
+        flags = OwnTables(store.rows.dialect, run).flags()
+        master = flags.get(contract.sweep.master_flag)
+        self.enabled = master is not None and master.enabled
+        names = {str(table.name): flag_name(table.name, contract.sweep) for table in contract.tables}
+        self.disabled = tuple(
+            name for name, flag in names.items() if (set_ := flags.get(flag)) is not None and not set_.enabled
+        )
+        self.in_force = store.timetable.in_force(run)
+        self.executors = tuple(store.timetable.heartbeats(run, _MOST_EXECUTORS))
+        windows = {window.scheduler: window for window in store.timetable.windows(run)}
+        self.schedulers = tuple(
+            SchedulerHealth(
+                one.name,
+                one.every.total_seconds(),
+                known := windows.get(one.name),
+                0.0 if known is None else max((now - known.due_at).total_seconds(), 0.0),
+            )
+            for one in contract.schedulers
+        )
+        self.dead_letters = sum(many for _, state, many, _ in store.messages.counts(run) if state == "dead")
+
+
+class _Tables:
+    """What the tables say, beyond their pressure."""
+
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        now: datetime,
+        swept: dict[tuple[str, str], Swept],
+        disabled: Sequence[str],
+    ) -> None:
+        self.store = store
+        self.contract = contract
+        self.settings: HealthSettings = contract.health
+        self.now = now
+        self.swept = swept
+        self.disabled = disabled
+        self.looks = Looks(store.rows)
+
+    def read(self, readings: Sequence[PressureReading]) -> tuple[TableHealth, ...]:
+        sizes = self._values(
+            {n: look for n, one in enumerate(readings) if (look := self.store.size_look(one.watched.info))}
+        )
+        rules = [(n, rule) for n, one in enumerate(readings) for rule in one.rules]
+        oldest = self._values(
+            {
+                i: partial(self.looks.oldest_due, selection=rule.selection, now=self.now)
+                for i, (_, rule) in enumerate(rules)
+                # Most rules have nothing due: then there is no oldest row to look for.
+                if not isinstance(rule.selection.rule.bound, Cap) and (rule.due is None or rule.due.rows)
+            }
+        )
+        soon = self._values(
+            {
+                i: self._soon(rule, every)
+                for i, (n, rule) in enumerate(rules)
+                if (every := readings[n].watched.every) is not None and not isinstance(rule.selection.rule.bound, Cap)
+            }
+        )
+        found: dict[int, list[RuleHealth]] = {}
+        for i, (n, rule) in enumerate(rules):
+            every = readings[n].watched.every
+            found.setdefault(n, []).append(self._rule(rule, every, oldest.get(i), soon.get(i)))
+        timed = self._timed(readings)
+        return tuple(
+            self._table(one, tuple(found.get(n, ())), sizes.get(n), timed.get(n)) for n, one in enumerate(readings)
+        )
+
+    def _values(self, looks: dict[int, Look]) -> dict[int, Any]:
+        values = self.store.look(list(looks.values()), LOOK_SECONDS, _ALL_SECONDS)
+        return {number: value for number, value in zip(looks, values, strict=True) if value is not UNREAD}
+
+    def _soon(self, rule: RuleDue, every: timedelta) -> Look:
+        most = self.settings.counted_rows
+        return partial(self.looks.soon_due, selection=rule.selection, now=self.now, within=every, most=most)
+
+    def _rule(self, rule: RuleDue, every: timedelta | None, oldest: Any, soon: Any) -> RuleHealth:
+        selection = rule.selection
+        moment = read_moment(oldest, selection.time)
+        last = self.swept.get((str(selection.name), selection.rule.name))
+        late = None
+        if every is not None and not isinstance(selection.rule.bound, Cap):
+            late = self._late(rule, moment, every, last)
+        pruned = None
+        if last is not None and every is not None:
+            pruned = last.rows / max((self.now - last.first_at).total_seconds(), every.total_seconds()) * 3_600
+        return RuleHealth(
+            rule=selection.rule.name,
+            due=rule.due,
+            oldest_due=moment,
+            late_seconds=None if late is None else max(late.total_seconds(), 0.0),
+            last_sweep=None if last is None else last.last_at,
+            last_rows=None if last is None else last.last_rows,
+            pruned_per_hour=pruned,
+            due_per_hour=None if soon is None or every is None else soon / every.total_seconds() * 3_600,
+        )
+
+    def _late(self, rule: RuleDue, oldest: datetime | None, every: timedelta, last: Swept | None) -> timedelta | None:
+        if oldest is None:
+            return timedelta(0) if rule.due is not None and not rule.due.rows else None
+        late = late_by(rule.selection, oldest, self.now, every)
+        if last is not None and forgiven(self.contract, rule.selection, last):
+            return min(late, self.now - last.last_at - every)
+        return late
+
+    def _timed(self, readings: Sequence[PressureReading]) -> dict[int, float]:
+        """Reads of the largest tables; a small one answers at once."""
+        large = [
+            (one.pressure.rows.rows, n)
+            for n, one in enumerate(readings)
+            if one.pressure.rows is not None and one.pressure.rows.rows > self.settings.counted_rows and one.rules
+        ]
+        timed = {}
+        for _, n in sorted(large, reverse=True)[:_HOT_TABLES]:
+            try:
+                timed[n] = self.store.time_read(self._hot(readings[n]), _HOT_READS, LOOK_SECONDS)
+            except Unreachable:
+                raise
+            except StoreError:
+                timed[n] = LOOK_SECONDS
+        return timed
+
+    def _hot(self, one: PressureReading) -> Statement:
+        """A read through the index that the rules need: the oldest row, or, without such an index, one that is due."""
+        sight, most = one.watched.sight, self.settings.counted_rows
+        if sight is None or sight.small:
+            return self.store.rows.keys_due(one.rules[0].selection, self.now, 1)
+        text, p = gather(self.store.rows, [partial(self.looks.edge, sight=sight, most=most, newest=False)])
+        return p.statement(text)
+
+    def _table(self, one: PressureReading, rules: tuple[RuleHealth, ...], size: Any, hot: float | None) -> TableHealth:
+        table, pressure = one.watched.table, one.pressure
+        every = one.watched.every
+        finished = self._finished(one)
+        return TableHealth(
+            pressure=pressure,
+            scheduler=None if table is None else table.scheduler,
+            every_seconds=None if every is None else every.total_seconds(),
+            bytes=None if size is None else int(size),
+            oldest_age_seconds=None if pressure.oldest is None else (self.now - pressure.oldest).total_seconds(),
+            hot_read_ms=None if hot is None else round(hot * 1_000, 3),
+            finished=finished,
+            partition_recommended=self._partition(one, finished),
+            enabled=pressure.table not in self.disabled,
+            rules=rules,
+        )
+
+    def _finished(self, one: PressureReading) -> Count | None:
+        rows = one.pressure.rows
+        if rows is None or rows.rows < self.settings.partition_finished_rows:
+            return None
+        try:
+            estimate = estimate_states(self.store, one.watched)
+        except Unreachable:
+            raise
+        except StoreError:
+            return None
+        return None if estimate is None else Count(estimate, rows.exactness)
+
+    def _partition(self, one: PressureReading, finished: Count | None) -> bool:
+        """Whether the table has outgrown a table; only PostgreSQL has partitions."""
+        if self.store.kind != "postgres" or one.watched.info.kind.value != "table" or not one.rules:
+            return False
+        rows = one.pressure.rows
+        large = rows is not None and rows.rows >= self.settings.partition_rows
+        return large or (finished is not None and finished.rows >= self.settings.partition_finished_rows)

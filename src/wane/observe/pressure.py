@@ -1,0 +1,196 @@
+"""Pressure: for every table that the contract names, how many rows it has, how old they are, and how many are due.
+
+Cheap enough to be asked every few seconds: counts stop at `[health] counted_rows` and are estimated beyond, and say so; the oldest
+and the newest row are the ends of an index. A table that cannot be read in time is told without numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from wane.contract.model import Contract
+from wane.errors import StoreError, Unreachable
+from wane.observe.watched import Watched
+from wane.store import Store
+from wane.store.base import Count, Exactness
+from wane.store.looks import UNREAD, Look, Looks, WatchedTable
+from wane.store.moments import read_moment
+from wane.store.rows import Statement
+from wane.store.selection import Selection
+
+LOOK_SECONDS = 0.25
+"""The most that one statement may take."""
+READ_SECONDS = 5.0
+"""The most that a whole reading may take, estimates left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDue:
+    """What is due under one rule; None: could not be found out in time."""
+
+    selection: Selection
+    due: Count | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """One table. None means unknown: not read in time, or, for the moments and what is due, nothing that a rule says."""
+
+    table: str
+    rows: Count | None
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    due: Count | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The due rows among all: as exact as the two counts."""
+        if self.due is None or self.rows is None:
+            return None
+        return round(min(self.due.rows / self.rows.rows, 1.0), 4) if self.rows.rows else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the view `v_queue_retention_pressure` tells it."""
+        return {
+            "tbl": self.table,
+            "rows": None if self.rows is None else self.rows.rows,
+            "oldest": self.oldest,
+            "newest": self.newest,
+            "due": None if self.due is None else self.due.rows,
+            "share": self.share,
+            "rows_exactness": None if self.rows is None else self.rows.exactness.value,
+            "due_exactness": None if self.due is None else self.due.exactness.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PressureReading:
+    """One table's pressure, and what is due under each of its rules."""
+
+    watched: WatchedTable
+    pressure: Pressure
+    rules: tuple[RuleDue, ...]
+
+
+def read_pressure(store: Store, contract: Contract, watched: Watched, now: datetime) -> list[PressureReading]:
+    """Read the pressure of every table."""
+    most = contract.health.counted_rows
+    tables = [_Looking(store, table, now, most) for table in watched.tables]
+    looks = [look for one in tables for look in one.looks()]
+    # Statements that may walk over all rows go last, and alone, so that they hold up no other.
+    quick = [look for look in looks if not look.slow]
+    slow = [look for look in looks if look.slow]
+    values = store.look([one.write for one in quick], LOOK_SECONDS, READ_SECONDS)
+    for one in slow:
+        values += store.look([one.write], LOOK_SECONDS, READ_SECONDS)
+    found = dict(zip(((id(one.owner), one.name) for one in [*quick, *slow]), values, strict=True))
+    return [one.reading({name: value for (owner, name), value in found.items() if owner == id(one)}) for one in tables]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    owner: _Looking
+    name: str
+    write: Look
+    slow: bool = False
+
+
+class _Looking:
+    """The looks at one table, and what comes of them."""
+
+    def __init__(self, store: Store, table: WatchedTable, now: datetime, most: int) -> None:
+        self.store = store
+        self.table = table
+        self.now = now
+        self.most = most
+        self.writer = Looks(store.rows)
+
+    def looks(self) -> Iterable[_Named]:
+        yield _Named(self, "rows", partial(self.writer.count, table=self.table.info, most=self.most))
+        if self.table.sight is not None:
+            for newest in (False, True):
+                edge = partial(self.writer.edge, sight=self.table.sight, most=self.most, newest=newest)
+                yield _Named(self, "newest" if newest else "oldest", edge)
+        for number, selection in enumerate(self.table.selections):
+            yield _Named(self, f"due_{number}", self._count([selection]), slow=bool(selection.per))
+        if self.table.overlapping:
+            slow = any(selection.per for selection in self.table.selections)
+            yield _Named(self, "due", self._count(self.table.selections), slow=slow)
+
+    def _count(self, selections: Sequence[Selection]) -> Look:
+        return partial(self.writer.count_due, selections=selections, now=self.now, most=self.most)
+
+    def reading(self, found: dict[str, Any]) -> PressureReading:
+        rules = tuple(
+            RuleDue(selection, self._due(found[f"due_{number}"], selection))
+            for number, selection in enumerate(self.table.selections)
+        )
+        pressure = Pressure(
+            str(self.table.name),
+            self._rows(found["rows"]),
+            self._moment(found.get("oldest")),
+            self._moment(found.get("newest")),
+            self._all_due(found.get("due", UNREAD), [one.due for one in rules]) if rules else None,
+        )
+        return PressureReading(self.table, pressure, rules)
+
+    def _moment(self, value: Any) -> datetime | None:
+        sight = self.table.sight
+        return None if sight is None or value is UNREAD else read_moment(value, sight.time)
+
+    def _rows(self, found: Any) -> Count | None:
+        if found is UNREAD:
+            return None
+        if found <= self.most:
+            return Count(found)
+        return self._beyond(self._estimate(lambda: self.store.estimate_rows(self.table.info)))
+
+    def _due(self, found: Any, selection: Selection) -> Count | None:
+        if found is UNREAD:
+            return None
+        if found <= self.most:
+            return Count(found)
+        exact = self.store.rows.count_due(selection, self.now)
+        return self._beyond(self._estimate(lambda: self.store.estimate(exact)))
+
+    def _all_due(self, together: Any, each: Sequence[Count | None]) -> Count | None:
+        """What is due under any of the rules."""
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
+            return None
+        if not self.table.overlapping:
+            exactness = [one.exactness for one in known]
+            worst = next((one for one in (Exactness.AT_LEAST, Exactness.ESTIMATE) if one in exactness), Exactness.EXACT)
+            return Count(sum(one.rows for one in known), worst)
+        if together is UNREAD:
+            return None
+        if together <= self.most:
+            return Count(together)
+        # Nobody knows how many rows two rules share; at least the larger number is due.
+        return Count(max(self.most, *(one.rows for one in known)), Exactness.AT_LEAST)
+
+    def _beyond(self, estimate: int | None) -> Count:
+        if estimate is None:
+            return Count(self.most, Exactness.AT_LEAST)
+        return Count(max(estimate, self.most), Exactness.ESTIMATE)
+
+    def _estimate(self, ask: Callable[[], int | None]) -> int | None:
+        try:
+            return ask()
+        except Unreachable:
+            raise
+        except StoreError:
+            return None
+
+
+def estimate_states(store: Store, table: WatchedTable) -> int | None:
+    """How many rows are in states that are not live, as the planner believes; None where the store has no such planner."""
+    if not table.finished or not table.selections:
+        return None
+    p = store.rows.parameters()
+    text = Looks(store.rows).count_states(p, table.selections[0], table.finished)
+    return store.estimate(Statement(text, dict(p.values)))

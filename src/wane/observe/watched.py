@@ -1,0 +1,103 @@
+"""The tables that a contract names, bound to a live database: how each one's rows are seen, without reading many of them.
+
+A look at the schema is trusted for a minute, so that whoever asks again and again pays for it once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from wane.check.cover import uncovered
+from wane.check.indexes import serves
+from wane.contract.model import Contract, Expiry, State, Table
+from wane.contract.names import TableName
+from wane.findings import Finding
+from wane.store import Store
+from wane.store.looks import Sight, WatchedTable
+from wane.store.schema import Schema
+from wane.store.selection import READABLE, Selection, bind_rule
+
+TRUSTED_SECONDS = 60.0
+"""How long a look at the schema is trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Everything that a contract names, and what of it does not fit."""
+
+    tables: tuple[WatchedTable, ...]
+    misfits: tuple[Finding, ...]
+    uncovered: tuple[TableName, ...]
+    schema: Schema
+
+
+class Watcher:
+    """Knows what to watch for one contract."""
+
+    def __init__(self, contract: Contract, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.contract = contract
+        self._clock = clock
+        self._seen: Watched | None = None
+        self._seen_at = float("-inf")
+
+    def watched(self, store: Store) -> Watched:
+        if self._seen is None or self._clock() - self._seen_at > TRUSTED_SECONDS:
+            self._seen = watch(store, self.contract)
+            self._seen_at = self._clock()
+        return self._seen
+
+
+def watch(store: Store, contract: Contract) -> Watched:
+    """Bind the contract to the database as it is now."""
+    schema = store.reflect()
+    every = {one.name: one.every for one in contract.schedulers}
+    tables: dict[tuple[str, str], WatchedTable] = {}
+    misfits: list[Finding] = []
+    for table in contract.tables:
+        selections = []
+        for rule in table.rules:
+            if not rule.active:
+                continue
+            selection, found = bind_rule(contract, table, rule, schema, store.types)
+            misfits += [one for one in found if one not in misfits]
+            if selection is not None:
+                selections.append(selection)
+        info = schema.find(table.name.schema, table.name.name)
+        if info is not None and info.kind in READABLE:
+            tables[info.qualified] = WatchedTable(
+                table.name,
+                info,
+                table,
+                tuple(selections),
+                _sight(store, table, selections),
+                None if table.append_only or table.scheduler is None else every.get(table.scheduler),
+            )
+    for name in [*(one.reference.table for _, _, one in contract.followers()), *dict(contract.excused)]:
+        info = schema.find(name.schema, name.name)
+        if info is not None and info.kind in READABLE:
+            tables.setdefault(info.qualified, WatchedTable(name, info))
+    return Watched(tuple(tables.values()), tuple(misfits), tuple(uncovered(contract, schema)), schema)
+
+
+def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | None:
+    """By the column that rows age by, rather than that of their expiry; along an index, if there is one."""
+    if not selections:
+        return None
+    by_age = sorted(selections, key=lambda one: isinstance(one.rule.bound, Expiry))
+    states = (state for rule in table.rules for state in rule.states)
+    known = tuple(dict.fromkeys([*table.live, *states, *dict(table.excused)]))
+    for one in by_age:
+        for way in dict.fromkeys([(), known, one.rule.states]):
+            if _served(store, one, way):
+                return Sight(one.table, one.time, one.time_column, one.state if way else None, way)
+    first = by_age[0]
+    return Sight(first.table, first.time, first.time_column, small=True)
+
+
+def _served(store: Store, selection: Selection, states: tuple[State, ...]) -> bool:
+    """Whether an index finds the oldest rows in these states, or of all, whatever else the rule asks."""
+    rule = replace(selection.rule, states=states)
+    asked = replace(selection, rule=rule, per=(), orphan=None, saved_while_null=(), saved_while_not_null=())
+    return any(serves(index, asked, store.kind) for index in asked.table.indexes)
