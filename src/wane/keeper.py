@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from wane.archive.room import Archive
 from wane.check.cover import cover
+from wane.check.live import live
 from wane.claims import Reclaim, WorkClaims
 from wane.contract.load import load_contract
 from wane.contract.lookup import require_known
@@ -18,6 +19,10 @@ from wane.contract.model import Budget, Contract, State
 from wane.errors import UrlError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import Finding
+from wane.observe.examine import read_health
+from wane.observe.health import Health
+from wane.observe.pressure import Pressure, read_pressure
+from wane.observe.watched import Watcher
 from wane.plan.build import READ_SECONDS, Progress, build_plan
 from wane.plan.model import Plan, Step
 from wane.prune.apply import apply_plan
@@ -50,6 +55,7 @@ class Keeper:
         self._wakeups = Wakeups(store)
         self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
         """What moves rows to the archive, and looks at it: see docs/reference/python.md."""
+        self._watcher = Watcher(contract)
 
     def __enter__(self) -> Self:
         return self
@@ -70,6 +76,10 @@ class Keeper:
     def check(self, *, strict: bool = False) -> list[Finding]:
         """Everything about the database that the contract gets wrong or leaves out."""
         return cover(self.store, self.contract, strict=strict)
+
+    def check_live(self) -> list[Finding]:
+        """Every promise of the contract that the database breaks now."""
+        return live(self.store, self.contract)
 
     # Taking rows
 
@@ -241,6 +251,16 @@ class Keeper:
         return read_status(self.store, self.contract)
 
     # Looking
+
+    def pressure(self) -> list[Pressure]:
+        """How many rows each table of the contract has, how old they are, and how many are due: bounded, and cheap to repeat."""
+        self.store.rows.with_holds = self.store.is_migrated()
+        watched = self._watcher.watched(self.store)
+        return [one.pressure for one in read_pressure(self.store, self.contract, watched, self.store.now())]
+
+    def health(self) -> Health:
+        """Whether retention does its work: facts, everything that is wrong, and a verdict. Bounded, and cheap to repeat."""
+        return read_health(self.store, self.contract, self._watcher.watched(self.store))
 
     def audit(
         self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100

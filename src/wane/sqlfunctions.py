@@ -13,14 +13,16 @@ from datetime import timedelta
 from itertools import combinations, count
 from typing import TYPE_CHECKING
 
+from wane.check.live import Bounds, Live, becomes_due_late
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Age, Archive, Mark, Rule, State, Table
 from wane.contract.model import Orphans as OrphansBound
 from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.keeper import Keeper
+from wane.observe.watched import watch
 from wane.prune.arguments import MOST_ROWS
+from wane.prune.gates import flag_name
 from wane.store import Store
-from wane.store.rows import Statement
 from wane.webhooks.family import counted_tables, find_family, has_family
 from wane.webhooks.model import MOST_PRUNED, NEVER, PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks.retention import MOST_FOLLOWERS
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     # They need the PostgreSQL driver, which an embedded installation does not have.
     from wane.store.postgres.functions.surface import ByRule, Orphans
     from wane.store.postgres.functions.taking import Taking
+    from wane.store.postgres.functions.watching import Watching
     from wane.store.postgres.functions.webhooks import Webhooks
 
 _READ_SECONDS = 10.0
@@ -87,12 +90,7 @@ def installed_fingerprint(store: Store) -> str | None:
     They have drifted if it differs from `wane.contract.fingerprint.fingerprint(contract)`. SQLite has no functions of its own:
     a connection registers those of the contract that it is given.
     """
-    if store.kind != "postgres":
-        return None
-    from wane.store.postgres.functions.surface import FINGERPRINT
-
-    found = store.read(Statement(_doubled(FINGERPRINT), {}), _READ_SECONDS)
-    return str(found[0][0]) if found else None
+    return store.functions_fingerprint(_READ_SECONDS)
 
 
 def _run(store: Store, statements: tuple[str, ...] | list[str]) -> None:
@@ -138,8 +136,36 @@ class _Offers:
         rules = [self._by_rule(table, rule) for table, rule in self.contract.rules()]
         orphans = [self._orphans(table) for table in self._with_orphans()]
         mark = fingerprint(self.contract)
-        surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), MOST_ROWS)
-        return SqlSurface(mark, tuple(install_statements(surface)), tuple(self.refused))
+        watching = self._watching(mark)
+        surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), watching, MOST_ROWS)
+        statements = tuple(install_statements(surface))
+        return SqlSurface(mark, statements, tuple(self.refused))
+
+    def _watching(self, mark: str) -> Watching:
+        from wane.store.postgres.functions.watching import Promise, Watching
+        from wane.store.postgres.functions.words import ANY_MOMENT
+
+        contract, store = self.contract, self.keeper.store
+        watched = watch(store, contract)
+        selections = [one for table in watched.tables for one in table.selections]
+        bounds = Bounds(contract.health.counted_rows)
+        questions = Live(store, contract, watched.schema, selections, ANY_MOMENT, {}, bounds).questions()
+        return Watching(
+            fingerprint=mark,
+            tables=watched.tables,
+            promises=[Promise(one.code, one.table, one.write, one.limit) for one in questions],
+            settings=contract.health,
+            master_flag=contract.sweep.master_flag,
+            flags=[(str(table.name), flag_name(table.name, contract.sweep)) for table in contract.tables],
+            schedulers=[(one.name, one.every) for one in contract.schedulers],
+            pool=contract.queue.pool,
+            schemas=contract.store.schemas,
+            covered=[one.info.qualified for one in watched.tables],
+            strict=contract.strict,
+            forgiving=frozenset(
+                (str(one.name), one.rule.name) for one in selections if becomes_due_late(contract, one)
+            ),
+        )
 
     def _by_rule(self, table: Table, rule: Rule) -> ByRule:
         kind = "mark" if isinstance(rule.action, Mark) else "prune"

@@ -1,4 +1,4 @@
-"""The prune primitives as SQL functions on a connection of the standard library's sqlite3.
+"""The prune primitives, pressure and health as SQL functions on a connection of the standard library's sqlite3.
 
 import sqlite3
 import wane.sqlite
@@ -34,6 +34,7 @@ from wane.store.sqlite.functions import (
     Connection,
     add_audits_view,
     add_functions,
+    add_pressure_view,
     database_file,
     require_reading,
 )
@@ -78,6 +79,8 @@ class Registration:
         functions: dict[str, tuple[int, Callable[..., Any]]] = {
             "wane_prune": (3, self._answer(self._prune)),
             "wane_prune_orphans": (3, self._answer(self._prune_orphans)),
+            "wane_pressure": (0, self._telling(self._pressure)),
+            "wane_health": (0, self._telling(self._health)),
             "wane_contract_fingerprint": (0, lambda: fingerprint(self._keeper.contract)),
             "wane_last_error": (0, lambda: self.last_error),
         }
@@ -92,6 +95,7 @@ class Registration:
                 self._connection, counted_tables(self._keeper.contract), PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES
             )
         add_functions(self._connection, functions)
+        add_pressure_view(self._connection)
 
     def _answer(self, function: Callable[P, dict[str, Any]]) -> Callable[P, str]:
         """A function that answers in JSON, and whose errors can be asked for."""
@@ -111,6 +115,26 @@ class Registration:
             return json.dumps(answer, ensure_ascii=False)
 
         return call
+
+    def _telling(self, function: Callable[[], Any]) -> Callable[[], str]:
+        """A function that only looks, over a connection of its own: it sees what is committed, and may stand in any statement."""
+
+        def call() -> str:
+            try:
+                answer = json.dumps(function(), ensure_ascii=False, default=_iso)
+            except BaseException as problem:
+                self.last_error = str(problem)
+                raise
+            self.last_error = None
+            return answer
+
+        return call
+
+    def _pressure(self) -> list[dict[str, Any]]:
+        return [one.as_dict() for one in self._keeper.pressure()]
+
+    def _health(self) -> dict[str, Any]:
+        return self._keeper.health().as_dict()
 
     def _prune(self, table: object, rule: object, limit: Any) -> dict[str, Any]:
         return _summary(
@@ -167,6 +191,10 @@ class _Webhooks:
 def _summary(pruned: Pruned) -> dict[str, Any]:
     cutoff = None if pruned.cutoff is None else pruned.cutoff.isoformat()
     return {**asdict(pruned), "rows": pruned.rows, "cutoff": cutoff}
+
+
+def _iso(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _text(value: object, name: str) -> str:

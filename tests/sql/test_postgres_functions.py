@@ -54,7 +54,7 @@ def functions(database: PostgresDatabase) -> set[str]:
     return {
         name
         for (name,) in database.query("SELECT proname FROM pg_proc WHERE pronamespace = 'wane'::regnamespace")
-        if not name.startswith("sql_")
+        if not name.startswith("sql_") and name != "message_wakes"  # The queue's own.
     }
 
 
@@ -125,7 +125,7 @@ def test_uninstalling_removes_the_functions_and_leaves_the_trail(keeper: Keeper,
     database.script("CREATE FUNCTION wane.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'")
     uninstall(keeper.store)
     assert functions(database) == {"mine"}
-    assert database.query("SELECT count(*) FROM pg_proc WHERE pronamespace = 'wane'::regnamespace") == [(1,)]
+    assert database.query("SELECT count(*) FROM pg_proc WHERE pronamespace = 'wane'::regnamespace") == [(2,)]
     assert installed_fingerprint(keeper.store) is None
     assert database.query("SELECT count(*) FROM wane.audit") == [(1,)]
     uninstall(keeper.store)
@@ -137,7 +137,7 @@ def test_webhook_names_come_and_go_with_their_tables(hooks: PostgresDatabase, tm
     hooks.script("CREATE TABLE note (id bigint PRIMARY KEY)")
     with wane.open(hooks.url, contract=contract_file(tmp_path, "[excused]\nnote = { inline = 'x' }")) as keeper:
         install(keeper)
-        assert functions(hooks) == {"contract_fingerprint", "prune", "prune_orphans"}
+        assert functions(hooks) == {"contract_fingerprint", "prune", "prune_orphans", "fn_retention_health"}
         assert hooks.query("SELECT to_regclass('wane.knocker_prune_audits')") == [(None,)]
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import archive, check, claims, demo, migrate, plan, prune, queue, run, sql, steer
+from wane.cli import archive, check, claims, demo, health, migrate, plan, prune, queue, run, sql, steer
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -30,6 +30,8 @@ for command in (
     prune.prune,
     run.run,
     run.status,
+    health.pressure,
+    health.health,
     run.adopt,
     steer.enable,
     steer.disable,

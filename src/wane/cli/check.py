@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from wane.check.cover import cover
+from wane.check.live import live
 from wane.check.propose import propose
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import many, print_findings, print_json, print_widest, say, summary, table
@@ -31,6 +32,9 @@ def check(
     contract: ContractOption = CONTRACT,
     url: UrlOption = None,
     cover_: Annotated[bool, typer.Option("--cover", help="Compare it with the database too (reads only).")] = False,
+    live_: Annotated[
+        bool, typer.Option("--live", help="Prove that the database keeps the contract's promises now (reads only).")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Tables and states nobody mentions are errors.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the contract as a table for people.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="With --show: print Markdown.")] = False,
@@ -38,7 +42,7 @@ def check(
 ) -> None:
     """Check a contract: every mistake at once, each with its fix.
 
-    Exits 1 if there are errors. Without --cover no database is touched.
+    Exits 1 if there are errors. Without --cover and --live no database is touched.
     """
     if strict and not cover_:
         raise typer.BadParameter("what nobody mentions shows against a database: add --cover", param_hint="--strict")
@@ -47,10 +51,14 @@ def check(
     reading = read_contract(contract)
     findings = list(reading.findings)
     database = ""
-    if reading.contract is not None and cover_:
+    if reading.contract is not None and (cover_ or live_):
         with open_store(database_url(url, reading.contract), reading.contract.store, read_only=True) as store:
             database = store.shown
-            findings += cover(store, reading.contract, strict=strict)
+            if cover_:
+                findings += cover(store, reading.contract, strict=strict)
+            if live_:
+                # What does not fit both find.
+                findings += [one for one in live(store, reading.contract) if one not in findings]
     failed = bool(errors_of(findings))
     if as_json:
         print_json(_as_json(reading.contract, database, findings, show=show))

@@ -18,6 +18,7 @@ from wane.errors import StoreError
 Connection = sqlite3.Connection
 
 AUDITS_VIEW = "knocker_prune_audits"
+PRESSURE_VIEW = "v_queue_retention_pressure"
 
 
 def database_file(connection: Connection) -> Path:
@@ -67,6 +68,14 @@ def add_audits_view(connection: Connection, counted: Mapping[str, str], events_k
         " 'limit', json_extract(inputs, '$.limit')) END AS summary_json"
         f" FROM main.wane_audit WHERE kind IN ({_text(events_kind)}, {_text(orphans_kind)}) ORDER BY id DESC"
     )
+
+
+def add_pressure_view(connection: Connection) -> None:
+    """Pressure as a view of this connection: nothing is created in the database itself."""
+    columns = ("tbl", "rows", "oldest", "newest", "due", "share", "rows_exactness", "due_exactness")
+    outputs = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in columns)
+    connection.execute(f"DROP VIEW IF EXISTS temp.{PRESSURE_VIEW}")
+    connection.execute(f"CREATE TEMP VIEW {PRESSURE_VIEW} AS SELECT {outputs} FROM json_each(wane_pressure())")
 
 
 def _text(value: str) -> str:

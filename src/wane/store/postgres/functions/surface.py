@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from wane.store.postgres.functions.health import HEALTH_FUNCTION, health_function
+from wane.store.postgres.functions.stamp import STAMP
 from wane.store.postgres.functions.taking import Taking, take_function
+from wane.store.postgres.functions.watching import (
+    KEPT_FUNCTIONS,
+    PRESSURE_VIEW,
+    Watching,
+    pressure_statements,
+)
 from wane.store.postgres.functions.webhooks import (
     AUDITS_VIEW,
     WEBHOOK_FUNCTIONS,
@@ -17,8 +25,6 @@ from wane.store.postgres.functions.webhooks import (
 )
 from wane.store.postgres.functions.words import dollars, interval, literal, plpgsql, table_of, wrong
 from wane.store.postgres.reflect import OWN_SCHEMA
-
-STAMP = "Wane SQL surface, contract "
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,12 @@ class Surface:
     rules: Sequence[ByRule]
     orphans: Sequence[Orphans]
     webhooks: Webhooks | None
+    watching: Watching
     most_rows: int
 
 
-_PUBLIC = ("contract_fingerprint", "prune", "prune_orphans")
+_PUBLIC = ("contract_fingerprint", "prune", "prune_orphans", HEALTH_FUNCTION)
+_VIEWS = (AUDITS_VIEW, PRESSURE_VIEW)
 
 
 def install_statements(surface: Surface) -> list[str]:
@@ -69,22 +77,16 @@ def install_statements(surface: Surface) -> list[str]:
         functions += webhook_functions(surface.webhooks)
         public += WEBHOOK_FUNCTIONS
         view = [audits_view(surface.webhooks)]
+    functions += [*pressure_statements(surface.watching), health_function(surface.watching)]
     stamp = literal(STAMP + surface.fingerprint)
     # Functions that are replaced, rather than dropped, keep the rights that were granted on them.
-    kept = [*public, *([AUDITS_VIEW] if view else [])]
+    kept = [*public, *KEPT_FUNCTIONS, PRESSURE_VIEW, *([AUDITS_VIEW] if view else [])]
     return [_drop(kept), *functions, *view, _stamp(stamp)]
 
 
 def uninstall_statements() -> list[str]:
     """The statement that removes whatever was installed."""
     return [_drop([])]
-
-
-FINGERPRINT = f"""\
-SELECT substr(obj_description(oid, 'pg_proc'), {len(STAMP) + 1}) FROM pg_proc
-WHERE proname = 'contract_fingerprint' AND pronamespace = to_regnamespace('{OWN_SCHEMA}')
-  AND obj_description(oid, 'pg_proc') LIKE {literal(STAMP + "%")}"""
-"""The fingerprint of the contract that a surface was installed for."""
 
 
 def _drop(kept: Sequence[str]) -> str:
@@ -113,9 +115,9 @@ BEGIN
   FOR one IN SELECT format('COMMENT ON FUNCTION %s IS %L', oid::regprocedure, {stamp}) FROM pg_proc
     WHERE pronamespace = to_regnamespace('{OWN_SCHEMA}') AND (proname LIKE 'sql\\_%' OR proname = ANY ({names}::text[]))
   LOOP EXECUTE one; END LOOP;
-  IF to_regclass('{OWN_SCHEMA}.{AUDITS_VIEW}') IS NOT NULL THEN
-    EXECUTE format('COMMENT ON VIEW {OWN_SCHEMA}.{AUDITS_VIEW} IS %L', {stamp});
-  END IF;
+  FOR one IN SELECT format('COMMENT ON VIEW %s IS %L', oid::regclass, {stamp}) FROM pg_class
+    WHERE relnamespace = to_regnamespace('{OWN_SCHEMA}') AND relkind = 'v' AND relname = ANY ({literal(list(_VIEWS))}::text[])
+  LOOP EXECUTE one; END LOOP;
 END"""
     return f"DO {dollars(body)}"
 

@@ -1,0 +1,175 @@
+"""Health: a healthy database is healthy, and each sickness is told by its name, alone, with what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from observe.sick import HOUR, MINUTE, SICKNESSES, World, ago, broken_rule, healthy, slow_reads
+from prune.keeping import DAY, insert
+from servers import Database, PostgresDatabase
+from wane.contract.names import TableName
+from wane.findings import Severity
+from wane.keeper import Keeper
+from wane.sqlfunctions import install
+from wane.store import open_store
+from wane.store.url import resolve_url
+
+ALONE = {name: one for name, one in SICKNESSES.items() if one[0] != "slow-reads"}
+
+
+LIVE = {
+    **{key: ["overdue"] for key in ("overdue", "sweeps-without-effect", "falling-behind")},
+    "broken-rule": ["missing-table"],
+    **{
+        code: [code]
+        for code, _ in SICKNESSES.values()
+        if code in ("cap-exceeded", "false-excuse", "dangling-reference", "orphaned-follower")
+        or code.startswith("stale-")
+    },
+}
+"""What `check --live` says of a sickness: nothing of those that are no broken promise."""
+
+
+def test_a_healthy_database_is_healthy(database: Database) -> None:
+    with healthy(database) as world:
+        health = world.keeper.health()
+        assert health.findings == ()
+        assert world.keeper.check_live() == []
+        assert (health.healthy, health.verdict) == (True, "healthy")
+        [job] = [table for table in health.tables if table.pressure.table == "job"]
+        assert job.pressure.rows is not None
+        assert (job.pressure.rows.rows, job.late_seconds, job.every_seconds) == (3, 0.0, 300.0)
+        assert job.last_sweep is not None
+        assert (job.bytes is None) == (database.store == "sqlite")
+        assert json.dumps(health.as_dict(), default=str)
+
+
+@pytest.mark.parametrize("make", ALONE, ids=lambda one: one.__name__)
+def test_each_sickness_is_told_alone(database: Database, make: Callable[[World], None]) -> None:
+    with healthy(database) as world:
+        if database.store == "postgres":
+            install(world.keeper)
+        make(world)
+        health = world.keeper.health()
+        if database.store == "postgres" and make is not broken_rule:  # Whether a rule fits, the function cannot know.
+            [(told,)] = database.query("SELECT wane.fn_retention_health()")
+            assert [(one["code"], one["table"]) for one in told["findings"]] == [SICKNESSES[make]]
+            assert [one["severity"] for one in told["findings"]] == [one.severity.value for one in health.findings]
+            assert told["healthy"] is health.healthy
+        assert [(one.code, one.table) for one in health.findings] == [SICKNESSES[make]]
+        [found] = health.findings
+        assert found.message
+        assert found.fix
+        sick = found.severity is Severity.ERROR
+        assert sick is (found.code != "uncovered-table")
+        assert health.healthy is not sick
+        live = [(one.code, one.table) for one in world.keeper.check_live()]
+        assert live == [(code, found.table) for code in LIVE.get(found.code, [])]
+        assert health.verdict == (f"sick: {found.code}" if sick else "healthy")
+
+
+def test_without_wanes_own_tables_nothing_can_be_swept(database: Database) -> None:
+    with healthy(database, migrate=False) as world:
+        assert world.codes() == [("not-migrated", "")]
+
+
+def test_reading_changes_nothing_and_needs_no_right_to_write(database: Database) -> None:
+    with healthy(database) as world, open_store(resolve_url(database.url), read_only=True) as store:
+        keeper = Keeper(world.keeper.contract, store)
+        assert keeper.health().healthy
+        assert keeper.check_live() == []
+        assert [one.table for one in keeper.pressure()] == [one.table for one in world.keeper.pressure()]
+
+
+def test_functions_for_another_contract_have_drifted(postgres_database: Database) -> None:
+    with healthy(postgres_database) as world:
+        install(Keeper(replace(world.keeper.contract, floors=((TableName("job"), DAY),)), world.keeper.store))
+        assert world.codes() == [("drifted-functions", "")]
+        install(world.keeper)
+        assert world.codes() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [({"partition_rows": 200}, "it has about"), ({"partition_finished_rows": 150}, "it has about"), ({}, "")],
+    ids=["rows", "finished rows", "neither"],
+)
+def test_partitions_are_recommended_from_a_number_of_rows_on(
+    postgres_database: Database, settings: dict[str, int], rows: str
+) -> None:
+    with healthy(postgres_database) as world:
+        insert(postgres_database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(100, 300)))
+        postgres_database.script("ANALYZE job")
+        world.settle(counted_rows=20, hot_read_ms=1_000.0, **settings)
+        install(world.keeper)
+        health = world.keeper.health()
+        expected = [("partition-recommended", "job")] if settings else []
+        assert [(one.code, one.table) for one in health.findings] == expected
+        assert health.healthy
+        assert all(one.message.startswith(rows) for one in health.findings)
+        recommended = [one.pressure.table for one in health.tables if one.partition_recommended]
+        assert recommended == (["job"] if settings else [])
+        [(told,)] = postgres_database.query("SELECT wane.fn_retention_health()")
+        assert [(one["code"], one["table"]) for one in told["findings"]] == expected
+
+
+def test_sqlite_has_no_partitions_to_recommend(sqlite_database: Database) -> None:
+    with healthy(sqlite_database) as world:
+        world.settle(partition_rows=2, partition_finished_rows=1)
+        assert world.codes() == []
+
+
+def test_reads_through_the_index_are_timed_where_a_table_is_large(database: Database) -> None:
+    with healthy(database) as world:
+        slow_reads(world)
+        health = world.keeper.health()
+        timed = {one.pressure.table for one in health.tables if one.hot_read_ms is not None}
+        assert timed == {"job", "inbox", "presence"}
+        assert {(one.code, one.table) for one in health.findings} == {("slow-reads", table) for table in timed}
+        assert health.healthy
+
+
+def test_a_table_that_cannot_be_read_is_told_and_the_others_are_read(postgres_database: PostgresDatabase) -> None:
+    with healthy(postgres_database) as world, closing(postgres_database.connect()) as other:
+        world.keeper.health()
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE thread IN ACCESS EXCLUSIVE MODE")
+        health = world.keeper.health()
+        other.execute("ROLLBACK")
+        found = [(one.code, one.table) for one in health.findings]
+        assert found == [("unread-table", "thread"), ("promise-unchecked", "thread")]
+        assert health.healthy
+        [job] = [one for one in health.tables if one.pressure.table == "job"]
+        assert job.pressure.rows is not None
+
+
+def test_a_rule_that_the_latest_entries_do_not_mention_is_looked_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wane.check.live._TRAIL_ENTRIES", 2)
+    with healthy(database) as world:
+        for _ in range(3):
+            world.record("job", "old", 7, days=MINUTE)
+        health = world.keeper.health()
+        assert health.healthy
+        assert all(one.last_sweep is not None for one in health.tables if one.rules)
+        [job] = [one for one in health.tables if one.pressure.table == "job"]
+        assert job.rules[0].last_rows == 7
+
+
+def test_how_long_it_takes_until_nothing_is_due(database: Database) -> None:
+    with healthy(database) as world:
+        insert(database, "job", "id, state, at_ms", *((n, "done", ago(7 + HOUR)) for n in range(100, 200)))
+        world.record("job", "old", 50, days=HOUR)
+        world.record("job", "old", 50, days=MINUTE)
+        [job] = [one for one in world.keeper.health().tables if one.pressure.table == "job"]
+        [rule] = job.rules
+        assert rule.pruned_per_hour == pytest.approx(100, rel=0.05)
+        assert rule.due_per_hour == 0
+        assert rule.drain_seconds == pytest.approx(3_600, rel=0.05)
+        assert rule.late_seconds == pytest.approx(3_600 - 300, abs=30)

@@ -1,0 +1,140 @@
+"""Pressure and health as SQL: inside PostgreSQL, and on a connection of SQLite, they tell what the commands tell."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wane.sqlite
+from observe.sick import CONTRACT, SICKNESSES, World, ago, contract, falling_behind, healthy, overdue
+from prune.keeping import insert
+from servers import PostgresDatabase, SqliteDatabase
+from wane.observe.pressure import Pressure
+from wane.sqlfunctions import install, uninstall
+
+COLUMNS = ("tbl", "rows", "oldest", "newest", "due", "share", "rows_exactness", "due_exactness")
+
+
+def as_row(one: Pressure) -> tuple[Any, ...]:
+    return tuple(one.as_dict()[name] for name in COLUMNS)
+
+
+def fill(world: World) -> None:
+    """More than is counted, of every kind."""
+    world.settle(counted_rows=20)
+    insert(world.database, "job", "id, state, at_ms", *((n, "done", ago(n / 100)) for n in range(100, 900)))
+    insert(world.database, "presence", "id, seen_ms, ends_ms", *((n, ago(n / 100), ago(5)) for n in range(100, 150)))
+    if world.keeper.store.kind == "postgres":
+        world.database.script("ANALYZE")
+
+
+def test_the_view_of_postgresql_is_what_the_command_tells(postgres_database: PostgresDatabase) -> None:
+    with healthy(postgres_database) as world:
+        fill(world)
+        install(world.keeper)
+        told = postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")
+        assert told == [as_row(one) for one in world.keeper.pressure()]
+        exactness = {row[0]: row[6:] for row in told}
+        assert exactness["job"] == ("estimate", "estimate")
+        assert exactness["presence"] == ("estimate", "at least")
+        assert exactness["inbox"] == ("exact", "exact")
+        assert exactness["reply"] == ("exact", None)
+        names = postgres_database.query(
+            "SELECT column_name::text FROM information_schema.columns WHERE table_name = 'v_queue_retention_pressure'"
+            " ORDER BY ordinal_position"
+        )
+        assert tuple(name for (name,) in names) == COLUMNS
+
+
+def test_the_view_keeps_nobody_from_changing_a_table(postgres_database: PostgresDatabase) -> None:
+    with healthy(postgres_database) as world:
+        install(world.keeper)
+        postgres_database.script("ALTER TABLE job ALTER COLUMN id TYPE bigint; DROP TABLE inbox")
+        told = {row[0]: row for row in postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")}
+        assert told["inbox"][1:] == (None,) * 7
+        assert told["job"][1] == 3
+        [(health,)] = postgres_database.query("SELECT wane.fn_retention_health()")
+        assert [(one["code"], one["table"]) for one in health["findings"]] == [("unread-table", "inbox")]
+
+
+def test_the_view_is_replaced_with_its_rights_and_leaves_with_the_rest(postgres_database: PostgresDatabase) -> None:
+    with healthy(postgres_database) as world:
+        install(world.keeper)
+        postgres_database.script("GRANT SELECT ON wane.v_queue_retention_pressure TO PUBLIC")
+        install(world.keeper)
+        rights = "SELECT has_table_privilege('pg_monitor', 'wane.v_queue_retention_pressure', 'SELECT')"
+        assert postgres_database.query(rights) == [(True,)]
+        uninstall(world.keeper.store)
+        assert postgres_database.query("SELECT to_regclass('wane.v_queue_retention_pressure')") == [(None,)]
+        assert postgres_database.query("SELECT to_regprocedure('wane.fn_retention_health()')") == [(None,)]
+
+
+@pytest.mark.parametrize("make", [None, overdue, falling_behind], ids=lambda one: getattr(one, "__name__", "healthy"))
+def test_the_function_of_postgresql_tells_the_facts_of_the_command(
+    postgres_database: PostgresDatabase, make: Callable[[World], None] | None
+) -> None:
+    with healthy(postgres_database) as world:
+        install(world.keeper)
+        if make is not None:
+            make(world)
+        [(told,)] = postgres_database.query("SELECT wane.fn_retention_health()")
+        asked = json.loads(json.dumps(world.keeper.health().as_dict(), default=datetime.isoformat))
+        assert set(asked) - set(told) == {"verdict", "database", "migrated", "functions"}
+        for key in ("healthy", "contract", "in_force", "enabled", "disabled_tables", "dead_letters", "uncovered"):
+            assert told[key] == asked[key], key
+        assert [one["scheduler"] for one in told["schedulers"]] == [one["scheduler"] for one in asked["schedulers"]]
+        assert [(one["executor"], one["silent"]) for one in told["executors"]] == [("worker-1", False)]
+        for mine, theirs in zip(told["tables"], asked["tables"], strict=True):
+            assert set(theirs) - set(mine) == {"drain_seconds"}
+            same(mine, theirs)
+        if make is not None:
+            [found] = told["findings"]
+            assert (found["code"], found["table"]) == SICKNESSES[make]
+
+
+def same(mine: Any, theirs: Any, key: str = "") -> None:
+    """The same, but for the moment that passed in between and the digits of a fraction."""
+    if isinstance(mine, dict):
+        for name in set(mine) & set(theirs):
+            same(mine[name], theirs[name], name)
+    elif isinstance(mine, list):
+        for one, other in zip(mine, theirs, strict=True):
+            same(one, other, key)
+    elif key in ("oldest", "newest", "oldest_due", "last_sweep") and mine is not None:
+        assert abs((datetime.fromisoformat(mine) - datetime.fromisoformat(theirs)).total_seconds()) < 0.001, key
+    elif mine is None or theirs is None:
+        assert mine is theirs, key
+    elif isinstance(mine, float) or key.endswith(("_seconds", "_per_hour")):
+        assert mine == pytest.approx(theirs, rel=0.02, abs=10), key
+    else:
+        assert mine == theirs, key
+
+
+def test_a_registered_connection_of_sqlite_tells_it_too(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "wane.toml"
+    path.write_text(CONTRACT.replace('["reference:claims"]', '["reference:claims"]\n[health]\ncounted_rows = 20'))
+    with healthy(sqlite_database) as world:
+        fill(world)
+        before = sqlite_database.query("SELECT count(*) FROM sqlite_master")
+        with closing(sqlite3.connect(sqlite_database.path)) as connection:
+            wane.sqlite.register(connection, contract=contract())
+            wane.sqlite.register(connection, contract=path)
+            cursor = connection.execute("SELECT * FROM v_queue_retention_pressure")
+            assert tuple(name for name, *_ in cursor.description) == COLUMNS
+            asked = json.loads(
+                json.dumps([one.as_dict() for one in world.keeper.pressure()], default=datetime.isoformat)
+            )
+            assert cursor.fetchall() == [tuple(one.values()) for one in asked]
+            [(health,)] = connection.execute("SELECT wane_health()").fetchall()
+            assert [one["code"] for one in json.loads(health)["findings"]] == [one for one, _ in world.codes()]
+            # It may stand in a statement that writes.
+            connection.execute("CREATE TEMP TABLE seen AS SELECT tbl, rows FROM v_queue_retention_pressure")
+            assert connection.execute("SELECT rows FROM seen WHERE tbl = 'cache'").fetchall() == [(1,)]
+        assert sqlite_database.query("SELECT count(*) FROM sqlite_master") == before
