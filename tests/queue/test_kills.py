@@ -22,7 +22,7 @@ from wane.store import Store
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "12"))
-AT_ONCE = 3
+AT_ONCE = 4
 SEED = 11
 
 
