@@ -20,7 +20,7 @@ from wane.store import Store
 from wane.store.archive_evict import Copy, Evicted, evict, total
 from wane.store.archive_journal import Journal, Journaled, JournaledRange
 from wane.store.archive_rows import ArchiveRows
-from wane.store.own import AuditEntry
+from wane.store.own import AuditEntry, OwnTables
 from wane.store.rows import cutoff
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction, gated
@@ -168,11 +168,7 @@ class Eviction:
                 cutoff=cutoff(self.archive.selection.rule, now),
                 seconds=round(time.monotonic() - began, 6),
             )
-            audit_id = self.audit_id
-            if audit_id is None:
-                audit_id = transaction.own.record(entry)
-            else:
-                transaction.own.add_to_record(audit_id, entry, counts)
+            audit_id = self.audit_id if self.audit_id is not None else transaction.own.record(entry)
             journal.progress(
                 self.sweep,
                 step.range,
@@ -182,6 +178,9 @@ class Eviction:
                 stale=evicted.stale,
                 audit_id=audit_id,
             )
+            if self.audit_id is not None:
+                # Last, because it fails if the row does not tell of every batch before: a crashed server may have lost some.
+                OwnTables(transaction.rows.dialect, transaction.finish).add_to_record(audit_id, entry, counts)
         self.counts, self.audit_id = counts, audit_id
         self.batches += 1
         return evicted
