@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from queueing import Clock, message_table
+from queueing import Clock, message_table, opened
 from servers import Database
 from wane.queue import Draft, Queue, RetryPolicy
-from wane.store import Store
 
 MANY = 50_000
 FEW = 1_500
@@ -175,35 +174,38 @@ def touched_on_sqlite(queue: Queue, operation: Operation) -> int:
 
 
 @pytest.mark.parametrize("plans", ["made when full", "kept from when it was empty"])
-def test_no_operation_reads_the_backlog(database: Database, store: Store, clock: Clock, plans: str) -> None:
-    queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(attempts=5))
-    if (
-        plans != "made when full" and database.store == "postgres"
-    ):  # SQLite plans when it prepares, and knows the table by then.
-        # As after a night: a row or two, the planner knows it, and every statement ran often enough to keep its plan.
-        for _ in range(9):
-            for operation in OPERATIONS.values():
-                queue.enqueue("a")
-                operation(queue)
-                queue.reserve()
-        database.execute(f"DELETE FROM {message_table(database)}")
-        database.execute(f"VACUUM ANALYZE {message_table(database)}")
-        for operation in OPERATIONS.values():
-            queue.enqueue("a", key="only")
-            operation(queue)
+def test_no_operation_reads_the_backlog(database: Database, plans: str) -> None:
+    clock = Clock()
+    with opened(database) as store:
+        store.migrate()
+        queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(attempts=5))
+        if (
+            plans != "made when full" and database.store == "postgres"
+        ):  # SQLite plans when it prepares, and knows the table by then.
+            # As after a night: a row or two, the planner knows it, and every statement ran often enough to keep its plan.
+            for _ in range(9):
+                for operation in OPERATIONS.values():
+                    queue.enqueue("a")
+                    operation(queue)
+                    queue.reserve()
             database.execute(f"DELETE FROM {message_table(database)}")
-    fill(database)
-    if plans == "made when full":
-        database.execute("ANALYZE")
-    too_many = {}
-    for name, operation in OPERATIONS.items():
-        measured = (
-            touched_on_sqlite(queue, operation)
-            if database.store == "sqlite"
-            else touched_on_postgres(database, queue, operation)
-        )
-        if measured >= FEW:
-            too_many[name] = measured
-        clock.advance(microseconds=1)
-    queue.close()
-    assert too_many == {}
+            database.execute(f"VACUUM ANALYZE {message_table(database)}")
+            for operation in OPERATIONS.values():
+                queue.enqueue("a", key="only")
+                operation(queue)
+                database.execute(f"DELETE FROM {message_table(database)}")
+        fill(database)
+        if plans == "made when full":
+            database.execute("ANALYZE")
+        too_many = {}
+        for name, operation in OPERATIONS.items():
+            measured = (
+                touched_on_sqlite(queue, operation)
+                if database.store == "sqlite"
+                else touched_on_postgres(database, queue, operation)
+            )
+            if measured >= FEW:
+                too_many[name] = measured
+            clock.advance(microseconds=1)
+        queue.close()
+        assert too_many == {}
