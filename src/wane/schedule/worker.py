@@ -104,7 +104,7 @@ class Worker:
             return find_table(self.contract, str(name))
         except WaneError as problem:
             raise UnknownTable(
-                f"the contract has no table {name!r}", "purge the message, or add the table"
+                f"the contract has no table {name!r}", "add the table, or resolve the dead letter that this becomes"
             ) from problem
 
     def _take_lease(self, name: str, until: datetime) -> tuple[bool, Lease]:
