@@ -165,10 +165,11 @@ note = { inline = "yes" }
         ("id INTEGER PRIMARY KEY", "SELECT n + 1000 FROM {}", False, 50),
         ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", False, None),
         ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", True, 50),
-        ("id TEXT PRIMARY KEY", "SELECT 'k' || n FROM {}", False, None),
+        ("id TEXT PRIMARY KEY", "SELECT 'k' || n FROM {}", False, 50),
+        ("id TEXT PRIMARY KEY, rowid TEXT", "SELECT 'k' || n, 9 FROM {}", False, None),
         ("id INTEGER PRIMARY KEY", "SELECT n FROM {} WHERE n < 0", False, 0),
     ],
-    ids=["numbers in turn", "random numbers", "analysed", "texts", "empty"],
+    ids=["numbers in turn", "random numbers", "analysed", "texts", "a column called rowid", "empty"],
 )
 def test_sqlite_estimates_rows_from_what_it_knows(
     sqlite_database: SqliteDatabase, key: str, rows: str, analyzed: bool, expected: int | None
@@ -180,3 +181,10 @@ def test_sqlite_estimates_rows_from_what_it_knows(
     with open_store(resolve_url(sqlite_database.url), read_only=True) as store:
         [table] = store.reflect().tables
         assert store.estimate_rows(table) == expected
+
+
+def test_a_table_that_numbers_no_rows_is_not_estimated(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.script("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES ('a')")
+    with open_store(resolve_url(sqlite_database.url), read_only=True) as store:
+        [table] = store.reflect().tables
+        assert store.estimate_rows(table) is None

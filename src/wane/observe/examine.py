@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
-from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Cap, Contract, HealthSettings
 from wane.errors import StoreError, Unreachable
 from wane.observe.health import Health, RuleHealth, SchedulerHealth, TableHealth
@@ -47,7 +46,7 @@ def read_health(store: Store, contract: Contract, watched: Watched, *, now: date
     read = Health(
         now=now,
         database=store.shown,
-        fingerprint=fingerprint(contract),
+        fingerprint=watched.fingerprint,
         in_force=own.in_force if own else None,
         migrated=migrated,
         enabled=own is not None and own.enabled,

@@ -87,8 +87,9 @@ def read_pressure(store: Store, contract: Contract, watched: Watched, now: datet
     values = store.look([one.write for one in quick], LOOK_SECONDS, READ_SECONDS)
     for one in slow:
         values += store.look([one.write], LOOK_SECONDS, READ_SECONDS)
-    found = dict(zip(((id(one.owner), one.name) for one in [*quick, *slow]), values, strict=True))
-    return [one.reading({name: value for (owner, name), value in found.items() if owner == id(one)}) for one in tables]
+    for look, value in zip([*quick, *slow], values, strict=True):
+        look.owner.found[look.name] = value
+    return [one.reading() for one in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class _Looking:
         self.now = now
         self.most = most
         self.writer = Looks(store.rows)
+        self.found: dict[str, Any] = {}
 
     def looks(self) -> Iterable[_Named]:
         yield _Named(self, "rows", partial(self.writer.count, table=self.table.info, most=self.most))
@@ -124,7 +126,8 @@ class _Looking:
     def _count(self, selections: Sequence[Selection]) -> Look:
         return partial(self.writer.count_due, selections=selections, now=self.now, most=self.most)
 
-    def reading(self, found: dict[str, Any]) -> PressureReading:
+    def reading(self) -> PressureReading:
+        found = self.found
         rules = tuple(
             RuleDue(selection, self._due(found[f"due_{number}"], selection))
             for number, selection in enumerate(self.table.selections)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from wane.check.cover import uncovered
 from wane.check.indexes import serves
+from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Expiry, State, Table
 from wane.contract.names import TableName
 from wane.findings import Finding
@@ -31,6 +32,8 @@ class Watched:
     misfits: tuple[Finding, ...]
     uncovered: tuple[TableName, ...]
     schema: Schema
+    fingerprint: str
+    """The contract's."""
 
 
 class Watcher:
@@ -78,7 +81,9 @@ def watch(store: Store, contract: Contract) -> Watched:
         info = schema.find(name.schema, name.name)
         if info is not None and info.kind in READABLE:
             tables.setdefault(info.qualified, WatchedTable(name, info))
-    return Watched(tuple(tables.values()), tuple(misfits), tuple(uncovered(contract, schema)), schema)
+    return Watched(
+        tuple(tables.values()), tuple(misfits), tuple(uncovered(contract, schema)), schema, fingerprint(contract)
+    )
 
 
 def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | None:

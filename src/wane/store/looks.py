@@ -123,13 +123,26 @@ class Looks:
         ]
 
     def count_due(self, p: Parameters, selections: Sequence[Selection], now: datetime, most: int) -> str:
-        """The rows that are due under one of these rules of a table, each counted once, up to one more than `most`."""
+        """The rows that are due under one of these rules of a table, each counted once, up to one more than `most`, or, of one rule,
+        than `most` of each of its states."""
+        if len(selections) == 1:
+            return self._count_each_state(p, selections[0], now, most)
         parts = []
         for selection in selections:
             keys = self.rows.keys(selection)
             some = self.rows.oldest(p, selection, now, most + 1, outputs=keys)
             parts.append(f"SELECT {', '.join(keys)} FROM ({some}) AS d")
         return f"SELECT count(*) FROM ({' UNION '.join(parts)}) AS some_due"
+
+    def _count_each_state(self, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
+        """In no order, which would have to be made where a rule has several states."""
+        table = self.rows.dialect.table(selection.table)
+        counts = []
+        for states in self.rows.one_state_each(selection):
+            where = " AND ".join(self.rows.due(p, selection, now, states))
+            some = f"SELECT 1 FROM {table} AS t WHERE {where} LIMIT {p.bind('counted', most + 1)}"
+            counts.append(f"(SELECT count(*) FROM ({some}) AS some_due)")
+        return f"SELECT {' + '.join(counts)}"
 
     def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
         """The moment of the oldest due row."""
@@ -144,7 +157,6 @@ class Looks:
         column, time, dialect = selection.time_column, selection.time, self.rows.dialect
         conditions = [
             *self._mine(p, selection),
-            *dialect.plausible(p, "t", column, time),
             *dialect.since(p, "t", column, time, moment),
             *dialect.before(p, "t", column, time, moment + within, inclusive=inclusive),
         ]
@@ -154,7 +166,11 @@ class Looks:
         """The rows that take a place in a cap since a moment, up to one more than `most`."""
         assert isinstance(selection.rule.bound, Cap)
         column, time = selection.time_column, selection.time
-        conditions = [*self._moments(p, time, column), *self.rows.dialect.since(p, "t", column, time, moment)]
+        dialect = self.rows.dialect
+        conditions = [
+            *dialect.since(p, "t", column, time, moment),
+            *dialect.before(p, "t", column, time, LATEST, inclusive=False),
+        ]
         return self._some(p, selection, conditions, most)
 
     def _mine(self, p: Parameters, selection: Selection) -> list[str]:

@@ -81,7 +81,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
-        """Conditions under which the column's value is a moment, written as declared."""
+        """Conditions under which the column's value is a moment, written as declared; the last one is that it is no placeholder."""
 
     @abstractmethod
     def before(
@@ -91,7 +91,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
-        """Conditions under which a plausible value means the given moment or a later one; texts are compared to the second.
+        """Conditions under which a value is plausible and means the given moment or a later one; texts are compared to the second.
 
         For counting, where an index must find the first of them: what is due is `before`'s to say.
         """
@@ -406,7 +406,7 @@ class Rows:
         direction = "DESC" if newest else "ASC"
         time = self.dialect.order("t", selection.time_column, selection.time)
         probes = []
-        for number, states in enumerate(self._one_state_each(selection)):
+        for number, states in enumerate(self.one_state_each(selection)):
             where = " AND ".join(self.due(p, selection, now, states))
             probe = (
                 f"SELECT {self.column(selection.time_column)} AS moment FROM {self.dialect.table(selection.table)} AS t"
@@ -461,7 +461,7 @@ class Rows:
             for column, value in follower.where
         ]
 
-    def _one_state_each(self, selection: Selection) -> list[list[State] | None]:
+    def one_state_each(self, selection: Selection) -> list[list[State] | None]:
         return [[state] for state in selection.rule.states] or [None]
 
     def places(self, selection: Selection) -> list[str]:
@@ -509,7 +509,7 @@ class Rows:
         keys = [f"{self.column(column)} AS k{number}" for number, column in enumerate(selection.key)]
         time = self.dialect.order("t", selection.time_column, selection.time)
         parts = []
-        for number, states in enumerate(self._one_state_each(selection)):
+        for number, states in enumerate(self.one_state_each(selection)):
             due = self.due(p, selection, now, states, held=held, floored=floor is not None)
             where = " AND ".join([*due, *self.behind(p, selection, floor)])
             source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
@@ -639,7 +639,7 @@ class Rows:
         position, places = self.position(selection, "t"), self.places(selection)
         named = ", ".join(f"{one} AS {name}" for one, name in zip(position, places, strict=True))
         parts = []
-        for states in self._one_state_each(selection):
+        for states in self.one_state_each(selection):
             due = self.due(p, selection, now, states, held=False, floored=floor is not None)
             where = [*due, *self.behind(p, selection, floor)]
             parts.append(f"SELECT {named} FROM {self.dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}")

@@ -98,14 +98,15 @@ class PostgresDialect(Dialect):
 
     def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
         expression = self.order(alias, column, time)
+        shape = self.plausible(p, alias, column, time)[:-1]
         if time.unit in PER_SECOND:
             whole = column.type in _WHOLE
             number = number_bound(moment, time.unit, inclusive=False) if whole else fraction_bound(moment, time.unit)
-            return [f"{expression} >= {p.bind('since', number)}::{'bigint' if whole else _bare(column)}"]
+            return [*shape, f"{expression} >= {p.bind('since', number)}::{'bigint' if whole else _bare(column)}"]
         if time.unit is Unit.NATIVE:
             bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=False)
-            return [f"{expression} >= {p.bind('since', bound)}::{_bare(column)}"]
-        return [f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
+            return [*shape, f"{expression} >= {p.bind('since', bound)}::{_bare(column)}"]
+        return [*shape, f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
 
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         # With ANY, even of one, the planner no longer sees that an index on (state, time) is in the order of time.

@@ -25,7 +25,7 @@ from wane.store.sqlite.clock import steady_now
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.digests import register
 from wane.store.sqlite.messages import SqliteMessages
-from wane.store.sqlite.reflect import ROWID_KEY, reflect
+from wane.store.sqlite.reflect import reflect
 from wane.store.sqlite.transaction import (
     SqliteTransaction,
     asking_often,
@@ -159,13 +159,17 @@ class SqliteStore(Store):
         return min(taken)
 
     def estimate_rows(self, table: TableInfo) -> int | None:
-        if table.rows_estimate is not None or not any(index.name == ROWID_KEY for index in table.indexes):
+        hidden = not any(column.name.lower() == "rowid" for column in table.columns)
+        if table.rows_estimate is not None or not hidden:
             return table.rows_estimate  # What ANALYZE counted, or nothing.
-        key, name = self.rows.dialect.quote(table.primary_key[0]), self.rows.dialect.table(table)
+        name = self.rows.dialect.table(table)
         with self._turn, _explained("the database refused to answer"):
-            [(first, last)] = self._connection.execute(
-                f"SELECT (SELECT min({key}) FROM {name}), (SELECT max({key}) FROM {name})"
-            )
+            try:
+                [(first, last)] = self._connection.execute(
+                    f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})"
+                )
+            except sqlite3.OperationalError:
+                return None  # It numbers no rows.
             [(pages, size)] = self._connection.execute("SELECT * FROM pragma_page_count(), pragma_page_size()")
         if first is None:
             return 0

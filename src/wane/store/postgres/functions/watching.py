@@ -107,7 +107,8 @@ class WatchingDialect(PostgresDialect):
         written = super().since(p, alias, column, time, moment)
         computed = bounds(column, time, inclusive=False)
         for name in set(p.values) - known:
-            p.values[name] = self._computed(computed.get("cutoff_second", computed["cutoff"]), moment)
+            if NUMBERED.sub("", name) == "since":
+                p.values[name] = self._computed(computed.get("cutoff_second", computed["cutoff"]), moment)
         return written
 
     def _computed(self, bound: tuple[str, str], moment: datetime) -> Variable:
