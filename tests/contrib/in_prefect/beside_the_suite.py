@@ -249,15 +249,17 @@ async def test_prefect_counts_leases_that_end_and_letters_that_die(
 async def test_completed_messages_are_remembered_for_as_long_as_prefect_says(
     queue: WorkerCleanupQueue, pool: UUID, clock: Clock
 ) -> None:
-    first = await enqueue(queue, pool, idempotency_key="k")
-    taken = await queue.reserve(work_pool_id=pool)
-    assert taken is not None
-    await queue.ack(work_pool_id=pool, message_id=first, reservation_token=taken.reservation_token)
-    clock.now += timedelta(days=20 * 365)
-    assert await enqueue(queue, pool, idempotency_key="k") == first
-    with temporary_settings({RETENTION: 20 * 365 * 86_400.0 + 1}):
-        # The queue's own limit is ten years.
-        assert await enqueue(queue, pool, idempotency_key="k") != first
+    # Without a setting for ever; with one, at most for ten years, which is the queue's own limit.
+    for key, settings, remembered in (("a", {}, True), ("b", {RETENTION: 20 * 365 * 86_400.0}, False)):
+        first = await enqueue(queue, pool, idempotency_key=key)
+        taken = await queue.reserve(work_pool_id=pool)
+        assert taken is not None
+        with temporary_settings(settings):
+            await queue.ack(work_pool_id=pool, message_id=first, reservation_token=taken.reservation_token)
+        clock.now += timedelta(days=3649)
+        assert await enqueue(queue, pool, idempotency_key=key) == first
+        clock.now += timedelta(days=1)
+        assert (await enqueue(queue, pool, idempotency_key=key) == first) is remembered
 
 
 async def test_settings_beyond_what_a_queue_allows_are_brought_within(

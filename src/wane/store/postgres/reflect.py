@@ -201,12 +201,15 @@ _BYTEWISE_LOCALES = frozenset({"c", "posix", "c.utf8"})
 _Rows = dict[int, list[tuple[Any, ...]]]
 
 
-def reflect(connection: psycopg.Connection[Any], schemas: tuple[str, ...] = ()) -> Schema:
-    """Every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own."""
+def reflect(connection: psycopg.Connection[Any], schemas: tuple[str, ...] = (), *, own: bool = False) -> Schema:
+    """Every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own.
+
+    Or, the other way round, Wane's `own` tables alone.
+    """
     with _one_moment(connection) as cursor:
         path = cursor.execute(SEARCH_PATH).fetchall()[0][0]
-        hidden = "" if OWN_SCHEMA in schemas else OWN_SCHEMA
-        relations = cursor.execute(RELATIONS, {"own": hidden, "schemas": list(schemas)}).fetchall()
+        asked = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
+        relations = cursor.execute(RELATIONS, asked).fetchall()
         details = _read_details(cursor, [row[0] for row in relations])
     tables = [_table(row, details) for row in relations]
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(path))

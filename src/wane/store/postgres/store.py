@@ -162,7 +162,7 @@ class PostgresStore(Store):
 
     def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
-            return reflect(self._connected(by_index=False), (OWN_SCHEMA,) if own else ())
+            return reflect(self._connected(by_index=False), own=own)
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         with self._reading(seconds, by_index=often) as connection:
