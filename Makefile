@@ -45,8 +45,8 @@ $(STAMP): pyproject.toml constraints.txt
 prefect: $(PREFECT_STAMP) ## create .venv-prefect, in which the tests run Prefect
 	@:
 
-$(PREFECT_STAMP): $(PREFECT_FILES) | $(STAMP)
-	@test -x $(PREFECT)/bin/python || $(BIN)/python -m venv $(PREFECT)
+$(PREFECT_STAMP): $(PREFECT_FILES)
+	@test -x $(PREFECT)/bin/python || $(PYTHON) -m venv $(PREFECT)
 	@echo "installing Prefect into $(PREFECT): about a minute"
 	@$(PREFECT)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
@@ -54,7 +54,8 @@ $(PREFECT_STAMP): $(PREFECT_FILES) | $(STAMP)
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
-test: lint prefect ## lint, type-check and test against real databases
+test: ## lint, type-check and test against real databases
+	@$(MAKE) --no-print-directory --jobs=2 lint prefect
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup $(if $(BOTH),--both-servers) $(TESTS)
 
 lint: setup ## ruff, mypy (strict) and the direction of imports
