@@ -405,12 +405,13 @@ def test_the_first_sweep_of_a_rule_that_would_take_a_large_share_needs_approval(
 
 
 def test_a_later_sweep_may_take_more_but_not_nearly_all(database: Database) -> None:
-    fill(database, 1_000)
+    fill(database, 1_002)
     jobs(database, *[(20_000 + n, "done", ago(1)) for n in range(500)], create=False)
     with keeping(database) as kept:
         kept.keeper.enable()
         kept.keeper.prune("job", rule="old", limit=1)
-        jobs(database, (0, "done", ago(60)), create=False)
+        assert kept.keeper.sweep(pace=FAST).rules[0].outcome is Outcome.FUSED, "a prune by hand is no sweep"
+        kept.keeper.sweep(pace=FAST, approve=["job.old"], budget=Budget(rows=1))
         assert kept.keeper.sweep(pace=FAST).rules[0].outcome is Outcome.DONE
     with keeping(database) as kept:
         database.execute("DELETE FROM job")

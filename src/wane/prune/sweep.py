@@ -273,7 +273,7 @@ class _RuleSweep:
         asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
         if asked or self.action == "mark":
             return Outcome.DONE, ""
-        known = own.trail(table=str(self.table.name), rule=self.rule.name, limit=1)
+        known = own.trail(table=str(self.table.name), rule=self.rule.name, sweeps_only=True, limit=1)
         return self._fused(selection, swept_before=bool(known))
 
     def _look(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:

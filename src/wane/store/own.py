@@ -155,9 +155,10 @@ class OwnTables:
         table: str | None = None,
         rule: str | None = None,
         since: datetime | None = None,
+        sweeps_only: bool = False,
         limit: int,
     ) -> list[AuditEntry]:
-        """The trail, newest first."""
+        """The trail, newest first; with `sweeps_only` without what was pruned by hand."""
         p = self._parameters()
         conditions = ["1 = 1"]
         if kind is not None:
@@ -168,6 +169,8 @@ class OwnTables:
             conditions.append(f"rule = {p.bind('rule', rule)}")
         if since is not None:
             conditions.append(f"executed_at >= {p.bind('since', self.dialect.stamp(since))}")
+        if sweeps_only:
+            conditions.append("run_id IS NOT NULL")
         columns = ", ".join(("id", *self._audit_columns))
         found = self._run(
             p,
