@@ -274,7 +274,9 @@ def test_the_first_runner_puts_its_contract_in_force_and_another_is_refused(data
         with pytest.raises(NotInForce, match=r"is .*, adopted by anna on .* this one is") as refused:
             other.run(max_runs=1)
         assert "wane adopt" in refused.value.hint
-        assert other.adopt().adopted_by == "ben"
+        adopted = other.adopt()
+        assert adopted.adopted_by == "ben"
+        assert Keeper(second, store, actor="carl").adopt() == adopted, "it was in force already"
         other.run(max_runs=1)
         with pytest.raises(NotInForce):
             keeper.run(max_runs=1)

@@ -262,12 +262,13 @@ class Timetable:
     def adopt(
         self, run: Execute, fingerprint: str, by: str, now: datetime | None, *, only_if_none: bool = False
     ) -> None:
-        """Put a contract in force."""
+        """Put a contract in force. One that is in force already stays so since when it was."""
         then = (
             "NOTHING"
             if only_if_none
             else (
                 "UPDATE SET fingerprint = excluded.fingerprint, adopted_at = excluded.adopted_at, adopted_by = excluded.adopted_by"
+                f" WHERE {self.dialect.own('contract')}.fingerprint <> excluded.fingerprint"
             )
         )
         run(
