@@ -113,6 +113,7 @@ def test_a_run_with_the_flag_off_says_so_and_takes_nothing(wane: Wane, ready: Da
         (("--max-runs", "0"), 2, "--max-runs"),
         (("--no-schedulers", "--scheduler", "tick"), 2, "both named and left out"),
         (("--no-schedulers", "--workers", "0"), 2, "nothing to run"),
+        (("--metrics-address", "0.0.0.0"), 2, "nothing is served without --metrics-port"),
         (("--scheduler", "tik"), 1, "did you mean 'tick'?"),
     ],
 )

@@ -24,6 +24,8 @@ from wane.schedule import Status
 if TYPE_CHECKING:
     from wane.observe.metrics import Metrics
 
+LOOPBACK = "127.0.0.1"
+
 
 def run(
     scheduler: Annotated[
@@ -38,7 +40,9 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve /metrics for Prometheus on this port; 0 picks one.")
     ] = None,
-    metrics_address: Annotated[str, typer.Option(help="The address that /metrics is served on.")] = "127.0.0.1",
+    metrics_address: Annotated[
+        str | None, typer.Option(help="The address that /metrics is served on.", show_default=LOOPBACK)
+    ] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     contract: ContractOption = CONTRACT,
@@ -52,6 +56,8 @@ def run(
         raise typer.BadParameter(
             "without schedulers and without workers there is nothing to run", param_hint="--workers"
         )
+    if metrics_address is not None and metrics_port is None:
+        raise typer.BadParameter("nothing is served without --metrics-port", param_hint="--metrics-address")
     configure_logging(log_level, log_format)
     loaded = load_contract(contract)
     stop = threading.Event()
@@ -71,7 +77,7 @@ def run(
             keeper = stack.enter_context(open_keeper(url, contract=loaded, listener=listener))
             if metrics is not None and metrics_port is not None:
                 metrics.watch(keeper.store.again)
-                exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address))
+                exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
                 say(f"metrics: {escape(exporter.url)}")
             chosen = [] if no_schedulers else scheduler
             _say_start(keeper, chosen, workers)
