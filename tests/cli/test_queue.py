@@ -121,6 +121,7 @@ def test_what_is_not_there_is_an_error_with_a_hint(wane: Wane, ready: Database, 
         assert (done.code, done.out) == (1, "")
         assert "pool 'retention' has no" in done.err
         assert "hint:" in done.err
+        assert "--pool retention` shows those there are" in " ".join(done.err.split())
     done = wane("queue", "dead", "requeue", "no", "--json")
     assert (done.code, done.json["answer"], done.json["reason"]) == (1, "not_found", "dead_letter_not_found")
     bury(queue, "m")

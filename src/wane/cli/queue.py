@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -79,7 +80,9 @@ def show(
         message = queue.read_message(message_id)
         if message is None:
             dead = queue.read_dead_letter(message_id) is not None
-            hint = "it is a dead letter: `wane queue dead show`" if dead else "`wane queue list` shows those there are"
+            place = f"--pool {shlex.quote(queue.pool)}"
+            named = f"it is a dead letter: `wane queue dead show {shlex.quote(message_id)} {place}`"
+            hint = named if dead else f"`wane queue list {place}` shows those there are"
             raise WaneError(f"pool {queue.pool!r} has no unfinished message {message_id!r}", hint)
     _print_one(_plain(message), as_json=as_json)
 
@@ -247,7 +250,8 @@ def _settled(queue: Queue, message_id: str, answered: Answered, done: str, *, as
 
 def _no_letter(queue: Queue, message_id: str) -> WaneError:
     return WaneError(
-        f"pool {queue.pool!r} has no dead letter {message_id!r}", "`wane queue dead list --all` shows those there are"
+        f"pool {queue.pool!r} has no dead letter {message_id!r}",
+        f"`wane queue dead list --all --pool {shlex.quote(queue.pool)}` shows those there are",
     )
 
 

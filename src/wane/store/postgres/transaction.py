@@ -223,5 +223,5 @@ def _require_read_committed(cursor: psycopg.Cursor[Any]) -> None:
     if level not in ("read committed", "read uncommitted"):
         raise StoreError(
             f"the transaction is {level}: it would not see what others committed since it began",
-            "prune in a READ COMMITTED transaction",
+            "use a READ COMMITTED transaction",
         )
