@@ -47,3 +47,14 @@ def test_a_url_is_enough(wane: Wane, database: Database) -> None:
 def test_own_tables_need_no_mention_in_a_contract(wane: Wane, filled: Database) -> None:
     wane("migrate")
     assert wane("check", "--cover", "--strict").code == 0
+
+
+def test_tables_of_an_older_version_are_told_from_none(wane: Wane, filled: Database) -> None:
+    assert "does not have Wane's own tables yet" in wane("enable").err
+    wane("migrate")
+    name = "wane_migration" if filled.store == "sqlite" else "wane.migration"
+    filled.execute(f"DELETE FROM {name} WHERE name = (SELECT max(name) FROM {name})")
+    done = wane("enable")
+    assert done.code == 1
+    assert "has an older version of Wane's own tables" in done.err
+    assert "wane migrate" in done.err

@@ -241,7 +241,12 @@ class Store(ABC):
         if not self.rows.with_holds:
             self.rows.with_holds = self.is_migrated()
         if not self.rows.with_holds:
-            raise NotMigrated(f"{self.shown} does not have Wane's own tables yet", "run `wane migrate`")
+            lacks = (
+                "has an older version of Wane's own tables"
+                if self.applied_migrations()
+                else "does not have Wane's own tables yet"
+            )
+            raise NotMigrated(f"{self.shown} {lacks}", "run `wane migrate`")
 
     def _preview_locked(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         keys = [("…",) * len(selection.key)]
