@@ -59,6 +59,20 @@ def test_messages_are_enqueued_listed_and_shown(wane: Wane, ready: Database) -> 
         assert "sweep" in done.out
 
 
+@pytest.mark.parametrize(("width", "whole"), [(200, "deliveries"), (80, "since"), (50, "")])
+def test_a_narrow_list_leaves_out_columns_rather_than_folding_words(
+    wane: Wane, ready: Database, monkeypatch: pytest.MonkeyPatch, width: int, whole: str
+) -> None:
+    sent = wane("queue", "enqueue", "forget", "--json").json
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = wane("queue", "list").out
+    assert max(map(len, shown.splitlines())) <= width
+    assert whole in shown
+    if width > 50:
+        assert sent["message_id"] in shown
+        assert len(shown.splitlines()) == 2
+
+
 def test_a_pool_of_ones_own(wane: Wane, ready: Database) -> None:
     assert wane("queue", "enqueue", "k", "--pool", "it's 100 %", "--id", "m", "--json").json["pool"] == "it's 100 %"
     assert wane("queue", "show", "m").code == 1

@@ -248,7 +248,9 @@ def test_status_shows_flags_windows_and_what_waits(wane: Wane, ready: Database) 
     assert "sweeps are off: `wane enable` turns them on" in wane("status").out
 
 
-def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(filled: Database, wane: Wane, folder: Path) -> None:
+def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(
+    filled: Database, wane: Wane, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_contract(folder, filled.url, SLOWLY)
     wane("migrate")
     wane("enable")
@@ -263,6 +265,11 @@ def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(filled: Databa
         shown = wane("status").out
         assert "sweeping inbox" in shown
         assert "silent" not in shown
+        assert "nobody runs" not in shown
+        monkeypatch.setenv("COLUMNS", "80")
+        narrow = wane("status").out
+        assert max(map(len, narrow.splitlines())) <= 80
+        assert all(one["beat"]["executor"] in narrow for one in found["executors"])
         running.kill()  # It cannot say goodbye.
         running.communicate()
     long_ago = datetime.now(UTC) - timedelta(minutes=5)
@@ -275,6 +282,7 @@ def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(filled: Databa
     assert found["schedulers"][0]["overdue_seconds"] > 290
     shown = wane("status").out
     assert shown.count("silent") == 2
+    assert "nobody runs" in shown
     assert "late" in shown
 
 

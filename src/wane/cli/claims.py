@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from rich.markup import escape
 from wane.claims import Finished, Vacuumed, Work, WorkClaims, WorkState
 from wane.claims.arguments import require_hours, require_state
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, count_text, many, moment_text, print_json, say, table
+from wane.cli.output import console, count_text, many, moment_text, print_fitting, print_json, say, table
 from wane.cli.prune import ActorOption
 from wane.contract.load import load_contract
 from wane.errors import WrongArgument
@@ -81,10 +82,14 @@ def list_(
     if as_json:
         print_json([_work(work) for work in found])
         return
-    shown = table("task", "state", "by", "fence", "since", "until", right=("fence",))
-    for work in found:
-        shown.add_row(*map(escape, _cells(work)))
-    console().print(shown)
+    print_fitting(
+        [partial(_cells, work) for work in found],
+        (("task", "state", "by", "fence", "since", "until"), "seconds"),
+        (("task", "state", "by", "fence", "since", "until"), "minutes"),
+        (("task", "state", "by", "until"), "minutes"),
+        (("task", "state"), "minutes"),
+        right=("fence",),
+    )
     say(many(len(found), "piece") + " of work")
 
 
@@ -221,11 +226,18 @@ def _usage(option: str) -> Iterator[None]:
         raise typer.BadParameter(text, param_hint=option) from None
 
 
-def _cells(work: Work) -> tuple[str, ...]:
+def _cells(work: Work, timespec: str) -> dict[str, str]:
     state = "expired" if work.expired else work.state.value
     since = work.finished_at or work.claimed_at or work.created_at
     until = work.remembered_until if work.state.finished else work.expires_at
-    return work.task_id, state, work.owner or "", str(work.fence), moment_text(since), moment_text(until)
+    return {
+        "task": escape(work.task_id),
+        "state": state,
+        "by": escape(work.owner or ""),
+        "fence": str(work.fence),
+        "since": moment_text(since, timespec),
+        "until": moment_text(until, timespec),
+    }
 
 
 def _work(work: Work) -> dict[str, Any]:

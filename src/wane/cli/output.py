@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import Any
@@ -91,6 +91,23 @@ def print_widest(*choices: Table) -> None:
     unbounded = out.options.update(width=_UNFOLDED)
     fitting = (choice for choice in choices if out.measure(choice, options=unbounded).maximum <= out.width)
     out.print(next(fitting, choices[-1]))
+
+
+def print_fitting(
+    rows: Iterable[Callable[[str], Mapping[str, str]]],
+    *layouts: tuple[Sequence[str], str],
+    right: Iterable[str] = (),
+) -> None:
+    """Print rows in the first layout that fits. A layout is its columns, and how exactly moments are told; a row makes cells of that."""
+    told, right = list(rows), tuple(right)
+    choices = []
+    for columns, timespec in layouts:
+        shown = table(*columns, right=right)
+        for row in told:
+            cells = row(timespec)
+            shown.add_row(*(cells[column] for column in columns))
+        choices.append(shown)
+    print_widest(*choices)
 
 
 def count_text(count: Count | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 from rich.markup import escape
 
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, many, moment_text, print_json, say, table
+from wane.cli.output import console, many, moment_text, print_fitting, print_json, say, table
 from wane.cli.prune import ActorOption
 from wane.contract.duration import parse_duration
 from wane.errors import WaneError
@@ -54,17 +55,15 @@ def list_(
     if as_json:
         print_json([_plain(message) for message in found])
         return
-    shown = table("message", "kind", "state", "deliveries", "since", "due", right=("deliveries",))
-    for message in found:
-        shown.add_row(
-            escape(message.message_id),
-            escape(message.kind),
-            message.state.value,
-            str(message.deliveries),
-            moment_text(message.created_at),
-            moment_text(message.due_at),
-        )
-    console().print(shown)
+    print_fitting(
+        [partial(_cells, message) for message in found],
+        (("message", "kind", "state", "deliveries", "since", "due"), "seconds"),
+        (("message", "kind", "state", "since", "due"), "seconds"),
+        (("message", "kind", "state", "since", "due"), "minutes"),
+        (("message", "kind", "state", "since"), "minutes"),
+        (("message", "kind", "state"), "minutes"),
+        right=("deliveries",),
+    )
 
 
 @queue_app.command("show")
@@ -175,18 +174,14 @@ def dead_list(
     if as_json:
         print_json([_plain_letter(letter) for letter in found])
         return
-    shown = table("number", "message", "kind", "deliveries", "dead since", "said", "resolved", right=("number",))
-    for letter in found:
-        shown.add_row(
-            str(letter.message.seq),
-            escape(letter.message.message_id),
-            escape(letter.message.kind),
-            str(letter.final_delivery_count),
-            moment_text(letter.moved_at),
-            escape(letter.release_reason or ""),
-            escape(f"by {letter.resolved_by}" if letter.resolved_by else ""),
-        )
-    console().print(shown)
+    print_fitting(
+        [partial(_letter_cells, letter) for letter in found],
+        (("number", "message", "kind", "deliveries", "dead since", "said", "resolved"), "seconds"),
+        (("number", "message", "kind", "dead since", "said", "resolved"), "minutes"),
+        (("number", "message", "kind", "dead since", "said"), "days"),
+        (("number", "message", "said"), "days"),
+        right=("number",),
+    )
 
 
 @dead_app.command("show")
@@ -293,3 +288,26 @@ def _print_one(found: dict[str, Any], *, as_json: bool) -> None:
                 name, escape(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
             )
     console().print(shown)
+
+
+def _cells(message: Message, timespec: str) -> dict[str, str]:
+    return {
+        "message": escape(message.message_id),
+        "kind": escape(message.kind),
+        "state": message.state.value,
+        "deliveries": str(message.deliveries),
+        "since": moment_text(message.created_at, timespec),
+        "due": moment_text(message.due_at, timespec),
+    }
+
+
+def _letter_cells(letter: DeadLetter, timespec: str) -> dict[str, str]:
+    return {
+        "number": str(letter.message.seq),
+        "message": escape(letter.message.message_id),
+        "kind": escape(letter.message.kind),
+        "deliveries": str(letter.final_delivery_count),
+        "dead since": moment_text(letter.moved_at, timespec),
+        "said": escape(letter.release_reason or ""),
+        "resolved": escape(f"by {letter.resolved_by}" if letter.resolved_by else ""),
+    }

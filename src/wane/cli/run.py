@@ -7,19 +7,21 @@ import signal
 import threading
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, LogFormatOption, LogLevelOption, UrlOption
-from wane.cli.output import console, many, moment_text, print_json, say, seconds_text, table
+from wane.cli.output import console, many, moment_text, print_fitting, print_json, say, seconds_text, table
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
 from wane.events import Event, Listener
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.schedule import Status
+from wane.schedule.status import ExecutorStatus, SchedulerStatus
 
 if TYPE_CHECKING:
     from wane.observe.metrics import Metrics
@@ -136,32 +138,19 @@ def status(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: 
         print_json({**asdict(found), "alive": found.alive, "dead_letters": found.dead_letters})
         return
     _print_flags(found)
-    shown = table("scheduler", "every", "last window", "next", "by", right=("every",))
-    for one in found.schedulers:
-        known = one.window
-        late = f" [red]{seconds_text(one.overdue_seconds)} late[/]" if one.overdue_seconds > one.every_seconds else ""
-        shown.add_row(
-            escape(one.name),
-            seconds_text(one.every_seconds),
-            "never" if known is None else moment_text(known.window_at),
-            "" if known is None else moment_text(known.due_at) + late,
-            "" if known is None else escape(known.ticked_by or ""),
-        )
-    console().print(shown)
+    print_fitting(
+        [partial(_scheduler_cells, one) for one in found.schedulers],
+        (("scheduler", "every", "last window", "next", "by"), "seconds"),
+        (("scheduler", "every", "last window", "next"), "seconds"),
+        right=("every",),
+    )
     if found.executors:
-        shown = table("executor", "doing", "last beat", "since")
-        for executor in found.executors:
-            beat = executor.beat
-            note = " [red]silent[/]" if executor.silent else ""
-            note += " [yellow]another contract[/]" if executor.other_contract else ""
-            shown.add_row(
-                escape(beat.executor),
-                escape(beat.doing),
-                moment_text(beat.beat_at) + note,
-                moment_text(beat.started_at),
-            )
-        console().print(shown)
-    else:
+        print_fitting(
+            [partial(_executor_cells, one) for one in found.executors],
+            (("executor", "doing", "last beat", "since"), "seconds"),
+            (("executor", "doing", "last beat"), "seconds"),
+        )
+    if all(one.silent for one in found.executors):
         console().print("nobody runs: start `wane run`")
     if found.queue:
         shown = table("pool", "state", "messages", "oldest", right=("messages",))
@@ -170,6 +159,29 @@ def status(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: 
         console().print(shown)
     if found.dead_letters:
         say(f"[red]{many(found.dead_letters, 'dead letter')}[/]: look at them with `wane queue dead list`")
+
+
+def _scheduler_cells(one: SchedulerStatus, timespec: str) -> dict[str, str]:
+    known = one.window
+    late = f" [red]{seconds_text(one.overdue_seconds)} late[/]" if one.overdue_seconds > one.every_seconds else ""
+    return {
+        "scheduler": escape(one.name),
+        "every": seconds_text(one.every_seconds),
+        "last window": "never" if known is None else moment_text(known.window_at, timespec),
+        "next": "" if known is None else moment_text(known.due_at, timespec) + late,
+        "by": "" if known is None else escape(known.ticked_by or ""),
+    }
+
+
+def _executor_cells(one: ExecutorStatus, timespec: str) -> dict[str, str]:
+    note = " [red]silent[/]" if one.silent else ""
+    note += " [yellow]another contract[/]" if one.other_contract else ""
+    return {
+        "executor": escape(one.beat.executor),
+        "doing": escape(one.beat.doing),
+        "last beat": moment_text(one.beat.beat_at, timespec) + note,
+        "since": moment_text(one.beat.started_at, timespec),
+    }
 
 
 def _print_flags(found: Status) -> None:

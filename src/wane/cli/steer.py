@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from rich.markup import escape
 
 from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, moment_text, print_json, say, table
+from wane.cli.output import console, moment_text, print_fitting, print_json, say, table
 from wane.contract.duration import parse_duration
 from wane.keeper import open_keeper
 from wane.store.own import AuditEntry
@@ -151,20 +152,27 @@ def audit_list(
 
 def print_trail(entries: list[AuditEntry]) -> None:
     """The trail as a table."""
-    shown = table("audit", "at", "kind", "table", "rule", "took", "batches", "by", "run", right=("audit", "batches"))
-    for entry in entries:
-        # PostgreSQL orders the keys of stored JSON its own way: the table itself comes first, then what left with it.
-        counts = sorted(entry.counts.items(), key=lambda one: (one[0] != entry.table, one[0]))
-        took = ", ".join(f"{escape(table)} {count:,}" for table, count in counts)
-        shown.add_row(
-            str(entry.id),
-            moment_text(entry.executed_at),
-            entry.kind,
-            escape(entry.table),
-            escape(entry.rule or ""),
-            took,
-            str(entry.batches),
-            escape(entry.actor),
-            (entry.run or "")[:8],
-        )
-    console().print(shown)
+    print_fitting(
+        [partial(_cells, entry) for entry in entries],
+        (("audit", "at", "kind", "table", "rule", "took", "batches", "by", "run"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "took", "by"), "seconds"),
+        (("audit", "at", "table", "rule", "took"), "seconds"),
+        (("audit", "at", "table", "rule", "took"), "minutes"),
+        right=("audit", "batches"),
+    )
+
+
+def _cells(entry: AuditEntry, timespec: str) -> dict[str, str]:
+    # PostgreSQL orders the keys of stored JSON its own way: the table itself comes first, then what left with it.
+    counts = sorted(entry.counts.items(), key=lambda one: (one[0] != entry.table, one[0]))
+    return {
+        "audit": str(entry.id),
+        "at": moment_text(entry.executed_at, timespec),
+        "kind": entry.kind,
+        "table": escape(entry.table),
+        "rule": escape(entry.rule or ""),
+        "took": ", ".join(f"{escape(table)} {count:,}" for table, count in counts),
+        "batches": str(entry.batches),
+        "by": escape(entry.actor),
+        "run": (entry.run or "")[:8],
+    }
