@@ -70,6 +70,7 @@ format: setup ## rewrite the sources in the house format
 
 bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/python -m bench.check_plan
+	@$(BIN)/python -m bench.health
 	@$(BIN)/python -m bench.prune
 
 crash: setup ## kill sweeps at random moments, hundreds of times on each store

@@ -59,7 +59,7 @@ class Due:
     followers: tuple[tuple[str, Count | None], ...] = ()
 
 
-_TOGETHER = 24
+_TOGETHER = 64
 """How many looks go into one statement: enough to save round trips, few enough to fail alone soon."""
 _TOO_LONG = (TimedOut, Locked)
 """What a bounded read may run into; whoever asked falls back to less."""

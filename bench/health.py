@@ -1,0 +1,156 @@
+"""How long pressure and health take on 100 tables with five million rows in one of them.
+
+    .venv/bin/python -m bench.health [--rows 5000000] [--rounds 7] [--only sqlite|postgres]
+
+The yardstick is one sequential scan of the large table, taken in turns with what is measured, so that a busy machine slows both. `first` is a
+keeper that was just opened, which reads the schema; `again` one that is kept, as a scrape every 15 seconds would. On PostgreSQL the view and the
+function inside the database are measured too. Raw samples go to bench/results/health.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.check_plan import (
+    SMALL_TABLES,
+    build_postgres,
+    build_sqlite,
+    contract,
+    scan_postgres,
+    scan_sqlite,
+)
+from bench.measuring import ROOT, machine, postgres_url, say, timed
+from wane.contract.model import Contract
+from wane.keeper import Keeper
+from wane.observe.health import Health
+from wane.observe.pressure import Pressure
+from wane.sqlfunctions import install
+from wane.store import open_store
+from wane.store.base import Exactness
+from wane.store.url import resolve_url
+
+RESULTS = ROOT / "bench" / "results" / "health.json"
+GOAL = 0.02
+WARM_ROUNDS = 8
+"""Whoever asks every 15 seconds has asked before: caches are warm, and PostgreSQL has kept its plans after the fifth time."""
+
+
+def opened(url: str, promised: Contract, *, read_only: bool = True) -> Keeper:
+    return Keeper(promised, open_store(resolve_url(url), promised.store, read_only=read_only))
+
+
+def first(url: str, promised: Contract, ask: Callable[[Keeper], Any]) -> Callable[[], Any]:
+    def once() -> Any:
+        with opened(url, promised) as keeper:
+            return ask(keeper)
+
+    return once
+
+
+def in_sql(url: str, text: str) -> Callable[[], Any]:
+    connection = psycopg.connect(url, autocommit=True)
+    return lambda: connection.execute(text.encode()).fetchall()
+
+
+def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, Any]:
+    with opened(url, promised, read_only=False) as keeper:
+        keeper.migrate()
+        keeper.enable()
+        if kind == "postgres":
+            install(keeper)
+    scan, _ = (scan_sqlite if kind == "sqlite" else scan_postgres)(url)
+    kept = opened(url, promised)
+    actions: dict[str, Callable[[], Any]] = {
+        "scan": scan,
+        "pressure, first": first(url, promised, Keeper.pressure),
+        "pressure, again": kept.pressure,
+        "health, first": first(url, promised, Keeper.health),
+        "health, again": kept.health,
+    }
+    if kind == "postgres":
+        actions["view"] = in_sql(url, "SELECT * FROM wane.v_queue_retention_pressure")
+        actions["function"] = in_sql(url, "SELECT wane.fn_retention_health()")
+    samples: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(WARM_ROUNDS):
+        for name, action in actions.items():
+            if name != "scan":
+                action()
+    for number in range(rounds + 1):
+        taken = {name: timed(action) for name, action in actions.items()}
+        require_honest(taken["pressure, again"][1], taken["health, again"][1])
+        if number:  # The first round warms caches and is not counted.
+            for name, (seconds, _) in taken.items():
+                samples[name].append(round(seconds, 5))
+        say(f"{kind} round {number}: " + ", ".join(f"{name} {seconds:.4f} s" for name, (seconds, _) in taken.items()))
+    version = kept.store.version()
+    kept.close()
+    return {
+        "version": version,
+        "seconds": samples,
+        "median_seconds": {name: round(statistics.median(values), 4) for name, values in samples.items()},
+        "ratio_to_scan": {
+            name: round(statistics.median(a / b for a, b in zip(values, samples["scan"], strict=True)), 4)
+            for name, values in samples.items()
+            if name != "scan"
+        },
+    }
+
+
+def require_honest(pressure: list[Pressure], health: Health) -> None:
+    """What is fast because it found nothing is not fast."""
+    assert len(pressure) == len(health.tables) == SMALL_TABLES + 1
+    [big] = [one for one in pressure if one.table == "big"]
+    assert big.rows is not None
+    assert big.rows.exactness is Exactness.ESTIMATE
+    assert big.due is not None
+    assert big.oldest is not None
+    assert all(one.rows is not None and one.due is not None for one in pressure)
+    # The sweeps that should have taken all this never ran.
+    overdue = {one.table for one in health.findings if one.code == "overdue"}
+    assert len(overdue) == SMALL_TABLES + 1, len(overdue)
+    assert not any(one.code == "unread-table" for one in health.findings)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", choices=["sqlite", "postgres"])
+    options = parser.parse_args()
+    results: dict[str, Any] = {"rows": options.rows, "tables": SMALL_TABLES + 1, "goal_ratio": GOAL, **machine()}
+    with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
+        promised = contract(Path(place))
+        if options.only != "postgres":
+            path = Path(place) / "bench.db"
+            seconds, _ = timed(lambda: build_sqlite(path, options.rows))
+            say(f"sqlite built in {timedelta(seconds=round(seconds))}")
+            results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds)
+            path.unlink()
+        if options.only != "sqlite":
+            with postgres_url() as url:
+                seconds, _ = timed(lambda: build_postgres(url, options.rows))
+                say(f"postgres built in {timedelta(seconds=round(seconds))}")
+                results["postgres"] = measure("postgres", url, promised, options.rounds)
+    RESULTS.parent.mkdir(exist_ok=True)
+    if options.only is not None and RESULTS.exists():
+        results = {**json.loads(RESULTS.read_text()), **results}
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    for kind in ("sqlite", "postgres"):
+        for name, seconds in results.get(kind, {}).get("median_seconds", {}).items():
+            ratio = results[kind]["ratio_to_scan"].get(name)
+            print(
+                f"| {results[kind]['version']} | {name} | {seconds * 1000:.0f} ms | {'' if ratio is None else ratio} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
