@@ -97,6 +97,10 @@ PROSE = {
     (Contract, "queue"),
     (Contract, "health"),
     (Contract, "spark"),
+    (Contract, "growth"),
+    (Contract, "space"),
+    (Contract, "roles"),
+    (Contract, "events"),
 }
 
 

@@ -58,7 +58,7 @@ def _duration(value: object) -> timedelta:
     return parse_duration(value)
 
 
-def _duration_between(least: timedelta, most: timedelta, why: str) -> BeforeValidator:
+def duration_between(least: timedelta, most: timedelta, why: str) -> BeforeValidator:
     """A duration within bounds; `why` says what a shorter or longer one would do."""
 
     def read(value: object) -> timedelta:
@@ -390,7 +390,7 @@ _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 _SCHEMA = WithJsonSchema(_DURATION_SCHEMA)
 Lease = Annotated[
     timedelta,
-    _duration_between(
+    duration_between(
         _SECOND,
         _DAY,
         'time limits inside the database are derived from it, and nobody takes over before it ends: "30s" is usual',
@@ -399,18 +399,18 @@ Lease = Annotated[
 ]
 Backoff = Annotated[
     timedelta,
-    _duration_between(timedelta(milliseconds=1), _DAY, 'it doubles with every attempt: "10s" is usual'),
+    duration_between(timedelta(milliseconds=1), _DAY, 'it doubles with every attempt: "10s" is usual'),
     _SCHEMA,
 ]
 Remember = Annotated[
     timedelta,
-    _duration_between(
+    duration_between(
         _SECOND, 3_650 * _DAY, 'keep finished messages for as long as you may want to look at them: "7d" is usual'
     ),
     _SCHEMA,
 ]
 Every = Annotated[
-    timedelta, _duration_between(_SECOND, 3_650 * _DAY, 'a window is an interval such as "5m" or "1h"'), _SCHEMA
+    timedelta, duration_between(_SECOND, 3_650 * _DAY, 'a window is an interval such as "5m" or "1h"'), _SCHEMA
 ]
 Attempts = Annotated[int, Field(ge=1, le=_MOST_ATTEMPTS, strict=True)]
 

@@ -31,6 +31,10 @@ _PROSE = {
     "queue",
     "spark",
     "health",
+    "growth",
+    "space",
+    "roles",
+    "events",
 }
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wane.contract.names import TableName
+from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings
 
 State = str | int | bool
 """A value of a state column."""
@@ -335,6 +336,10 @@ class Contract:
     queue: QueueSettings = QueueSettings()
     spark: SparkSettings = SparkSettings()
     health: HealthSettings = HealthSettings()
+    growth: GrowthSettings = field(default_factory=GrowthSettings)
+    space: SpaceSettings = field(default_factory=SpaceSettings)
+    roles: RoleSettings = field(default_factory=RoleSettings)
+    events: EventSettings = field(default_factory=EventSettings)
     strict: bool = False
 
     def table(self, name: TableName) -> Table:

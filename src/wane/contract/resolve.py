@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wane.contract.document import (
     ArchiveTablePiece,
     BudgetPiece,
     ExcusePiece,
     HealthPiece,
+    Piece,
     QueuePiece,
     SchedulerPiece,
     SparkPiece,
@@ -46,7 +47,11 @@ from wane.contract.names import TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes, describe, key_path
 from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
+from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece
+from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings
 from wane.findings import errors_of
+
+P = TypeVar("P", bound=Piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,10 @@ class _Resolver:
         self.queue = QueueSettings()
         self.spark = SparkSettings()
         self.health = HealthSettings()
+        self.growth = GrowthSettings()
+        self.space = SpaceSettings()
+        self.roles = RoleSettings()
+        self.events = EventSettings()
         self.store = StorePiece()
         self.strict = False
         self.archive_url: str | None = None
@@ -125,6 +134,10 @@ class _Resolver:
             queue=self.queue,
             spark=self.spark,
             health=self.health,
+            growth=self.growth,
+            space=self.space,
+            roles=self.roles,
+            events=self.events,
             strict=self.strict,
         )
         complete = not any(errors_of(file.mistakes.findings) for file in self.files)
@@ -175,6 +188,7 @@ class _Resolver:
             if health is not None:
                 self.health = health.over(self.health)
                 self._say_each(file, "health", health)
+        self._watching(file)
         if "store" in data:
             store = mistakes.read(StorePiece, data["store"], ["store"])
             if store is not None:
@@ -189,12 +203,23 @@ class _Resolver:
             else:
                 self._say(file, ["archive", "url"], self.archive_url)
 
-    def _say_each(
-        self,
-        file: SourceFile,
-        section: str,
-        piece: BudgetPiece | HealthPiece | QueuePiece | SparkPiece | StorePiece | SweepPiece,
-    ) -> None:
+    def _watching(self, file: SourceFile) -> None:
+        growth = self._section(file, "growth", GrowthPiece)
+        self.growth = self.growth if growth is None else growth.over(self.growth)
+        space = self._section(file, "space", SpacePiece)
+        self.space = self.space if space is None else space.over(self.space)
+        roles = self._section(file, "roles", RolesPiece)
+        self.roles = self.roles if roles is None else roles.over(self.roles)
+        events = self._section(file, "events", EventsPiece)
+        self.events = self.events if events is None else events.over(self.events)
+
+    def _section(self, file: SourceFile, name: str, kind: type[P]) -> P | None:
+        piece = file.mistakes.read(kind, file.data[name], [name]) if name in file.data else None
+        if piece is not None:
+            self._say_each(file, name, piece)
+        return piece
+
+    def _say_each(self, file: SourceFile, section: str, piece: Piece) -> None:
         for key in sorted(piece.model_fields_set):
             self._say(file, [section, key], getattr(piece, key))
 

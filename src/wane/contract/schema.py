@@ -31,6 +31,7 @@ from wane.contract.document import (
     Window,
 )
 from wane.contract.model import ExcuseKind
+from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece
 
 _PIECES: tuple[type[Piece], ...] = (
     ArchiveTablePiece,
@@ -45,6 +46,10 @@ _PIECES: tuple[type[Piece], ...] = (
     QueuePiece,
     SweepPiece,
     TablePiece,
+    GrowthPiece,
+    SpacePiece,
+    RolesPiece,
+    EventsPiece,
 )
 _NAME = {"minLength": 1}
 
@@ -88,6 +93,10 @@ def json_schema() -> dict[str, Any]:
             "sweep": _to("SweepPiece"),
             "queue": _to("QueuePiece"),
             "health": _to("HealthPiece"),
+            "growth": _to("GrowthPiece"),
+            "space": _to("SpacePiece"),
+            "roles": _to("RolesPiece"),
+            "events": _to("EventsPiece"),
             "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
             "excused": {**_named(_to("ExcusePiece")), "description": "Tables without rules, and why."},
             "archive": {

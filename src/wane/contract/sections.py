@@ -1,0 +1,153 @@
+"""The sections [growth], [space], [roles] and [events] of the contract file, as pydantic models: see `document`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from wane.contract.document import MOST_ROWS, Count, Duration, Piece, Share, duration_between
+from wane.contract.duration import PATTERN
+from wane.contract.names import TableName
+from wane.contract.refused import Refused, told
+from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings
+
+_MOST_THRESHOLDS = 10
+_LONGEST_NAME = 63
+"""PostgreSQL cuts off what is longer, and another role would be meant."""
+
+
+def _thresholds(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        found = "an empty list" if value == [] else told(value)
+        raise Refused(f"{found} is not a list of row counts", "write [1_000_000, 5_000_000]")
+    for one in value:
+        if isinstance(one, bool) or not isinstance(one, int) or not 1 <= one <= MOST_ROWS:
+            raise Refused(f"{told(one)} is not a number of rows", "write whole numbers above zero")
+    if len(value) > _MOST_THRESHOLDS or value != sorted(set(value)):
+        raise Refused("not in order", f"write at most {_MOST_THRESHOLDS} different numbers, the smallest first")
+    return tuple(value)
+
+
+def _role(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise Refused(f"{told(value)} is not a role's name", "write the name in quotes")
+    if len(value.encode()) > _LONGEST_NAME:
+        raise Refused("a name of more than 63 bytes", "PostgreSQL would cut it off; write a shorter one")
+    if value.lower() in ("public", "none", "current_user", "current_role", "session_user") or value.startswith("pg_"):
+        raise Refused(f"{value!r} is a name that PostgreSQL keeps for itself", "write another one")
+    return value
+
+
+def _told_tables(value: object) -> bool | tuple[str, ...]:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise Refused(f"{told(value)} does not say which events are told", "write true, false, or a list of tables")
+    return tuple(sorted({str(TableName.parse(one)) for one in value}))
+
+
+_NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME}
+_MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
+_SCHEMA = {"type": "string", "pattern": PATTERN}
+Every = Annotated[
+    timedelta,
+    duration_between(_MINUTE, 30 * _DAY, 'snapshots are told apart to the minute: "1h" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
+CountWithin = Annotated[
+    timedelta,
+    duration_between(timedelta(milliseconds=1), _MINUTE, 'every table is counted, one after the other: "1s" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
+Remembered = Annotated[
+    timedelta,
+    duration_between(_DAY, 3_650 * _DAY, 'a rate needs days of snapshots: "30d" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
+Thresholds = Annotated[
+    Any,
+    BeforeValidator(_thresholds),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 1},
+            "minItems": 1,
+            "maxItems": _MOST_THRESHOLDS,
+            "uniqueItems": True,
+        }
+    ),
+]
+RoleName = Annotated[str, BeforeValidator(_role), WithJsonSchema(_NAME_SCHEMA)]
+ToldTables = Annotated[
+    Any,
+    BeforeValidator(_told_tables),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+class GrowthPiece(Piece):
+    """Snapshots of tables, and forecasts from them."""
+
+    every: Every | None = Field(default=None, description="How often `wane run` measures every table.")
+    count_within: CountWithin | None = Field(default=None, description="How long counting one table may take.")
+    fine: Remembered | None = Field(default=None, description="How long all snapshots are kept; then one a day.")
+    keep: Remembered | None = Field(default=None, description="How long the snapshots that are left are kept.")
+    window: Remembered | None = Field(default=None, description="How far back the rate looks.")
+    least: Duration | None = Field(default=None, description="No rate from less than that.")
+    thresholds: Thresholds | None = Field(default=None, description="Rows at which something should be done.")
+    near: Share | None = Field(default=None, description="The share of a threshold from which to warn.")
+    warn: Duration | None = Field(default=None, description="How long before a threshold to warn.")
+
+    def over(self, default: GrowthSettings) -> GrowthSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
+
+
+class SpacePiece(Piece):
+    """Room that nobody uses."""
+
+    share: Share | None = Field(default=None, description="The unused share from which advice is given.")
+    bytes: Count | None = Field(default=None, description="Less than that is never worth a word.")
+    seconds: Count | None = Field(default=None, description="SQLite: the most for one incremental vacuum.")
+    pages: Count | None = Field(default=None, description="SQLite: the most for one incremental vacuum.")
+
+    def over(self, default: SpaceSettings) -> SpaceSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
+
+
+class RolesPiece(Piece):
+    """Who may delete and who may read the archive."""
+
+    enabled: bool | None = Field(default=None, strict=True, description="Whether sweeps need the admin role.")
+    admin: RoleName | None = Field(default=None, description="Who may sweep.")
+    reader: RoleName | None = Field(default=None, description="Who may read the archive.")
+    application: RoleName | None = Field(default=None, description="The application's own role.")
+    archive_schema: RoleName | None = Field(default=None, description="The schema of archived tables.")
+
+    @model_validator(mode="after")
+    def _different(self) -> RolesPiece:
+        default = RoleSettings()
+        filled = [self.admin or default.admin, self.reader or default.reader]
+        filled += [self.application] if self.application else []
+        if len(set(filled)) != len(filled):
+            raise Refused("one role for two purposes", "give every purpose a role of its own")
+        return self
+
+    def over(self, default: RoleSettings) -> RoleSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
+
+
+class EventsPiece(Piece):
+    """Which events are told."""
+
+    hard_deleted: ToldTables | None = Field(default=None, description="`system/<table>_hard_deleted`.")
+    archived: ToldTables | None = Field(default=None, description="`system/<table>_archived`.")
+
+    def over(self, default: EventSettings) -> EventSettings:
+        """These settings, with what they leave out taken from the default."""
+        return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})

@@ -1,0 +1,75 @@
+"""Settings of what watches over the tables: growth, space, roles, and which events are told. None of them decides which rows leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthSettings:
+    """How often tables are measured, how long that is remembered, and when somebody should know."""
+
+    every: timedelta = timedelta(hours=1)
+    """How often `wane run` takes a snapshot of every table."""
+    count_within: timedelta = timedelta(seconds=1)
+    """How long counting one table may take; after that its rows are estimated."""
+    fine: timedelta = timedelta(days=14)
+    """How long all snapshots are kept; after that one a day."""
+    keep: timedelta = timedelta(days=400)
+    """How long the snapshots that are left are kept."""
+    window: timedelta = timedelta(days=30)
+    """How far back the rate looks."""
+    least: timedelta = timedelta(days=1)
+    """No rate from less than that."""
+    thresholds: tuple[int, ...] = (1_000_000, 5_000_000)
+    """Rows at which something should be done: look at it, partition it."""
+    near: float = 0.8
+    """The share of a threshold from which somebody should know, whatever the rate."""
+    warn: timedelta = timedelta(days=30)
+    """How long before the forecast reaches a threshold somebody should know."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSettings:
+    """From when on room that nobody uses is worth a word, and how much may be done about it at a time."""
+
+    share: float = 0.3
+    """The share of a table, an index or a file that nobody uses."""
+    bytes: int = 10_000_000
+    """Less than that is never worth a word."""
+    seconds: int = 10
+    """SQLite: how long one incremental vacuum may take."""
+    pages: int = 100_000
+    """SQLite: how many pages one incremental vacuum may give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """Who may delete, who may read the archive (PostgreSQL)."""
+
+    enabled: bool = False
+    """Whether sweeps need membership in the admin role."""
+    admin: str = "workflow_admin"
+    reader: str = "analytics_reader"
+    application: str | None = None
+    """The application's own role, if it prunes inline."""
+    archive_schema: str = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class EventSettings:
+    """Which of the events `system/<table>_…` are told: all, none, or those of the tables that are named."""
+
+    hard_deleted: bool | tuple[str, ...] = True
+    archived: bool | tuple[str, ...] = True
+
+    def tells_hard_deleted(self, table: str) -> bool:
+        return _tells(self.hard_deleted, table)
+
+    def tells_archived(self, table: str) -> bool:
+        return _tells(self.archived, table)
+
+
+def _tells(setting: bool | tuple[str, ...], table: str) -> bool:
+    return setting if isinstance(setting, bool) else table in setting
