@@ -57,6 +57,7 @@ class AsyncKeeper:
 
     adopt = _later(Keeper.adopt)
     apply = _later(Keeper.apply)
+    apply_roles = _later(Keeper.apply_roles)
     audit = _later(Keeper.audit)
     check = _later(Keeper.check)
     check_live = _later(Keeper.check_live)
@@ -67,6 +68,7 @@ class AsyncKeeper:
     enable = _later(Keeper.enable)
     health = _later(Keeper.health)
     migrate = _later(Keeper.migrate)
+    growth = _later(Keeper.growth)
     hold = _later(Keeper.hold)
     holds = _later(Keeper.holds)
     plan = _later(Keeper.plan)
@@ -75,8 +77,12 @@ class AsyncKeeper:
     prune = _later(Keeper.prune)
     prune_orphans = _later(Keeper.prune_orphans)
     release_hold = _later(Keeper.release_hold)
+    roles = _later(Keeper.roles)
+    space = _later(Keeper.space)
     status = _later(Keeper.status)
     sweep = _later(Keeper.sweep)
+    take_snapshots = _later(Keeper.take_snapshots)
+    vacuum = _later(Keeper.vacuum)
 
     async def run(
         self,

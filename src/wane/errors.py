@@ -18,6 +18,7 @@
     ├── MetricsError         metrics cannot be served or written
     ├── LeaseLost            the right to work was lost to another process
     ├── NotInForce           another contract is in force for this database
+    ├── NotAllowed           whoever is connected lacks the role that sweeps need
     ├── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
     └── ArchiveError         the archive cannot be read or written, or does not hold what it must
         ├── ArchiveBusy      somebody else writes to it
@@ -147,3 +148,7 @@ class Unproven(ArchiveError):
 
 class SparkError(ArchiveError):
     """Spark, or the Java it needs, does not run."""
+
+
+class NotAllowed(WaneError):
+    """Whoever is connected lacks the role that sweeps need."""

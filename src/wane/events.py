@@ -172,6 +172,41 @@ class RowsArchived:
     stale: int
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """Every table was measured."""
+
+    tables: int
+    counted: int
+    """How many of them were counted; the others were estimated."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableNearThreshold:
+    """A table is larger than it should be, or soon will be."""
+
+    table: str
+    rows: int
+    threshold: int
+    reason: str
+    """"reached", "near" or "forecast"."""
+    days: float | None
+    """Until the threshold is reached, if that can be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardDeleted:
+    """Rows of a table were deleted for good, and committed. `name` is `system/<table>_hard_deleted`."""
+
+    name: str
+    table: str
+    rule: str | None
+    rows: int
+    audit: int | None
+    """The number of the audit row that says so."""
+
+
 Event = (
     BatchTaken
     | SlowedDown
@@ -188,8 +223,16 @@ Event = (
     | Beat
     | ArchiveStep
     | RowsArchived
+    | SnapshotTaken
+    | TableNearThreshold
+    | HardDeleted
 )
 Listener = Callable[[Event], None]
+
+
+def hard_deleted(table: str, rule: str | None, rows: int, audit: int | None) -> HardDeleted:
+    """The event of a table's rows that are gone for good."""
+    return HardDeleted(f"system/{table}_hard_deleted", table, rule, rows, audit)
 
 
 def nobody(event: Event) -> None:

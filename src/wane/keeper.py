@@ -20,8 +20,10 @@ from wane.errors import UrlError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import Finding
 from wane.observe.examine import read_health
+from wane.observe.growth import GrowthDuty, TableGrowth, read_growth, take_snapshots
 from wane.observe.health import Health
 from wane.observe.pressure import Pressure, read_pressure
+from wane.observe.space import Space, Vacuum, Vacuumed, read_space
 from wane.observe.watched import Watcher
 from wane.plan.build import READ_SECONDS, Progress, build_plan
 from wane.plan.model import Plan, Step
@@ -39,6 +41,8 @@ from wane.schedule import Ran, Runner, Status, read_status
 from wane.schedule.adoption import adopt
 from wane.store import Store, open_store
 from wane.store.own import AuditEntry, Hold
+from wane.store.roles import RolePlan
+from wane.store.snapshots import Snapshot
 from wane.store.timetable import InForce
 from wane.store.url import DatabaseUrl, resolve_url
 
@@ -178,6 +182,14 @@ class Keeper:
 
     # Steering
 
+    def roles(self) -> RolePlan:
+        """What has to be run so that the contract's roles may do what they need, and no more (PostgreSQL)."""
+        return self.store.plan_roles(self.contract)
+
+    def apply_roles(self) -> RolePlan:
+        """Run what is missing of that, in one transaction, and return it."""
+        return self.store.apply_roles(self.contract)
+
     def enable(self, table: str | None = None) -> str:
         """Open the master gate, or a table's; return the flag's name."""
         return self._set_gate(table, enabled=True)
@@ -240,6 +252,7 @@ class Keeper:
             actor=self.pruner.actor,
             listener=self.pruner.listener,
             stop=stop or threading.Event(),
+            duties=[GrowthDuty(self.contract, self.pruner.listener)],
         ).run()
 
     def adopt(self) -> InForce:
@@ -261,6 +274,27 @@ class Keeper:
     def health(self) -> Health:
         """Whether retention does its work: facts, everything that is wrong, and a verdict. Bounded, and cheap to repeat."""
         return read_health(self.store, self.contract, self._watcher.watched(self.store))
+
+    def growth(self, table: str | None = None) -> list[TableGrowth]:
+        """How fast every table grows, or one, and when it will be too large: from its snapshots."""
+        return read_growth(self.store, self.contract, table)
+
+    def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
+        """What every table takes, or one, what pruning freed since a moment (a week ago), and what to do about the rest."""
+        return read_space(self.store, self.contract, table, since=since)
+
+    def vacuum(
+        self, *, seconds: float | None = None, pages: int | None = None, stop: threading.Event | None = None
+    ) -> Vacuumed:
+        """SQLite: give free pages back to the disk, within a budget: the contract's, or the one given."""
+        settings = self.contract.space
+        seconds = settings.seconds if seconds is None else seconds
+        pages = settings.pages if pages is None else pages
+        return Vacuum(self.store, seconds, pages, stop or threading.Event()).run()
+
+    def take_snapshots(self) -> list[Snapshot]:
+        """Measure every table now, as `run` does once in an interval, and remember it."""
+        return take_snapshots(self.store, self.contract, listener=self.pruner.listener)
 
     def audit(
         self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100

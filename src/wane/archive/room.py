@@ -11,6 +11,7 @@ from wane.contract.model import Archive as ArchiveAction
 from wane.contract.model import Contract, Rule, Table
 from wane.errors import ArchiveError, SparkError, WrongArgument
 from wane.events import Listener, nobody
+from wane.prune.admission import require_admin
 from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.archive_journal import Journal
@@ -54,6 +55,7 @@ class Archive:
         ]
         if only and not rules:
             raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
+        require_admin(self._store, self._contract)
         archiver = self._archiver(strict=strict, pace=pace, stop=stop, starting=starting)
         return ArchiveRun(tuple(archiver.archive(table, rule) for table, rule in rules))
 

@@ -405,7 +405,7 @@ class _Sweep:
         sweep = self._move(sweep, State.DONE)
         self.done.archived = total(self.done.archived, sweep.archived)
         self.done.stale += sweep.stale
-        if any(sweep.archived.values()):
+        if any(sweep.archived.values()) and self.contract.events.tells_archived(sweep.table):
             self.archiver.listener(
                 RowsArchived(sweep.table, sweep.rule, sweep.id, sweep.archived, sweep.evicted, sweep.stale)
             )

@@ -9,7 +9,23 @@ import typer
 from rich.markup import escape
 
 from wane import __version__
-from wane.cli import archive, check, claims, demo, health, migrate, plan, prune, queue, run, sql, steer
+from wane.cli import (
+    archive,
+    check,
+    claims,
+    demo,
+    growth,
+    health,
+    migrate,
+    plan,
+    prune,
+    queue,
+    roles,
+    run,
+    space,
+    sql,
+    steer,
+)
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
@@ -36,6 +52,8 @@ for command in (
     steer.enable,
     steer.disable,
     migrate.migrate,
+    roles.roles,
+    space.space,
     check.schema,
     demo.demo,
 ):
@@ -43,6 +61,7 @@ for command in (
 app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
 app.add_typer(archive.archive_app, name="archive")
+app.add_typer(growth.growth_app, name="growth")
 app.add_typer(sql.sql_app, name="sql")
 app.add_typer(queue.queue_app, name="queue")
 app.add_typer(claims.claims_app, name="claims")

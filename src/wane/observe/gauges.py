@@ -15,15 +15,20 @@ from typing import Any
 
 from wane.contract.model import Cap, Contract, Rule, Table
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
+from wane.observe.forecast import Trend, days_to
+from wane.observe.growth import find_alert
 from wane.observe.logs import UNSCHEDULED
+from wane.observe.measured import shown_name
 from wane.store import Store
 from wane.store.rows import Statement, cutoff
 from wane.store.selection import Selection, bind_rule
+from wane.store.snapshots import Snapshots
 
 COUNTED_ROWS = 10_000
 """Gauges that count rows or messages count no further: they say "at least so many" then."""
 _MOST_POOLS = 100
 _MOST_EXECUTORS = 500
+_MOST_TABLES = 500
 _LOOK_SECONDS = 0.25
 """The most that one look may take."""
 _ALONE_SECONDS = 300.0
@@ -69,6 +74,20 @@ BEAT_AGE = Gauge("wane_executor_beat_age_seconds", "How long ago an executor was
 BEAT_EVERY = Gauge(
     "wane_executor_beat_interval_seconds", "How often an executor says that it is alive.", ("executor", "role")
 )
+SNAPSHOT_AGE = Gauge("wane_snapshot_age_seconds", "How long ago all tables were last measured.")
+TABLE_ROWS = Gauge("wane_table_rows", "Rows of a table when it was last measured, counted or estimated.", ("table",))
+TABLE_BYTES = Gauge("wane_table_bytes", "What a table took with its indexes when it was last measured.", ("table",))
+TABLE_RATE = Gauge("wane_table_growth_rows_per_day", "How fast a table grows, where that can be said.", ("table",))
+DAYS_TO = Gauge(
+    "wane_table_threshold_days",
+    "Days until a table reaches a threshold of rows, 0 if it has; absent: never, or nobody can tell.",
+    ("table", "threshold"),
+)
+NEAR = Gauge(
+    "wane_table_threshold_near",
+    "1 if a table has reached a threshold of rows or soon will, else 0.",
+    ("table", "threshold"),
+)
 GAUGES = (
     UP,
     READ_SECONDS,
@@ -81,6 +100,12 @@ GAUGES = (
     LATE,
     BEAT_AGE,
     BEAT_EVERY,
+    SNAPSHOT_AGE,
+    TABLE_ROWS,
+    TABLE_BYTES,
+    TABLE_RATE,
+    DAYS_TO,
+    NEAR,
 )
 
 Values = dict[Gauge, list[tuple[tuple[str, ...], float]]]
@@ -132,7 +157,7 @@ class Gauges:
         def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
             return store.read(Statement(text, parameters), self._left(end))
 
-        for read in (self._schedulers, self._executors, self._queues):
+        for read in (self._schedulers, self._executors, self._queues, self._growth):
             if self._clock() >= end:
                 return
             try:
@@ -159,6 +184,32 @@ class Gauges:
             for state, (many, oldest) in store.messages.depths(run, pool, COUNTED_ROWS).items():
                 yield MESSAGES, (pool, state.value), many
                 yield OLDEST_MESSAGE, (pool, state.value), _seconds(now, oldest)
+
+    def _growth(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+        settings = self.contract.growth
+        for one in Snapshots(store.rows.dialect).latest(run, now, _MOST_TABLES):
+            table = shown_name(self.contract, one.table)
+            if one.bytes is not None:
+                yield TABLE_BYTES, (table,), one.bytes
+            if one.rows is None:
+                continue
+            yield TABLE_ROWS, (table,), one.rows
+            known = None
+            if one.rate is not None and one.rate_low is not None and one.rate_high is not None:
+                known = Trend(
+                    one.rate, one.rate_low, one.rate_high
+                )  # Only days are told of it: its spread is not needed.
+                yield TABLE_RATE, (table,), one.rate
+            days = [days_to(threshold, one.rows, known) for threshold in settings.thresholds]
+            alert = find_alert(one.rows, days, settings)
+            for each in days:
+                labels = (table, str(each.threshold))
+                yield NEAR, labels, float(alert is not None and alert.threshold == each.threshold)
+                if each.days is not None:
+                    yield DAYS_TO, labels, each.days
+        at = Snapshots(store.rows.dialect).latest_at(run, now)
+        if at is not None:
+            yield SNAPSHOT_AGE, (), _seconds(now, at)
 
     # Users' tables
 

@@ -22,6 +22,7 @@ from wane.events import (
     Beat,
     BudgetExhausted,
     Event,
+    HardDeleted,
     MessageDead,
     RetentionPassFailed,
     RowConsumed,
@@ -30,7 +31,9 @@ from wane.events import (
     RuleFailed,
     RuleSwept,
     SlowedDown,
+    SnapshotTaken,
     SweepsEnqueued,
+    TableNearThreshold,
     TickFailed,
     WorkFailed,
 )
@@ -90,6 +93,22 @@ def log_event(event: Event) -> None:
         case ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}
             log(logging.DEBUG, "wane.archive_step", **where, sweep=event.sweep)
+        case TableNearThreshold():
+            days = "n/a" if event.days is None else round(event.days, 1)
+            log(
+                logging.WARNING,
+                "wane.table_near_threshold",
+                table=event.table,
+                rows=event.rows,
+                threshold=event.threshold,
+                reason=event.reason,
+                days=days,
+            )
+        case SnapshotTaken():
+            seconds = round(event.seconds, 3)
+            log(logging.DEBUG, "wane.snapshot_taken", tables=event.tables, counted=event.counted, seconds=seconds)
+        case HardDeleted():
+            log(logging.DEBUG, event.name, table=event.table, rule=event.rule or "", rows=event.rows, audit=event.audit)
         case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed():
             pass  # Metrics count them; a line for each would drown the others.
 

@@ -22,6 +22,7 @@ from wane.events import (
     Beat,
     BudgetExhausted,
     Event,
+    HardDeleted,
     MessageDead,
     RetentionPassFailed,
     RowConsumed,
@@ -30,7 +31,9 @@ from wane.events import (
     RuleFailed,
     RuleSwept,
     SlowedDown,
+    SnapshotTaken,
     SweepsEnqueued,
+    TableNearThreshold,
     TickFailed,
     WorkFailed,
 )
@@ -191,8 +194,10 @@ class Metrics:
                 self.dead_letters.labels(event.pool).inc()
             case ArchiveStep() | RowsArchived():
                 pass  # Its batches are counted.
-            case Beat():
-                pass  # The database knows every executor, also those of other processes.
+            case Beat() | SnapshotTaken() | TableNearThreshold():
+                pass  # The database knows it, also from other processes.
+            case HardDeleted():
+                pass  # Its rows were counted with the batches that took them.
 
     def _count(self, event: BatchTaken | RowsPruned, kind: str) -> None:
         scheduler = event.scheduler or UNSCHEDULED

@@ -11,6 +11,7 @@ from datetime import timedelta
 from wane.contract.fingerprint import fingerprint
 from wane.errors import PlanError
 from wane.plan.model import Plan
+from wane.prune.admission import require_admin
 from wane.prune.sweep import Frozen, Sweep, Sweeper
 from wane.store.base import Exactness
 
@@ -20,6 +21,7 @@ _LOOK_SECONDS = 5.0
 
 def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) -> Sweep:
     """Sweep the plan's steps; raise PlanError if reality departs from it."""
+    require_admin(sweeper.store, sweeper.contract)
     _require_current(sweeper, plan, most_age)
     frozen = {}
     for step in plan.steps:

@@ -15,7 +15,7 @@ from typing import Any
 from wane.contract.duration import format_duration
 from wane.contract.model import Archive, Cap, Contract, Mark, Rule, Table
 from wane.errors import Locked, WrongArgument
-from wane.events import Listener, RowsPruned, nobody
+from wane.events import Listener, RowsPruned, hard_deleted, nobody
 from wane.plan.build import plan_step
 from wane.plan.model import Step
 from wane.prune.arguments import require_limit, require_moment, require_states
@@ -235,6 +235,10 @@ class Pruner:
                     committed=connection is None,
                 )
             )
+            # Inside a caller's transaction nothing is gone yet, and nobody will tell whether it was committed.
+            for table, rows in pruned.counts.items() if connection is None and pruned.kind != "mark" else ():
+                if rows and self.contract.events.tells_hard_deleted(table):
+                    self.listener(hard_deleted(table, pruned.rule, rows, pruned.audit_id))
         return taken
 
     def _take(

@@ -20,7 +20,8 @@ from typing import Any
 
 from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
 from wane.errors import BindError, LeaseLost, Locked, TimedOut, WaneError
-from wane.events import BatchTaken, BudgetExhausted, Listener, RuleFailed, RuleSwept, SlowedDown, nobody
+from wane.events import BatchTaken, BudgetExhausted, Listener, RuleFailed, RuleSwept, SlowedDown, hard_deleted, nobody
+from wane.prune.admission import require_admin
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
@@ -125,6 +126,7 @@ class Sweeper:
         Under the name of an earlier `run`, this goes on with it: its audit rows are added to.
         """
         self.store.require_migrated()
+        require_admin(self.store, self.contract)
         resumed = run is not None
         run = run or uuid.uuid4().hex
         swept = []
@@ -233,6 +235,9 @@ class _RuleSweep:
             time.monotonic() - self.began,
             message,
         )
+        for table, rows in swept.counts.items() if self.action == "prune" else ():
+            if rows and self.sweeper.contract.events.tells_hard_deleted(table):
+                self.sweeper.listener(hard_deleted(table, swept.rule, rows, self.audit_id))
         self.sweeper.listener(
             RuleSwept(
                 self.table.scheduler,

@@ -1,4 +1,4 @@
-"""Wane keeps its own tables by a contract of its own: finished messages, resolved dead letters, executors that fell silent."""
+"""Wane keeps its own tables by a contract of its own: finished messages, resolved dead letters, executors that fell silent, snapshots of tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from wane.contract.model import FOREVER, Age, Contract, Expiry, Forever, Rule, Table, Time, Unit, WhileNull
 from wane.contract.names import TableName
+from wane.contract.settings import EventSettings
 from wane.events import Listener, nobody
 from wane.prune.primitive import Pruned, Pruner
 from wane.queue import Queue
@@ -56,8 +57,18 @@ def own_contract(store: Store, contract: Contract) -> Contract:
                 why="An executor that is alive beats every few seconds.",
                 rules=(Rule("silent", age("beat_at", timedelta(days=_SILENT_DAYS))),),
             ),
+            Table(
+                name("snapshot"),
+                why="The rate of a table comes from all snapshots of the last days, and from one a day before that.",
+                state="grain",
+                rules=(
+                    Rule("fine", age("taken_at", contract.growth.fine), states=("fine",)),
+                    Rule("day", age("taken_at", contract.growth.keep), states=("day",)),
+                ),
+            ),
         ),
         sweep=contract.sweep,
+        events=EventSettings(hard_deleted=False, archived=False),
     )
 
 

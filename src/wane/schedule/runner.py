@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Scheduler
-from wane.errors import NotInForce, WrongArgument, WrongArgumentType
+from wane.errors import NotInForce, Unreachable, WaneError, WrongArgument, WrongArgumentType
 from wane.events import Listener, TickFailed, WorkFailed, nobody
 from wane.findings import did_you_mean
+from wane.prune.admission import require_admin
 from wane.prune.primitive import whoami
 from wane.queue import Queue
 from wane.schedule.adoption import require_in_force
@@ -39,6 +40,9 @@ _LAST_LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 60.0
 """No statement of a runner takes so long: a server that has not answered by then never will."""
 MOST_WORKERS = 64
+
+Duty = Callable[[Store, str], None]
+"""Something that a scheduler sees to between windows, on its store and in its name. It decides itself whether it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Runner:
     listener: Listener = nobody
     stop: threading.Event = field(default_factory=threading.Event)
     """Whoever sets it ends the run. The runner itself never does: it may be shared with other parts of an application."""
+    duties: Collection[Duty] = ()
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _ticks: int = field(default=0, init=False)
@@ -80,6 +85,7 @@ class Runner:
         chosen = self._chosen()
         self._check(chosen)
         self.store.require_migrated()
+        require_admin(self.store, self.contract)
         require_in_force(self.store, self.contract, by=self.actor)
         if not chosen:
             self._scheduled.set()
@@ -259,6 +265,11 @@ class Runner:
             return _LONGEST_WAIT_SECONDS
         return min(max((due - queue.store.now()).total_seconds(), 0.02), _LONGEST_WAIT_SECONDS)
 
+    def fail(self, error: str) -> None:
+        """Count and tell a failure that belongs to no scheduler."""
+        self._count(failures=1)
+        self.listener(TickFailed("wane", error))
+
     def _count(self, *, ticks: int = 0, sweeps: int = 0, failures: int = 0) -> None:
         with self._lock:
             self._ticks += ticks
@@ -284,6 +295,13 @@ class _House:
         if now - self._kept >= _LOOK_AT_HOUSE_SECONDS:
             self._kept = now
             self._keep_house(store, executor)
+        for duty in self._runner.duties:
+            try:
+                duty(store, executor.name)
+            except Unreachable:
+                raise
+            except WaneError as problem:  # Windows go on beside it.
+                self._runner.fail(str(problem).partition("\n")[0])
 
     def _keep_house(self, store: Store, executor: Executor) -> None:
         """Once an hour, whoever comes first: the lease is not given back."""

@@ -18,7 +18,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
-from wane.contract.model import State
+from wane.contract.model import Contract, State
 from wane.errors import Locked, NotMigrated, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.archive_types import ArchiveDialect
@@ -26,9 +26,11 @@ from wane.store.looks import UNREAD, Look, gather
 from wane.store.messages import Messages
 from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
+from wane.store.roles import RolePlan
 from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import BoundFollower, Selection, Types
+from wane.store.space import DatabaseSpace, Size, TableSpace
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction
 
@@ -213,6 +215,34 @@ class Store(ABC):
         """The statements that would take the oldest due rows, to be shown and explained."""
 
     @abstractmethod
+    def barred(self, role: str) -> str:
+        """Why whoever is connected cannot act as a member of a role; "" if they can."""
+
+    @abstractmethod
+    def plan_roles(self, contract: Contract) -> RolePlan:
+        """What has to be run for the contract's roles."""
+
+    @abstractmethod
+    def apply_roles(self, contract: Contract) -> RolePlan:
+        """Run what is missing for the contract's roles, in one transaction; return what was run."""
+
+    @abstractmethod
+    def sizes(self, tables: Sequence[tuple[TableInfo, int | None]], seconds: float) -> dict[tuple[str, str], Size]:
+        """What tables take with their indexes, by their full names; each with the number of its rows, if that is known."""
+
+    @abstractmethod
+    def space(self, tables: Sequence[TableInfo], seconds: float) -> list[TableSpace]:
+        """What tables take, and how much of it nobody uses."""
+
+    @abstractmethod
+    def database_space(self) -> DatabaseSpace:
+        """What the whole database takes."""
+
+    @abstractmethod
+    def give_back(self, pages: int) -> int:
+        """SQLite: give free pages at the end of the file back to the disk, in one transaction; return how many."""
+
+    @abstractmethod
     def applied_migrations(self) -> list[str]:
         """The names of the migrations of Wane's own tables that this database has."""
 
@@ -267,6 +297,23 @@ class Store(ABC):
         if counted is None and believed is not None:
             return Count(believed, Exactness.ESTIMATE)
         return counted
+
+    def measure_rows(self, table: TableInfo, seconds: float) -> Count | None:
+        """Like count_rows, but what the database believes is brought up to date with the size that the table has by now."""
+        believed = table.rows_estimate
+        try:
+            if believed is None or believed <= _COUNTED_ROWS:
+                counted = self.count_rows(table, seconds)
+                if counted is None or counted.exactness is Exactness.EXACT:
+                    return counted
+        except StoreError:
+            pass  # A role may see how large a table is, and not what is in it.
+        try:
+            fresh = self.estimate(Statement(f"SELECT 1 FROM {self.rows.dialect.table(table)}", {}))
+        except StoreError:
+            fresh = None
+        rows = believed if fresh is None else fresh
+        return None if rows is None else Count(rows, Exactness.ESTIMATE)
 
     def has_more_rows_than(self, table: TableInfo, limit: int, seconds: float) -> bool | None:
         """Whether a table has more rows than that, without counting all of them."""

@@ -205,6 +205,16 @@ class OwnTables:
         ]
         return swept, bool(complete)
 
+    def pruned_since(self, since: datetime) -> dict[str, int]:
+        """How many rows left each table since a moment, by the trail."""
+        p = self._parameters()
+        found = self._run(
+            p,
+            f"SELECT e.key, sum(CAST(e.value AS bigint)) FROM {self.dialect.own('audit')} AS a, {self.dialect.json_each}(a.counts) AS e"
+            f" WHERE a.executed_at >= {p.bind('since', self.dialect.stamp(since))} AND a.kind <> 'mark' GROUP BY e.key",
+        )
+        return {table: int(rows) for table, rows in found}
+
     def entry_of_run(self, run: str, table: str, rule: str) -> AuditEntry | None:
         """What a run has told of one rule so far."""
         p = self._parameters()

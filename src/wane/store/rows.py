@@ -55,6 +55,8 @@ class Parameters:
 class Dialect(ABC):
     """What differs between the stores when they speak of users' rows."""
 
+    json_each: str = "json_each"
+    """The function that lists the keys and values of a JSON object."""
     typed_keys = False
     """Whether keys that come back are compared like the columns they came from, so that those need not be read again."""
 

@@ -41,6 +41,7 @@ class PostgresDialect(Dialect):
     """Named placeholders are written `%(name)s`, psycopg's way; a percent sign in an identifier is doubled for it."""
 
     typed_keys = True
+    json_each = "jsonb_each_text"
 
     @staticmethod
     def quote(name: str) -> str:

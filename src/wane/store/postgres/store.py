@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from wane.contract.model import Contract
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
@@ -25,12 +26,16 @@ from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.functions.stamp import FINGERPRINT
 from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
+from wane.store.postgres.roles import RolePlanner
 from wane.store.postgres.sizes import table_size
+from wane.store.postgres.space import read_sizes, read_space
 from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, beginning, inside, takes_by_key
 from wane.store.postgres.watch import PostgresWatch
+from wane.store.roles import RolePlan
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
+from wane.store.space import DatabaseSpace, Size, TableSpace
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl
@@ -60,6 +65,10 @@ _MIGRATION_LOCK = 0x77616E65
 
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
+"""
+_MEMBERSHIP = """
+SELECT current_user, pg_has_role(current_user, oid, 'USAGE'), pg_has_role(current_user, oid, 'MEMBER')
+FROM pg_catalog.pg_roles WHERE rolname = %(role)s
 """
 _APPLIED = f"SELECT name FROM {OWN_SCHEMA}.migration ORDER BY name"
 _HAS_TABLE = f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL"
@@ -233,15 +242,8 @@ class PostgresStore(Store):
     @contextmanager
     def transaction(self, connection: object | None = None, *, durable: bool = True) -> Iterator[Transaction]:
         if connection is None:
-            # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
-            with self._turn, _explained("the database refused"):
-                used = self._connected(by_index=False)
-                self._inside += 1
-                try:
-                    with beginning(used, self.rows, durable=durable) as transaction:
-                        yield transaction
-                finally:
-                    self._inside -= 1
+            with self._own_transaction("the database refused", durable=durable) as transaction:
+                yield transaction
             return
         used = driver_connection(connection, psycopg.Connection)
         own = self._own_identity = self._own_identity or self.identity()
@@ -262,10 +264,75 @@ class PostgresStore(Store):
     def source(self) -> Source:
         return Source("postgres", secret=self._url.raw)
 
+    @contextmanager
+    def _own_transaction(self, what: str, *hint: str, durable: bool = True) -> Iterator[PostgresTransaction]:
+        # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
+        with self._turn, _explained(what, *hint):
+            used = self._connected(by_index=False)
+            self._inside += 1
+            try:
+                with beginning(used, self.rows, durable=durable) as transaction:
+                    yield transaction
+            finally:
+                self._inside -= 1
+
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         if takes_by_key(selection):
             return self._preview_locked(selection, now, limit)
         return [self.rows.take_range(selection, now, limit)]
+
+    def barred(self, role: str) -> str:
+        with self._turn, _explained("the database refused to answer"):
+            found = self._connected().execute(_MEMBERSHIP, {"role": role}).fetchall()
+        if not found:
+            return f"the database has no role {role}"
+        [(user, usable, member)] = found
+        if usable:
+            return ""
+        return f"{user} is {'a member of' if member else 'not a member of'} {role}" + (
+            ", but does not inherit its rights" if member else ""
+        )
+
+    def plan_roles(self, contract: Contract) -> RolePlan:
+        self.require_migrated()
+        schema = self.reflect()
+        with self.transaction() as transaction:
+            planner = RolePlanner(transaction.execute, contract, schema, self.types)
+            return RolePlan(tuple(planner.plan()), tuple(planner.notes()))
+
+    def apply_roles(self, contract: Contract) -> RolePlan:
+        self.require_migrated()
+        schema = self.reflect()
+        hint = "let a superuser, or who owns the tables and may create roles, run what `wane roles --print` prints"
+        with self._own_transaction("roles cannot be set up", hint) as transaction:
+            planner = RolePlanner(transaction.execute, contract, schema, self.types)
+            before = planner.plan()
+            for statement in before:
+                if not statement.done:
+                    transaction.execute(statement.text.replace("%", "%%"), {})
+            # A GRANT that the grantor may not give is a warning, not an error.
+            left = [one for one in planner.plan() if not one.done]
+            if left:
+                raise StoreError(f"roles cannot be set up: {left[0].text} had no effect", hint)
+            return RolePlan(tuple(one for one in before if not one.done), tuple(planner.notes()))
+
+    def sizes(self, tables: Sequence[tuple[TableInfo, int | None]], seconds: float) -> dict[tuple[str, str], Size]:
+        with self._turn, _explained("the database refused to answer"):
+            return read_sizes(self._connected(by_index=False), [table for table, _ in tables])
+
+    def space(self, tables: Sequence[TableInfo], seconds: float) -> list[TableSpace]:
+        with self._turn, _explained("the database refused to answer"):
+            found = read_space(self._connected(by_index=False), tables)
+        return [found[table.qualified] for table in tables if table.qualified in found]
+
+    def database_space(self) -> DatabaseSpace:
+        [(size,)] = self._rows("SELECT pg_database_size(current_database())")
+        return DatabaseSpace(size)
+
+    def give_back(self, pages: int) -> int:
+        raise StoreError(
+            "PostgreSQL gives room back by VACUUM, which is not for Wane to run", "`wane space` prints what to run"
+        )
 
     def applied_migrations(self) -> list[str]:
         [(known,)] = self._rows(_HAS_TABLE)

@@ -12,20 +12,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from wane.contract.model import Contract
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
 from wane.store.looks import Look
 from wane.store.migrations import migrations
+from wane.store.roles import RolePlan
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
 from wane.store.selection import Selection
+from wane.store.space import DatabaseSpace, Size, TableSpace
 from wane.store.sqlite.archive import SqliteArchive, literal
 from wane.store.sqlite.clock import steady_now
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.digests import register
 from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
+from wane.store.sqlite.space import AUTO_VACUUM, read_size, read_space
 from wane.store.sqlite.transaction import (
     SqliteTransaction,
     asking_often,
@@ -233,6 +237,55 @@ class SqliteStore(Store):
         if takes_by_key(selection):
             return self._preview_locked(selection, now, limit)
         return [self.rows.take_oldest(selection, now, limit)]
+
+    def barred(self, role: str) -> str:
+        return f"SQLite has no roles, so nobody can be a member of {role}"
+
+    def plan_roles(self, contract: Contract) -> RolePlan:
+        raise StoreError(
+            "SQLite has no roles: whoever may write the database's file may delete from it, and whoever may read it may read all of it",
+            f"let one account own {self.path} and its folder (chown, chmod 640 and 750), run Wane and the application as that"
+            " account, and give readers its group",
+        )
+
+    def apply_roles(self, contract: Contract) -> RolePlan:
+        return self.plan_roles(contract)
+
+    def sizes(self, tables: Sequence[tuple[TableInfo, int | None]], seconds: float) -> dict[tuple[str, str], Size]:
+        sizes = {table.qualified: read_size(self.read, table, rows, seconds) for table, rows in tables}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+    def space(self, tables: Sequence[TableInfo], seconds: float) -> list[TableSpace]:
+        found = []
+        for table in tables:
+            rows = self.measure_rows(table, seconds)
+            found.append(read_space(self.read, table, None if rows is None else rows.rows, seconds))
+        return found
+
+    def database_space(self) -> DatabaseSpace:
+        with self._turn, _explained("the database refused to answer"):
+            names = ("page_size", "page_count", "freelist_count", "auto_vacuum")
+            page, pages, free, mode = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        log = self.path.with_name(f"{self.path.name}-wal")
+        beside = log.stat().st_size if log.exists() else 0
+        return DatabaseSpace(page * pages, beside, page, free, AUTO_VACUUM[mode])
+
+    def give_back(self, pages: int) -> int:
+        before = self.database_space()
+        if before.auto_vacuum == "full":
+            raise StoreError(f"{self.shown} has auto_vacuum = full: every commit gives its free pages back")
+        if before.auto_vacuum != "incremental":
+            raise StoreError(
+                f"{self.shown} has auto_vacuum = none: its free pages cannot be given back bit by bit",
+                "once, while nobody uses it: PRAGMA auto_vacuum = INCREMENTAL; VACUUM;",
+            )
+        if pages < 1:
+            return 0  # SQLite would take this for "all of them".
+        with self._turn, _explained("free pages cannot be given back"):
+            # Through `execute` this would be one step, and one page.
+            text = f"PRAGMA incremental_vacuum({pages:d})"
+            asking_often(self._connection, lambda: self._connection.executescript(text))
+        return (before.free_pages or 0) - (self.database_space().free_pages or 0)
 
     def applied_migrations(self) -> list[str]:
         with _explained("Wane's own tables cannot be read"):

@@ -1,0 +1,194 @@
+"""`wane growth`: how fast tables grow, and when they will be too large."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import console, many, moment_text, print_json, print_widest, say, table
+from wane.cli.plot import plot, short, sparkline
+from wane.keeper import open_keeper
+from wane.observe.forecast import DaysTo, Verdict
+from wane.observe.growth import TableGrowth
+
+_PLOT_WIDTH = 80
+_WIDEST = 160
+_HEIGHT = 12
+
+
+class _ShowsByDefault(TyperGroup):
+    """`wane growth jobs` is `wane growth show jobs`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        if first not in self.commands and first not in ctx.help_option_names:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+growth_app = typer.Typer(
+    cls=_ShowsByDefault,
+    help="How fast tables grow. Without a command: show.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@growth_app.command("snapshot")
+def growth_snapshot(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Measure every table now and remember it, as `wane run` does by itself once in an interval."""
+    with open_keeper(url, contract=contract) as keeper:
+        taken = keeper.take_snapshots()
+    if as_json:
+        print_json([asdict(one) for one in taken])
+        return
+    counted = sum(one.exact for one in taken)
+    missing = sum(one.rows is None for one in taken)
+    told = f"{many(len(taken), 'table')}: {counted} counted, {len(taken) - counted - missing} estimated"
+    say(told + (f", {missing} neither: counting took too long" if missing else ""))
+
+
+@growth_app.command("show")
+def growth_show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="One table, with a plot; all if left out.")
+    ] = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how fast tables grow, from their snapshots: the rate, days to every threshold, a forecast. Warns before a threshold."""
+    with open_keeper(url, contract=contract) as keeper:
+        found = keeper.growth(name)
+        now = keeper.store.now()
+    if as_json:
+        print_json([one.as_json() for one in found])
+    elif name is None:
+        _print_all(found, [one.threshold for one in found[0].days] if found else [])
+    else:
+        _print_one(found[0], now.timestamp())
+    if not as_json and all(one.taken_at is None for one in found):
+        say("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
+    for one in found:
+        if one.alert is not None and not as_json:
+            say(f"[yellow]warning:[/] {_alert_text(one)}")
+
+
+def _alert_text(one: TableGrowth) -> str:
+    assert one.alert is not None
+    rows, threshold = f"{one.rows:,}", f"{one.alert.threshold:,}"
+    name = escape(one.table)
+    when = "" if one.alert.days is None else f", in about {_days_number(one.alert.days)} days by its rate"
+    if one.alert.reason == "reached":
+        return f"{name} has {rows} rows, {threshold} or more"
+    if one.alert.reason == "near":
+        return f"{name} has {rows} rows and comes near {threshold}{when}"
+    return f"{name} reaches {threshold} rows{when}"
+
+
+def _print_all(found: list[TableGrowth], thresholds: list[int]) -> None:
+    days = [f"days to {short_count(threshold)}" for threshold in thresholds]
+    columns = ["table", "rows", "size", "a day", *days, "course"]
+    full, narrow = (table(*some, right=some[1:-1]) for some in (columns, columns))
+    for one in found:
+        cells = [
+            escape(one.table),
+            rows_text(one),
+            "?" if one.bytes is None else ("" if one.bytes_exact else "~") + short(one.bytes) + "B",
+            rate_text(one),
+            *(days_text(each) for each in one.days),
+        ]
+        values = [float(rows) for _, rows in one.history]
+        full.add_row(*cells, sparkline(values, 24) if _unicode() else "")
+        narrow.add_row(*cells, sparkline(values, 8) if _unicode() else "")
+    print_widest(full, narrow)
+
+
+def _print_one(one: TableGrowth, now: float) -> None:
+    out = console()
+    size = "" if one.bytes is None else f", {'' if one.bytes_exact else '~'}{short(one.bytes)}B with indexes"
+    out.print(
+        f"[bold]{escape(one.table)}[/] {rows_text(one)} rows{size}, measured {moment_text(one.taken_at) or 'never'}",
+        soft_wrap=True,
+    )
+    words = {
+        Verdict.UNKNOWN: "too little is known of it to tell a rate",
+        Verdict.IRREGULAR: "irregular: it may as well grow as shrink",
+        Verdict.STEADY: "steady",
+        Verdict.SHRINKING: "shrinking",
+        Verdict.GROWING: "growing",
+    }
+    between = "" if one.rate is None else f", {_signed(one.rate.low)} to {_signed(one.rate.high)}"
+    out.print(f"{words[one.verdict]}" + ("" if one.rate is None else f": {rate_text(one)} rows a day{between}"))
+    for each in one.days:
+        span = ""
+        if each.days and each.earliest is not None:
+            latest = "" if each.latest is None else f" to {_days_number(each.latest)}"
+            span = f" ({_days_number(each.earliest)}{latest})"
+        out.print(f"days to {each.threshold:,} rows: {days_text(each)}{span}")
+    for ahead in one.forecast:
+        out.print(f"in {ahead.days:.0f} days: {ahead.rows:,} rows ({ahead.low:,} to {ahead.high:,})")
+    if one.history:
+        _print_plot(one, now)
+
+
+def _print_plot(one: TableGrowth, now: float) -> None:
+    out = console()
+    day = timedelta(days=1).total_seconds()
+    known = [((at.timestamp() - now) / day, float(rows)) for at, rows in one.history]
+    span = max(known[-1][0] - known[0][0], 1.0)
+    # As much ahead as there is behind, at most; a forecast that is far longer than its history is a guess.
+    ahead = [(f.days, float(f.rows), float(f.low), float(f.high)) for f in one.forecast if f.days <= max(span, 7)]
+    width = min(out.width if out.width < 1_000 else _PLOT_WIDTH, _WIDEST)
+    limits = [float(each.threshold) for each in one.days]
+    for line in plot(known, ahead, width=width, height=_HEIGHT, limits=limits, braille=_unicode()):
+        out.print(line, soft_wrap=True, markup=False)
+    left = moment_text(one.history[0][0], "days")
+    right = f"+{ahead[-1][0]:.0f} days" if ahead else moment_text(one.history[-1][0], "days")
+    out.print(f"{'':8}{left}{right:>{max(width - 8 - len(left), len(right) + 1)}}", soft_wrap=True)
+
+
+def short_count(threshold: int) -> str:
+    """`1M`, `250k`, `1234`."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if threshold % size == 0:
+            return f"{threshold // size}{unit}"
+    return str(threshold)
+
+
+def rows_text(one: TableGrowth) -> str:
+    return "?" if one.rows is None else f"{'' if one.exact else '~'}{one.rows:,}"
+
+
+def rate_text(one: TableGrowth) -> str:
+    """`+1,234`, or `n/a` where no rate can be told."""
+    if one.rate is None:
+        return "n/a"
+    half = (one.rate.high - one.rate.low) / 2
+    return _signed(one.rate.rate) + (f" ± {_number(half)}" if half >= 0.05 else "")
+
+
+def days_text(one: DaysTo) -> str:
+    return one.word if one.days is None else "reached" if one.days == 0 else _days_number(one.days)
+
+
+def _days_number(days: float) -> str:
+    return f"{days:.1f}" if days < 10 else f"{days:,.0f}" if days < 36_500 else "> 36,500"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "−") + _number(abs(value)) if _number(abs(value)) != "0" else "0"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}".removesuffix(".0")
+
+
+def _unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

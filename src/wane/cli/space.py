@@ -1,0 +1,153 @@
+"""`wane space`: what pruning freed, and what to do about the room that nobody uses."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane.cli.moment import parse_moment
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import many, moment_text, print_json, print_widest, say, seconds_text, table
+from wane.cli.plot import short
+from wane.contract.duration import parse_duration
+from wane.keeper import Keeper, open_keeper
+from wane.observe.space import Advice, Space, SpaceOfTable, Vacuumed, advised
+
+_PAGES = re.compile(r"([0-9][0-9_,]*) *pages?")
+
+
+def space(
+    name: Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all if left out.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Count what was freed since then: a moment, or a duration (default 7d).")
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="SQLite: give free pages back to the disk, some at a time.")
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="With --vacuum: `10s`, `5000 pages`, or both with a comma between.")
+    ] = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what tables take, what pruning freed, and what would give room back. Never runs that itself, but for --vacuum."""
+    if budget is not None and not vacuum:
+        raise typer.BadParameter("only --vacuum has a budget", param_hint="--budget")
+    if vacuum and (name is not None or since is not None):
+        raise typer.BadParameter("the whole file is vacuumed: leave TABLE and --since out", param_hint="--vacuum")
+    seconds, pages = _parse_budget(budget)
+    with open_keeper(url, contract=contract, read_only=not vacuum) as keeper:
+        if vacuum:
+            _vacuum(keeper, seconds, pages, as_json=as_json)
+            return
+        moment = None if since is None else parse_moment(since, keeper.store.now(), "--since")
+        found = keeper.space(name, since=moment)
+    if as_json:
+        print_json(found.as_json())
+        return
+    _print(found)
+    for about, advice in [("", one) for one in found.advice] + advised(found.tables):
+        _say_advice(about, advice)
+
+
+def _parse_budget(text: str | None) -> tuple[float | None, int | None]:
+    seconds, pages = None, None
+    for part in [] if text is None else text.split(","):
+        counted = _PAGES.fullmatch(part.strip())
+        try:
+            if counted is not None:
+                pages = int(counted[1].replace("_", "").replace(",", ""))
+            else:
+                seconds = parse_duration(part.strip()).total_seconds()
+        except ValueError as problem:
+            raise typer.BadParameter(
+                f"{part!r} is neither a duration such as 10s nor a number of pages: {problem}", param_hint="--budget"
+            ) from None
+    if pages == 0:
+        raise typer.BadParameter("no pages are nothing to do", param_hint="--budget")
+    return seconds, pages
+
+
+def _vacuum(keeper: Keeper, seconds: float | None, pages: int | None, *, as_json: bool) -> None:
+    stop, caught = threading.Event(), list[int]()
+
+    def catch(sign: int, frame: object) -> None:
+        del frame
+        caught.append(sign)
+        stop.set()
+
+    before = {sign: signal.signal(sign, catch) for sign in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        done = keeper.vacuum(seconds=seconds, pages=pages, stop=stop)
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        _say_vacuumed(done)
+    if caught:
+        raise typer.Exit(128 + caught[0])
+
+
+def _say_vacuumed(done: Vacuumed) -> None:
+    words = {
+        "pages": "; its budget of pages is spent",
+        "seconds": "; its budget of time is spent",
+        "stopped": "; told to stop",
+        "locked": "; others keep the database busy",
+    }
+    left = f", {many(done.left_pages, 'page')} left" if done.left_pages else ""
+    took = seconds_text(done.seconds) or "no time"
+    say(f"gave back {many(done.pages, 'page')}, {short(done.bytes)}B, in {took}{left}{words.get(done.ended, '')}")
+
+
+def _print(found: Space) -> None:
+    columns = ["table", "size", "indexes", "rows", "pruned", "freed", "on disk", "unused", "dead"]
+    full = table(*columns, right=columns[1:])
+    few = ["table", "size", "pruned", "freed", "on disk", "unused"]
+    narrow = table(*few, right=few[1:])
+    for one in found.tables:
+        cells = _cells(one)
+        full.add_row(*(cells[column] for column in columns))
+        narrow.add_row(*(cells[column] for column in few))
+    print_widest(full, narrow)
+    database = found.database
+    free = "" if database.free_pages is None else f", {short(database.free_bytes)}B of it free"
+    log = f", {short(database.log_bytes)}B in its log" if database.log_bytes else ""
+    say(f"the database takes {short(database.bytes)}B{free}{log}; freed since {_moment(found.since)}")
+
+
+def _cells(one: SpaceOfTable) -> dict[str, str]:
+    kept = one.space
+    about = "" if kept.exact else "~"
+    change = one.changed_bytes
+    return {
+        "table": escape(one.table),
+        "size": f"{about}{short(kept.bytes)}B",
+        "indexes": f"{short(kept.index_bytes)}B",
+        "rows": "?" if kept.rows is None else f"~{kept.rows:,}",
+        "pruned": "?" if one.pruned_rows is None else f"{one.pruned_rows:,}",
+        "freed": "?" if one.freed_bytes is None else f"~{short(one.freed_bytes)}B",
+        "on disk": "?" if change is None else f"{'+' if change >= 0 else '−'}{short(abs(change))}B",
+        "unused": "?" if kept.unused_bytes is None else f"~{short(kept.unused_bytes)}B",
+        "dead": "" if kept.dead_rows is None else f"{kept.dead_rows:,}",
+    }
+
+
+def _moment(moment: datetime) -> str:
+    return moment_text(moment, "minutes")
+
+
+def _say_advice(about: str, advice: Advice) -> None:
+    head = f"{escape(about)}: " if about else ""
+    say(f"[yellow]{advice.what}[/] {head}{escape(advice.why)}")
+    say(f"  [green]run:[/] {escape(advice.statement)}")

@@ -1,0 +1,273 @@
+"""Space: what pruning freed, by the trail and on the disk, what nobody uses, and what to do about it.
+
+Deleted rows leave room behind that new rows use; the file does not shrink by itself. On PostgreSQL the statement that would help is told and
+never run; on SQLite free pages can be given back to the disk bit by bit, within a budget.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from wane.contract.model import Contract
+from wane.contract.settings import SpaceSettings
+from wane.errors import Locked, TimedOut, WrongArgument
+from wane.observe.measured import Measured, measured_tables
+from wane.prune.pace import Pace
+from wane.store import Store
+from wane.store.own import OwnTables
+from wane.store.rows import Dialect, Statement
+from wane.store.snapshots import Snapshots
+from wane.store.space import DatabaseSpace, TableSpace
+
+SINCE = timedelta(days=7)
+_READ_SECONDS = 5.0
+_FIRST_PAGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something to do, why, and the statement that does it."""
+
+    what: str
+    why: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceOfTable:
+    """What one table takes, what left it, and what to do."""
+
+    table: str
+    space: TableSpace
+    pruned_rows: int | None
+    """Since the moment that was asked for, by the trail; None: the trail took too long to read."""
+    bytes_then: int | None
+    """What it took at the first snapshot since then, with its indexes."""
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def freed_bytes(self) -> int | None:
+        """What the rows that left had taken, about."""
+        if self.pruned_rows is None or self.space.row_bytes is None:
+            return None if self.pruned_rows else 0
+        return round(self.pruned_rows * self.space.row_bytes)
+
+    @property
+    def changed_bytes(self) -> int | None:
+        """How much larger its files are now; below zero: that much went back to the disk."""
+        return None if self.bytes_then is None else self.space.bytes - self.bytes_then
+
+    @property
+    def dead_bytes(self) -> int | None:
+        """What rows take that are deleted and not yet cleaned up."""
+        dead, each = self.space.dead_rows, self.space.row_bytes
+        return None if dead is None else round(dead * (each or 0.0))
+
+    def as_json(self) -> dict[str, Any]:
+        space = self.space
+        return {
+            "table": self.table,
+            "bytes": space.bytes,
+            "table_bytes": space.table_bytes,
+            "index_bytes": space.index_bytes,
+            "exact": space.exact,
+            "rows": space.rows,
+            "row_bytes": None if space.row_bytes is None else round(space.row_bytes, 1),
+            "dead_rows": space.dead_rows,
+            "dead_bytes": self.dead_bytes,
+            "unused_bytes": space.unused_bytes,
+            "vacuumed_at": None if space.vacuumed_at is None else space.vacuumed_at.isoformat(),
+            "pruned_rows": self.pruned_rows,
+            "freed_bytes": self.freed_bytes,
+            "changed_bytes": self.changed_bytes,
+            "indexes": [
+                {"name": one.name, "bytes": one.bytes, "unused_bytes": one.unused_bytes} for one in space.indexes
+            ],
+            "advice": [{"what": one.what, "why": one.why, "statement": one.statement} for one in self.advice],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a database takes."""
+
+    since: datetime
+    database: DatabaseSpace
+    tables: tuple[SpaceOfTable, ...]
+    advice: tuple[Advice, ...] = ()
+    """About the whole database."""
+
+    def as_json(self) -> dict[str, Any]:
+        database = self.database
+        return {
+            "since": self.since.isoformat(),
+            "database": {
+                "bytes": database.bytes,
+                "log_bytes": database.log_bytes,
+                "free_bytes": None if database.free_pages is None else database.free_bytes,
+                "free_pages": database.free_pages,
+                "auto_vacuum": database.auto_vacuum,
+            },
+            "tables": [one.as_json() for one in self.tables],
+            "advice": [{"what": one.what, "why": one.why, "statement": one.statement} for one in self.advice],
+        }
+
+
+def read_space(store: Store, contract: Contract, table: str | None = None, *, since: datetime | None = None) -> Space:
+    """What every table takes, or one, and what was freed since a moment: a week ago, unless another one is named."""
+    store.require_migrated()
+    now = store.now()
+    since = now - SINCE if since is None else since
+    if since > now:
+        raise WrongArgument(f"{since.isoformat()} is still to come", "name a moment in the past")
+    tables = measured_tables(store, contract, table)
+    spaces = {(one.schema, one.name): one for one in store.space([one.info for one in tables], _READ_SECONDS)}
+    pruned = _pruned(store, since)
+    found = [
+        _of_table(store, contract.space, one, spaces[one.info.qualified], pruned, (since, now))
+        for one in tables
+        if one.info.qualified in spaces
+    ]
+    database = store.database_space()
+    return Space(since, database, tuple(found), tuple(_about_database(database, contract.space)))
+
+
+def _pruned(store: Store, since: datetime) -> dict[str, int] | None:
+    def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return store.read(Statement(text, parameters), _READ_SECONDS)
+
+    try:
+        return OwnTables(store.rows.dialect, run).pruned_since(since)
+    except TimedOut:
+        return None
+
+
+def _of_table(
+    store: Store,
+    settings: SpaceSettings,
+    table: Measured,
+    space: TableSpace,
+    pruned: dict[str, int] | None,
+    between: tuple[datetime, datetime],
+) -> SpaceOfTable:
+    def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return store.read(Statement(text, parameters), _READ_SECONDS)
+
+    then = Snapshots(store.rows.dialect).nearest_bytes(run, table.full, *between)
+    # The trail knows a table by the name that the contract gives it.
+    rows = None if pruned is None else pruned.get(table.shown, 0)
+    advice = tuple(_about_table(space, settings)) if store.kind == "postgres" else ()
+    return SpaceOfTable(table.shown, space, rows, None if then is None else then[1], advice)
+
+
+def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
+    """PostgreSQL: what would give room back. The cheapest first, and what comes after it only if that is done."""
+    name = f"{Dialect.quote(space.schema)}.{Dialect.quote(space.name)}"
+    dead, rows = space.dead_rows or 0, space.rows or 0
+    advice = []
+    if dead * (space.row_bytes or 0) >= settings.bytes and dead >= settings.share * (dead + rows):
+        why = f"{dead:,} deleted rows are not cleaned up yet; until then nobody can use their room"
+        advice.append(Advice("vacuum", why, f"VACUUM (ANALYZE) {name};"))
+    elif space.unused_bytes is None and space.table_bytes >= settings.bytes:
+        advice.append(
+            Advice("analyze", "without statistics nobody can tell how much of it is used", f"ANALYZE {name};")
+        )
+    elif _much(space.unused_bytes, space.table_bytes, settings):
+        why = (
+            "most of its pages are half empty. New rows use that room; if the disk needs it back, pg_repack rewrites the table"
+            f" while it is in use (pg_repack --table {space.schema}.{space.name}), and VACUUM FULL while nobody can use it"
+        )
+        advice.append(Advice("repack", why, f"VACUUM (FULL, ANALYZE) {name};"))
+    for index in space.indexes:
+        if _much(index.unused_bytes, index.bytes, settings):
+            place = f"{Dialect.quote(index.schema)}.{Dialect.quote(index.name)}"
+            why = (
+                f"a fresh index would take {index.bytes - (index.unused_bytes or 0):,} bytes instead of {index.bytes:,}"
+            )
+            advice.append(Advice("reindex", why, f"REINDEX INDEX CONCURRENTLY {place};"))
+    return advice
+
+
+def _about_database(database: DatabaseSpace, settings: SpaceSettings) -> list[Advice]:
+    if database.free_pages is None or not _much(database.free_bytes, database.bytes, settings):
+        return []
+    why = f"{database.free_pages:,} pages of the file hold nothing. New rows use them; the disk does not get them back by itself"
+    if database.auto_vacuum == "incremental":
+        return [Advice("incremental vacuum", why, "wane space --vacuum")]
+    statement = "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;"
+    once = f"{why}. Once, while nobody uses the database, and with {database.bytes:,} bytes of room beside it"
+    return [Advice("vacuum", once, statement)]
+
+
+def _much(unused: int | None, of: int, settings: SpaceSettings) -> bool:
+    return unused is not None and unused >= settings.bytes and unused >= settings.share * of
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What an incremental vacuum gave back."""
+
+    pages: int
+    bytes: int
+    left_pages: int
+    """Free pages that are still in the file."""
+    seconds: float
+    ended: str
+    """"done", or what was spent first: "pages", "seconds"; or "stopped", or "locked": others kept the database for too long."""
+
+
+@dataclass(slots=True)
+class Vacuum:
+    """SQLite: gives free pages back to the disk, some at a time, as gently as a sweep takes rows."""
+
+    store: Store
+    seconds: float
+    pages: int
+    stop: threading.Event = field(default_factory=threading.Event)
+    pace: Pace = field(default_factory=lambda: Pace(first_batch=_FIRST_PAGES, least_batch=10))
+
+    def run(self) -> Vacuumed:
+        """Go on until nothing is free, the budget is spent, or somebody says stop. Each part is a transaction of its own."""
+        if self.seconds <= 0 or self.pages <= 0:
+            raise WrongArgument("a budget is above zero", "write for example 10s, or 5000 pages")
+        began, given, size = time.monotonic(), 0, self.pace.first_batch
+        ended = "done"
+        self.store.give_back(0)  # Refused at once where it cannot work.
+        while True:
+            if self.stop.is_set():
+                ended = "stopped"
+            elif given >= self.pages:
+                ended = "pages"
+            elif time.monotonic() - began >= self.seconds:
+                ended = "seconds"
+            if ended != "done":
+                break
+            entered = time.monotonic()
+            try:
+                freed = self.store.give_back(min(size, self.pages - given))
+            except Locked:
+                if not given:
+                    raise
+                ended = "locked"
+                break
+            given += max(freed, 0)
+            if freed <= 0:
+                break
+            took = time.monotonic() - entered
+            size = self.pace.next_batch(size, took)
+            self.stop.wait(self.pace.pause_seconds(took))
+        space = self.store.database_space()
+        left = space.free_pages or 0
+        return Vacuumed(
+            given, given * (space.page_bytes or 0), left, time.monotonic() - began, "done" if not left else ended
+        )
+
+
+def advised(tables: Sequence[SpaceOfTable]) -> list[tuple[str, Advice]]:
+    """All advice about tables."""
+    return [(one.table, advice) for one in tables for advice in one.advice]

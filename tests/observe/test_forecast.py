@@ -1,0 +1,132 @@
+"""Rates and forecasts of series whose answer is known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wane.observe.forecast import Point, Trend, Verdict, days_to, expected, trend
+
+HOURS = range(24 * 30)
+
+
+def found(points: list[Point], least_days: float = 1.0) -> Trend:
+    made = trend(points, least_days)
+    assert made is not None
+    return made
+
+
+def test_a_straight_line_has_its_slope_and_no_uncertainty() -> None:
+    made = found([(day, 500 + 100 * day) for day in range(10)])
+    assert (made.rate, made.low, made.high, made.spread) == pytest.approx((100, 100, 100, 0))
+    assert made.verdict is Verdict.GROWING
+    assert days_to(1_000_000, 1_400, made).days == pytest.approx((1_000_000 - 1_400) / 100)
+    ahead = expected(1_400, made, 30)
+    assert (ahead.rows, ahead.low, ahead.high) == (4_400, 4_400, 4_400)
+
+
+@pytest.mark.parametrize("value", [0, 1, 4_999_999])
+def test_a_constant_table_never_reaches_anything_more(value: int) -> None:
+    made = found([(day, value) for day in range(5)])
+    assert (made.rate, made.low, made.high, made.verdict) == (0, 0, 0, Verdict.STEADY)
+    assert days_to(5_000_000, value, made).word == "never"
+
+
+def test_a_shrinking_table_never_reaches_anything_and_never_holds_less_than_nothing() -> None:
+    made = found([(day, 10_000 - 1_000 * day) for day in range(10)])
+    assert made.verdict is Verdict.SHRINKING
+    assert days_to(1_000_000, 1_000, made).word == "never"
+    assert expected(1_000, made, 30).rows == 0
+
+
+def test_what_is_reached_is_reached_whatever_the_rate() -> None:
+    shrinking = found([(day, 9_000 - day) for day in range(5)])
+    for known in (None, shrinking):
+        assert days_to(5_000, 5_000, known).days == 0
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(0, 5)],
+        [(0, 5), (10, 5)],
+        [(0, 5), (5, 6), (10, 7)],
+        [(0.0, 5)] * 20,
+        [(hour / 24, hour) for hour in range(23)],
+    ],
+    ids=["nothing", "one", "two", "three", "one moment", "less than a day"],
+)
+def test_too_little_says_nothing(points: list[Point]) -> None:
+    assert trend(points, 1.0) is None
+    assert days_to(1_000, 5, trend(points, 1.0)).word == "n/a"
+
+
+def test_a_quarter_of_nonsense_does_not_move_the_rate() -> None:
+    random.seed(3)
+    points = [(hour / 24, 1_000 * hour / 24 + (900_000 if random.random() < 0.25 else 0)) for hour in HOURS]
+    made = found(points)
+    assert made.rate == pytest.approx(1_000, rel=0.05)
+    assert made.low <= 1_000 <= made.high
+
+
+def test_one_jump_is_irregular_and_nobody_can_tell() -> None:
+    made = found([(day, 100.0 if day < 15 else 900_000.0) for day in range(30)])
+    assert made.low < 0 < made.high
+    assert days_to(1_000_000, 900_000, made).word == "n/a"
+    assert days_to(10**12, 900_000, made).word == "never"
+
+
+def test_numbers_out_of_a_hat_are_irregular() -> None:
+    random.seed(1)
+    made = found([(hour / 24, random.choice([10, 30_000, 500_000, 900_000])) for hour in HOURS])
+    assert made.verdict is Verdict.IRREGULAR
+    assert days_to(1_000_000, 900_000, made).word == "n/a"
+
+
+def test_a_queue_that_fills_and_empties_is_far_from_a_million_for_ever() -> None:
+    made = found([(hour / 24, 1_000 * (hour % 24) / 24) for hour in HOURS])
+    assert days_to(1_000_000, 500, made).word == "never"
+
+
+def _line(points: random.Random) -> list[Point]:
+    return [(hour / 24, 1_000 * hour / 24 + points.gauss(0, 3_000)) for hour in HOURS]
+
+
+def _few(points: random.Random) -> list[Point]:
+    return [(float(day), 1_000 * day + points.gauss(0, 500)) for day in range(8)]
+
+
+def _daily(points: random.Random) -> list[Point]:
+    return [(h / 24, 1_000 * h / 24 + 5_000 * math.sin(h / 24 * 2 * math.pi) + points.gauss(0, 100)) for h in HOURS]
+
+
+def _walk(points: random.Random) -> list[Point]:
+    rows, walked = 0.0, []
+    for hour in HOURS:
+        rows += 1_000 / 24 + points.gauss(0, 300)
+        walked.append((hour / 24, rows))
+    return walked
+
+
+@pytest.mark.parametrize("series", [_line, _few, _daily, _walk], ids=["noise", "few", "daily cycle", "random walk"])
+def test_the_interval_holds_the_truth_as_often_as_it_says(series: Callable[[random.Random], list[Point]]) -> None:
+    made = [found(series(random.Random(seed))) for seed in range(100)]
+    assert sum(one.low <= 1_000 <= one.high for one in made) >= 80
+
+
+@given(st.lists(st.tuples(st.floats(0, 400, allow_subnormal=False), st.integers(0, 2**53)), min_size=0, max_size=80))
+def test_any_series_has_a_trend_in_order_or_none(points: list[tuple[float, int]]) -> None:
+    made = trend([(day, float(rows)) for day, rows in points], 1.0)
+    if made is None:
+        return
+    assert made.low <= made.rate <= made.high
+    told = days_to(2**53, 5, made)
+    assert (told.days is None) == (told.word != "")
+    if told.days is not None and told.earliest is not None and told.latest is not None:
+        assert told.earliest <= told.days <= told.latest
