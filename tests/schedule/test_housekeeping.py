@@ -53,7 +53,7 @@ def test_finished_messages_resolved_dead_letters_and_silent_executors_leave_afte
     database: Database, clock: Clock
 ) -> None:
     settings = contract_of(attempts=1, remember=7 * DAY, dead_letters=365 * DAY)
-    message, beat = own(database, "message"), own(database, "heartbeat")
+    message, beat, snapshot = (own(database, name) for name in ("message", "heartbeat", "snapshot"))
     with world(database, settings) as one:
         finish(one, "done")
         bury(one, "resolved", resolve=True)
@@ -66,30 +66,31 @@ def test_finished_messages_resolved_dead_letters_and_silent_executors_leave_afte
         clock.now += 7 * DAY
         Executor("worker", "0" * 16, one.events.append).beat(one.store, "waiting")
         clock.now += timedelta(seconds=-1)
-        nothing = {f"{message}.done": 0, f"{message}.resolved": 0, f"{beat}.silent": 1}
-        assert kept(one) == nothing
+        none = {f"{message}.done": 0, f"{message}.resolved": 0, f"{beat}.silent": 0}
+        none |= {f"{snapshot}.fine": 0, f"{snapshot}.day": 0}
+        assert kept(one) == {**none, f"{beat}.silent": 1}
         assert one.count(beat) == 1, "who beats stays"
         clock.now += timedelta(seconds=2)
-        assert kept(one) == {**nothing, f"{message}.done": 1, f"{beat}.silent": 0}
+        assert kept(one) == {**none, f"{message}.done": 1}
         assert "done" not in names(one)
         clock.now += 358 * DAY
-        assert kept(one) == {f"{message}.done": 0, f"{message}.resolved": 1, f"{beat}.silent": 1}
+        assert kept(one) == {**none, f"{message}.resolved": 1, f"{beat}.silent": 1}
         clock.now += 3000 * DAY
-        assert kept(one) == {f"{message}.done": 0, f"{message}.resolved": 0, f"{beat}.silent": 0}
+        assert kept(one) == none
         assert names(one) == ["unresolved", "reserved", "delayed", "ready"]
         trail = one.keeper.audit()
-        assert len(trail) == 12, "one row for each rule and call, also where nothing left"
+        assert len(trail) == 20, "one row for each rule and call, also where nothing left"
         assert sum(entry.rows for entry in trail) == 4
-        assert {entry.table for entry in trail} == {message, beat}
+        assert {entry.table for entry in trail} == {message, beat, snapshot}
         assert {entry.actor for entry in trail} == {"tester"}
-        assert len(one.told(RowsPruned)) == 12
+        assert len(one.told(RowsPruned)) == 20
 
 
 def test_forever_is_a_word(database: Database, clock: Clock) -> None:
     with world(database, contract_of(attempts=1, dead_letters=FOREVER)) as one:
         bury(one, "resolved", resolve=True)
         clock.now += 5000 * DAY
-        assert set(kept(one)) == {f"{own(database, 'message')}.done", f"{own(database, 'heartbeat')}.silent"}
+        assert f"{own(database, 'message')}.resolved" not in kept(one)
         assert names(one) == ["resolved"]
 
 
@@ -159,4 +160,4 @@ def test_of_several_runners_one_keeps_house(database: Database, monkeypatch: pyt
         for run in runs:
             run.result()
         own_rules = [entry.rule for entry in one.keeper.audit() if entry.table.startswith("wane")]
-        assert sorted(own_rules, key=str) == ["done", "resolved", "silent"]
+        assert sorted(own_rules, key=str) == ["day", "done", "fine", "resolved", "silent"]
