@@ -298,3 +298,11 @@ def test_status_counts_dead_letters(wane: Wane, ready: Database, folder: Path) -
     done = wane("status")
     assert "1 dead letter" in done.err
     assert "wane queue dead list" in done.err
+
+
+def test_what_runs_once_tells_by_its_exit_code_that_a_rule_waits_for_approval(ready: Database, wane: Wane) -> None:
+    fill_more(ready)
+    done = wane("run", "--max-runs", "1")
+    assert done.code == 1
+    assert "1 failure" in done.err
+    assert len(ids(ready)) > 3_000

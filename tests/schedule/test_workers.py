@@ -319,7 +319,7 @@ def test_the_fuse_is_told_in_every_window_and_makes_no_dead_letters(database: Da
     fused = SweepSettings(fuse_rows=50)
     with world(database, contract_of(attempts=1, sweep=fused)) as one:
         for number in (1, 2, 3):
-            assert window(one, clock) is Worked.DONE
+            assert window(one, clock) is Worked.FAILED
             told = one.told(WorkFailed)
             assert len(told) == number
             assert "--approve job.old" in told[-1].error

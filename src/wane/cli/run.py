@@ -91,6 +91,8 @@ def run(
         print_json(asdict(ran))
     else:
         say(f"{many(ran.ticks, 'window')}, {many(ran.sweeps, 'sweep')}, {many(ran.failures, 'failure')}")
+    if max_runs is not None and ran.failures:
+        raise typer.Exit(1)  # A daemon outlives its failures; what runs once must tell of them.
 
 
 def _metrics(contract: Contract) -> Metrics:

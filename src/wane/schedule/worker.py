@@ -192,10 +192,11 @@ class Worker:
                 self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
             self._release(reservation, why)
             return Worked.STOPPED if told else Worked.FAILED
-        for rule in sweep.rules:
-            if rule.outcome is Outcome.FUSED:
-                # Trying again would find the same; a person must look, and until then every window says so.
-                self.listener(WorkFailed(table.scheduler, reservation.message.kind, rule.message))
+        fused = [rule for rule in sweep.rules if rule.outcome is Outcome.FUSED]
+        for rule in fused:
+            # Trying again would find the same; a person must look, and until then every window says so.
+            why = f"{rule.table}.{rule.rule}: {rule.message}"
+            self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
         answered = self.queue.ack(reservation.message_id, reservation.token)
         if not answered.accepted:
             self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
@@ -204,7 +205,7 @@ class Worker:
             return Worked.STOPPED
         if not any(rule.outcome is Outcome.OFF for rule in sweep.rules):
             self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")
-        return Worked.DONE
+        return Worked.FAILED if fused else Worked.DONE
 
     def _give_back(self, reservation: Reservation, scheduler: str | None, why: str) -> None:
         self.listener(WorkFailed(scheduler, reservation.message.kind, why))
