@@ -290,7 +290,7 @@ def test_status_counts_dead_letters(wane: Wane, ready: Database, folder: Path) -
     write_contract(folder, ready.url, CONTRACT + "\n[queue]\nattempts = 1\n")
     ready.execute("ALTER TABLE inbox RENAME TO elsewhere")
     done = wane("run", "--max-runs", "1")
-    assert done.code == 0
+    assert done.code == 1
     assert "1 failure" in done.err
     assert "event=tick.lifecycle_tick_failed" in done.err
     found = wane("status", "--json").json
