@@ -72,6 +72,7 @@ bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/python -m bench.check_plan
 	@$(BIN)/python -m bench.health
 	@$(BIN)/python -m bench.prune
+	@$(BIN)/python -m bench.queue
 
 crash: setup ## kill sweeps at random moments, hundreds of times on each store
 	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --numprocesses 0 -rP tests/crash
