@@ -7,6 +7,7 @@ is true; what was done right before a kill may have no line.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import sys
@@ -80,12 +81,14 @@ ROLES: dict[str, Callable[[Queue, random.Random], None]] = {"drain": drain, "chu
 
 def main(url: str, role: str, count: int, seed: int) -> None:
     children = []
+    together = multiprocessing.get_context("fork").Barrier(count)
     for number in range(count):
         child = os.fork()
         if child == 0:
             code = 1
             try:
                 with open_store(resolve_url(url)) as store, closing(Queue(store, "pool", policy=POLICY)) as queue:
+                    together.wait(60)
                     tell(ready=True)
                     ROLES[role](queue, random.Random(f"{seed} {number}"))
                 code = 0

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import wane.store.sqlite.clock as clock_module
 from queueing import opened, taken
+from races.racing import Background
 from servers import PostgresDatabase, SqliteDatabase
 from wane.queue import Answer, Queue, RetryPolicy
 from wane.store.sqlite.clock import steady_now
@@ -192,3 +193,44 @@ def test_the_clients_clock_does_not_matter_on_postgres(
             due = queue.next_due()
             assert due is not None
             assert 0 < (due - server).total_seconds() < 120
+
+
+@pytest.mark.parametrize("operation", ["ack", "renew"])
+def test_who_waited_for_the_lock_until_its_lease_had_ended_is_too_late(
+    sqlite_database: SqliteDatabase, operation: str
+) -> None:
+    with opened(sqlite_database) as store:
+        store.migrate()
+        queue = Queue(store, "pool", policy=RetryPolicy(lease=timedelta(seconds=0.5)))
+        queue.enqueue("k")
+        held = taken(queue)
+        with closing(sqlite_database.connect()) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = Background(lambda: getattr(queue, operation)(held.message_id, held.token))
+            while datetime.now(UTC) <= held.lease_expires_at:
+                time.sleep(0.05)
+            assert waiting.running, "it waits for the lock"
+            other.execute("ROLLBACK")
+        assert waiting.result().answer is Answer.EXPIRED
+
+
+def test_what_is_done_by_the_clock_goes_by_the_moment_at_which_the_lock_was_had(
+    sqlite_database: SqliteDatabase,
+) -> None:
+    with opened(sqlite_database) as store:
+        store.migrate()
+
+        def act() -> datetime | None:
+            with store.acting() as (_, moment):
+                return moment
+
+        with closing(sqlite_database.connect()) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = Background(act)
+            time.sleep(0.2)
+            assert waiting.running, "it waits for the lock"
+            released = datetime.now(UTC)
+            other.execute("ROLLBACK")
+        moment = waiting.result()
+        assert moment is not None
+        assert moment >= released

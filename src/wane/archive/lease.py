@@ -13,17 +13,15 @@ from datetime import datetime, timedelta
 from wane.errors import ArchiveBusy, StoreError
 from wane.store import Store
 from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
 
 
 @contextmanager
 def leased(store: Store, table: str, seconds: int) -> Iterator[Lease]:
     """Hold the lease of a table's archive; raise ArchiveBusy if somebody else does."""
     holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-    with store.transaction() as transaction:
-        taken, lease = store.timetable.take_lease(
-            transaction.execute, f"archive {table}", holder, _until(transaction, seconds), transaction.clock()
-        )
+    with store.acting() as (run, now):
+        until = _until(store, now, seconds)
+        taken, lease = store.timetable.take_lease(run, f"archive {table}", holder, until, now)
     if not taken:
         raise ArchiveBusy(
             f"the archive of {table} is being written by {lease.holder}, until {lease.until.isoformat()} at least",
@@ -37,18 +35,17 @@ def leased(store: Store, table: str, seconds: int) -> Iterator[Lease]:
     finally:
         over.set()
         renewing.join()
-        with suppress(StoreError), store.transaction() as transaction:
-            store.timetable.end_lease(transaction.execute, lease, transaction.clock())
+        with suppress(StoreError), store.acting() as (run, now):
+            store.timetable.end_lease(run, lease, now)
 
 
 def _renew(store: Store, lease: Lease, seconds: int, over: threading.Event) -> None:
     """Every step asks for the lease itself, so a renewal that fails is only tried again."""
     while not over.wait(seconds / 3):
-        with suppress(StoreError), store.transaction() as transaction:
-            until = _until(transaction, seconds)
-            if not store.timetable.renew_lease(transaction.execute, lease, until, transaction.clock()):
+        with suppress(StoreError), store.acting() as (run, now):
+            if not store.timetable.renew_lease(run, lease, _until(store, now, seconds), now):
                 return
 
 
-def _until(transaction: Transaction, seconds: int) -> datetime:
-    return (transaction.clock() or transaction.now()) + timedelta(seconds=seconds)
+def _until(store: Store, now: datetime | None, seconds: int) -> datetime:
+    return (now or store.now()) + timedelta(seconds=seconds)

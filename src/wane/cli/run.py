@@ -68,8 +68,8 @@ def run(
         del frame
         if stop.is_set():
             os._exit(128 + sign)  # Every batch is one transaction: ending in the middle of one loses nothing.
+        stop.set()  # Before a word is said: whoever reads it may send the second signal at once.
         say("stopping at the next batch")
-        stop.set()
 
     before = {sign: signal.signal(sign, told) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:

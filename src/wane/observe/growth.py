@@ -262,15 +262,17 @@ class GrowthDuty:
         # Moments are to the minute; half of one late is not late.
         if latest is not None and now - latest < every - timedelta(seconds=30):
             return
-        timetable, clock = store.timetable, store.clock()
-        until = (clock or now) + timedelta(seconds=_LEASE_SECONDS)
-        taken, lease = timetable.take_lease(store.run, _LEASE, holder, until, clock)
+        timetable = store.timetable
+        with store.acting() as (run, moment):
+            until = (moment or now) + timedelta(seconds=_LEASE_SECONDS)
+            taken, lease = timetable.take_lease(run, _LEASE, holder, until, moment)
         if not taken:
             return
         try:
             take_snapshots(store, self._contract, most_seconds=_PASS_SECONDS, listener=self._listener)
         finally:
-            timetable.end_lease(store.run, lease, store.clock())
+            with store.acting() as (run, moment):
+                timetable.end_lease(run, lease, moment)
         self._tell(store)
 
     def _tell(self, store: Store) -> None:

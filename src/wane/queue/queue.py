@@ -219,7 +219,9 @@ class Queue:
                 tokens = {_hash(token): token for token in (token_urlsafe(32) for _ in range(limit - len(taken)))}
                 lease = self.policy.lease.total_seconds()
                 wanted = Wanted(self.pool, tuple(tokens), lease, self.policy.attempts, kinds, queues)
-                found, late = self._messages.reserve(self._lightly, wanted, self._now(self.store.clock))
+                # What is lost with the machine is delivered again: reserving need not wait for the disk.
+                with self._running(durable=False) as (run, now):
+                    found, late = self._messages.reserve(run, wanted, now)
                 for message in found:
                     if message.state is MessageState.DEAD:
                         self._tell_dead(message)
@@ -235,23 +237,21 @@ class Queue:
         """Say that the work is done. With a connection, it is done when that transaction commits."""
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         if connection is None:
-            now = self._now(self.store.clock)
             remember = self.policy.remember
             seconds = None if remember is None else remember.total_seconds()
-            if self._messages.complete(self.store.run, self.pool, message_id, digest, seconds, now):
+            with self._running() as (run, now):
+                completed = self._messages.complete(run, self.pool, message_id, digest, seconds, now)
+            if completed:
                 return Answered(Answer.ACCEPTED)
 
-        def done(message: Message, now: datetime) -> Message:
-            return self.policy.done(message, now)
-
-        return self._change(message_id, digest, done, connection)
+        return self._change(message_id, digest, self.policy.done, connection)
 
     def renew(self, message_id: str, token: str) -> Answered:
         """Let the lease begin anew; it is no delivery."""
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         lease = self.policy.lease
-        now = self._now(self.store.clock)
-        end = self._messages.extend(self.store.run, self.pool, message_id, digest, lease.total_seconds(), now)
+        with self._running() as (run, now):
+            end = self._messages.extend(run, self.pool, message_id, digest, lease.total_seconds(), now)
         if end is not None:
             return Answered(Answer.ACCEPTED, lease_expires_at=end)
         return self._change(
@@ -437,18 +437,17 @@ class Queue:
         if not self._shares_wakeups:
             self._wakeups.close()
 
-    def _lightly(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        """What is lost with the machine is delivered again: reserving need not wait for the disk."""
-        return self.store.run(text, parameters, durable=False)
-
     def _now(self, clock: Clock) -> datetime | None:
         return (self._clock or clock)()
 
     @contextmanager
-    def _running(self, connection: object | None) -> Iterator[tuple[Execute, datetime | None]]:
-        """What runs statements, and the moment: each its own transaction, or all inside the caller's."""
+    def _running(
+        self, connection: object | None = None, *, durable: bool = True
+    ) -> Iterator[tuple[Execute, datetime | None]]:
+        """What runs statements, and the moment that they go by: see Store.acting; or inside the caller's transaction."""
         if connection is None:
-            yield self.store.run, self._now(self.store.clock)
+            with self.store.acting(durable=durable) as (run, moment):
+                yield run, self._now(lambda: moment)
             return
         with self.store.transaction(connection) as transaction:
             yield transaction.execute, self._now(transaction.clock)

@@ -36,7 +36,8 @@ class Executor:
             return
         self.doing = doing or self.doing
         alive = Alive(self.name, self.role, self.doing, self._fingerprint, BEAT_SECONDS)
-        store.timetable.beat(store.run, alive, store.clock())
+        with store.acting() as (run, moment):
+            store.timetable.beat(run, alive, moment)
         self._beaten = now
         self._listener(Beat(self.name, self.role, self.doing))
 

@@ -305,8 +305,8 @@ class _House:
 
     def _keep_house(self, store: Store, executor: Executor) -> None:
         """Once an hour, whoever comes first: the lease is not given back."""
-        clock = store.clock()
-        until = (clock or store.now()) + _HOUSE
-        mine, _ = store.timetable.take_lease(store.run, HOUSE_LEASE, executor.name, until, clock)
+        with store.acting() as (run, now):
+            until = (now or store.now()) + _HOUSE
+            mine, _ = store.timetable.take_lease(run, HOUSE_LEASE, executor.name, until, now)
         if mine:
             keep_house(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

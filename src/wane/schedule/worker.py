@@ -93,8 +93,8 @@ class Worker:
             with self._kept(reservation, lease) as ended:
                 sweep = self._sweep(table, lease, message.idempotency_key, ended)
         finally:
-            with suppress(WaneError):
-                self.store.timetable.end_lease(self.store.run, lease, self.store.clock())
+            with suppress(WaneError), self.store.acting() as (run, now):
+                self.store.timetable.end_lease(run, lease, now)
             with suppress(WaneError):
                 self.executor.beat(self.store, "waiting")
         return self._say(reservation, table, sweep, lost=ended.is_set() and not self.stop.is_set())
@@ -108,8 +108,8 @@ class Worker:
             ) from problem
 
     def _take_lease(self, name: str, until: datetime) -> tuple[bool, Lease]:
-        timetable, holder = self.store.timetable, self.executor.name
-        return timetable.take_lease(self.store.run, name, holder, until, self.store.clock())
+        with self.store.acting() as (run, now):
+            return self.store.timetable.take_lease(run, name, self.executor.name, until, now)
 
     def _sweep(self, table: Table, lease: Lease, run: str, ended: threading.Event) -> Sweep:
         # What the server may let a stopped transaction last is less than the lease: whoever takes over does not wait for it.
@@ -168,7 +168,8 @@ class Worker:
                 continue
             try:
                 until = queue.renew(reservation.message_id, reservation.token).lease_expires_at
-                kept = until is not None and store.timetable.renew_lease(store.run, lease, until, store.clock())
+                with store.acting() as (run, now):
+                    kept = until is not None and store.timetable.renew_lease(run, lease, until, now)
                 self.executor.beat(store)
             except WaneError:
                 continue  # The database is busy or away. The fence knows whether the lease still stands.

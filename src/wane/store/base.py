@@ -26,6 +26,7 @@ from wane.store.looks import UNREAD, Look, gather
 from wane.store.messages import Messages
 from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
+from wane.store.own import Execute
 from wane.store.roles import RolePlan
 from wane.store.rows import Rows, Statement, follower_paths
 from wane.store.schema import Column, Schema, TableInfo
@@ -137,10 +138,15 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def run(self, text: str, parameters: dict[str, object], *, durable: bool = True) -> list[tuple[Any, ...]]:
-        """Run one statement as a transaction of its own, again and again the same: it may be prepared.
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        """Run one statement as a transaction of its own, again and again the same: it may be prepared."""
 
-        Not `durable`: its commit need not wait for the disk, if the statement does not say so itself.
+    @abstractmethod
+    def acting(self, *, durable: bool = True) -> AbstractContextManager[tuple[Execute, datetime | None]]:
+        """What runs statements that change something by the clock, and the moment that they go by, as `clock` tells it.
+
+        The moment is read when nothing has to be waited for any more: a process that waited for others, or was stopped on its way,
+        must not act as of before. Not `durable`: the commit need not wait for the disk, if the statement does not say so itself.
         """
 
     @abstractmethod

@@ -20,6 +20,7 @@ from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
 from wane.store.looks import Look
 from wane.store.migrations import migrations
+from wane.store.own import Execute
 from wane.store.postgres.archive import PostgresArchive
 from wane.store.postgres.bounded import BoundedConnection
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
@@ -148,8 +149,7 @@ class PostgresStore(Store):
     def again(self, *, answer_seconds: float | None = None) -> PostgresStore:
         return PostgresStore(self._url, read_only=self._read_only, answer_seconds=answer_seconds)
 
-    def run(self, text: str, parameters: dict[str, object], *, durable: bool = True) -> list[tuple[Any, ...]]:
-        del durable  # A second statement to say so would cost more than it saves: statements say it themselves.
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
             connection = self._connected(by_index=True)
             connection.prepare_threshold = _PREPARED_AFTER
@@ -158,6 +158,11 @@ class PostgresStore(Store):
                 return cursor.fetchall() if cursor.description else []
             finally:
                 connection.prepare_threshold = None
+
+    @contextmanager
+    def acting(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
+        del durable  # A second statement to say so would cost more than it saves: statements say it themselves.
+        yield self.run, self.clock()
 
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):

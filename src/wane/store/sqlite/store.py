@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
 from wane.store.looks import Look
 from wane.store.migrations import migrations
+from wane.store.own import Execute
 from wane.store.roles import RolePlan
 from wane.store.rows import Rows, Statement, index_name
 from wane.store.schema import Column, Schema, TableInfo
@@ -33,7 +34,6 @@ from wane.store.sqlite.space import AUTO_VACUUM, read_size, read_space
 from wane.store.sqlite.transaction import (
     SqliteTransaction,
     asking_often,
-    not_waiting,
     reading_text,
     takes_by_key,
     takes_up_to,
@@ -109,10 +109,14 @@ class SqliteStore(Store):
         url, read_only, attach = self._opened
         return SqliteStore(url, read_only=read_only, attach=attach)
 
-    def run(self, text: str, parameters: dict[str, object], *, durable: bool = True) -> list[tuple[Any, ...]]:
-        waiting = nullcontext() if durable else not_waiting(self._connection)
-        with self._turn, _explained("the database refused"), waiting:
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        with self._turn, _explained("the database refused"):
             return asking_often(self._connection, lambda: self._connection.execute(text, parameters).fetchall())
+
+    @contextmanager
+    def acting(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
+        with self.transaction(durable=durable) as transaction:
+            yield transaction.execute, transaction.clock()
 
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):

@@ -136,7 +136,7 @@ def writing(connection: sqlite3.Connection, *, leave_open: bool = False, durable
     `leave_open`: a caller whose connection opens transactions by itself gets one, still open, to commit. Not `durable`: its commit does
     not wait for the disk.
     """
-    with nullcontext() if durable else not_waiting(connection), _writing(connection, leave_open=leave_open):
+    with nullcontext() if durable else _not_waiting(connection), _writing(connection, leave_open=leave_open):
         yield
 
 
@@ -164,7 +164,7 @@ def _writing(connection: sqlite3.Connection, *, leave_open: bool) -> Iterator[No
 
 
 @contextmanager
-def not_waiting(connection: sqlite3.Connection) -> Iterator[None]:
+def _not_waiting(connection: sqlite3.Connection) -> Iterator[None]:
     """Let commits not wait for the disk.
 
     Only with a write-ahead log: what a power failure takes from that are whole transactions, the last ones. With a rollback journal it
