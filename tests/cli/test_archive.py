@@ -6,6 +6,7 @@ import csv
 import io
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from archive.cold import CONTRACT, events
@@ -45,9 +46,14 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     read = list(csv.DictReader(io.StringIO(wane("archive", "query", "event", "--limit", "5", "--format", "csv").out)))
     assert len(read) == 5
     assert "body 7" in wane("archive", "query", "event", "--where", "id = 7").out
-    written = wane("archive", "query", "event", "--format", "parquet", "--out", folder / "some")
-    assert written.code == 0
-    assert list((folder / "some").glob("*.parquet"))
+    written = wane("archive", "query", "event", "--format", "parquet", "--out", folder / "some.parquet")
+    assert (written.code, pq.read_metadata(folder / "some.parquet").num_rows) == (0, 20)
+    assert [one.name for one in folder.iterdir() if one.name.startswith(".some")] == []
+    none = wane("archive", "query", "event", "--where", "id < 0", "--format", "parquet", "--out", folder / "none")
+    assert (none.code, pq.read_metadata(folder / "none").num_rows) == (0, 0)
+    assert wane("archive", "query", "event", "--where", "id < 0", "--json").json == []
+    unsound = wane("archive", "query", "event", "--where", "cast(body AS int) = 1")
+    assert (unsound.code, "cannot be asked that" in unsound.err) == (1, True)
     damaged = next((folder / "cold" / "event").glob("*/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     broken = wane("archive", "verify", "event")
@@ -69,3 +75,5 @@ def test_mistakes_are_told(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert "nothing of event is archived yet" in empty.err
     assert wane("archive", "query", "event", "--format", "parquet").code == 2
     assert wane("archive", "query", "event", "--out", folder / "x").code == 2
+    assert wane("archive", "query", "event", "--format", "parquet", "--out", folder / "no" / "x").code == 2
+    assert wane("archive", "query", "event", "--limit", "20000").code == 2

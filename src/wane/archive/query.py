@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wane.archive.condition import matching
 from wane.archive.place import ColdTable
 from wane.errors import ArchiveError, WrongArgument
 
@@ -29,16 +30,12 @@ def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
 
 def narrowed(frame: DataFrame, *, where: str | None, columns: Sequence[str] | None, limit: int | None) -> DataFrame:
     """Some rows and columns of it; `where` is a condition in Spark's SQL."""
-    from pyspark.errors import PySparkException
-
-    try:
-        if where is not None:
-            frame = frame.where(where)
-        if columns:
-            frame = frame.select(*columns)
-        return frame if limit is None else frame.limit(limit)
-    except PySparkException as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise WrongArgument(
-            f"the archive cannot be asked that: {reason}", f"columns: {', '.join(frame.columns)}"
-        ) from None
+    unknown = [name for name in columns or () if name not in frame.columns]
+    if unknown:
+        raise WrongArgument(f"the archive has no column {unknown[0]!r}", f"columns: {', '.join(frame.columns)}")
+    if where is not None:
+        frame = matching(frame, where)
+    if columns:
+        # In quotes, because a name may have a point in it, which would mean a part of a column.
+        frame = frame.select(*(f"`{name.replace('`', '``')}`" for name in columns))
+    return frame if limit is None else frame.limit(limit)

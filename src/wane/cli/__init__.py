@@ -11,6 +11,7 @@ from rich.markup import escape
 from wane import __version__
 from wane.cli import (
     archive,
+    archive_query,
     check,
     claims,
     demo,
@@ -60,6 +61,7 @@ for command in (
     app.command()(command)
 app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
+archive.archive_app.command()(archive_query.query)
 app.add_typer(archive.archive_app, name="archive")
 app.add_typer(growth.growth_app, name="growth")
 app.add_typer(sql.sql_app, name="sql")

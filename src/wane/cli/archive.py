@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import date, datetime
-from decimal import Decimal
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -40,15 +33,6 @@ archive_app = typer.Typer(
 TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all of them if left out.")]
 _COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
 _SHOWN = 20
-
-
-class Format(StrEnum):
-    """How rows are shown."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
 
 
 def starting(master: str) -> None:
@@ -185,55 +169,3 @@ def archive_verify(
                 say(f"[red]error:[/] {escape(problem)}")
     if any(proof.problems for proof in proofs):
         raise typer.Exit(1)
-
-
-@archive_app.command("query")
-def archive_query(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows are asked for.")],
-    where: Annotated[str | None, typer.Option(help='A condition in Spark\'s SQL, for example "id < 10".')] = None,
-    columns: Annotated[str | None, typer.Option(help="Names, with commas between them; all if left out.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most rows to show.")] = _SHOWN,
-    style: Annotated[Format, typer.Option("--format", help="How to show them; parquet needs --out.")] = Format.TABLE,
-    out: Annotated[Path | None, typer.Option(help="With --format parquet: the new folder to write to.")] = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show archived rows. The archive is only read."""
-    style = Format.JSON if as_json else style
-    if (style is Format.PARQUET) != (out is not None):
-        raise typer.BadParameter("parquet is written to a new folder, and nothing else is", param_hint="--out")
-    if out is not None and out.exists():
-        raise typer.BadParameter(f"{out} exists", param_hint="--out")
-    chosen = [one.strip() for one in columns.split(",")] if columns else None
-    with open_keeper(url, contract=contract) as keeper:
-        found = keeper.archive.query(name, where=where, columns=chosen, limit=limit, starting=starting)
-        if out is not None:
-            found.write.parquet(str(out.absolute()))
-            say(f"written to {escape(str(out))}")
-            return
-        _print_rows(found.columns, (tuple(row) for row in found.toLocalIterator()), style)
-
-
-def _print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Format) -> None:
-    if style is Format.JSON:
-        print_json([dict(zip(columns, map(_plain, row), strict=True)) for row in rows])
-    elif style is Format.CSV:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow([_plain(value) for value in row])
-    else:
-        shown = table(*columns)
-        for row in rows:
-            shown.add_row(*("" if value is None else escape(str(_plain(value))) for value in row))
-        console().print(shown)
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON and CSV can have it; numbers with a fraction as they are, to the last digit."""
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).hex()
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,135 @@
+"""Conditions that people write, in Spark's SQL: read into a tree, and refused unless every part of it only looks at the row.
+
+Spark's conditions can do far more than compare: ask other tables and files, call Java, read its settings. So a tree is let through by what it has
+in it, never for what it lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wane.errors import WrongArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MOST_CHARACTERS = 100_000
+_PACKAGE = "org.apache.spark.sql.catalyst."
+_FUNCTION, _COLUMN = f"{_PACKAGE}analysis.UnresolvedFunction", f"{_PACKAGE}analysis.UnresolvedAttribute"
+_PARTS = {
+    f"{_PACKAGE}expressions.{name}"
+    for name in (
+        *("And", "Or", "Not", "Literal", "Cast", "CaseWhen", "In", "IsNull", "IsNotNull"),
+        *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+        *("Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "UnaryMinus", "UnaryPositive"),
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"),
+        *("Like", "RLike", "LikeAny", "LikeAll", "NotLikeAny", "NotLikeAll", "Lower", "StringLocate"),
+        *("Concat", "Substring", "StringTrim", "StringTrimLeft", "StringTrimRight", "CreateNamedStruct"),
+        *("TimestampAdd", "TimestampDiff"),
+    )
+}
+_FUNCTIONS = {
+    *("between", "coalesce", "ifnull", "nvl", "nvl2", "nullif", "if", "isnull", "isnotnull", "isnan", "nanvl"),
+    *("upper", "lower", "ucase", "lcase", "length", "char_length", "character_length", "octet_length", "trim", "ltrim"),
+    *("rtrim", "substr", "substring", "left", "right", "concat", "replace", "instr", "locate", "position", "contains"),
+    *("startswith", "endswith", "like", "ilike", "rlike", "regexp", "regexp_like", "split_part", "reverse", "ascii"),
+    *(
+        "abs",
+        "ceil",
+        "ceiling",
+        "floor",
+        "round",
+        "sign",
+        "signum",
+        "mod",
+        "pmod",
+        "greatest",
+        "least",
+        "sqrt",
+        "power",
+    ),
+    *("date", "timestamp", "to_date", "to_timestamp", "date_trunc", "trunc", "year", "quarter", "month", "day"),
+    *(
+        "dayofmonth",
+        "dayofweek",
+        "weekday",
+        "dayofyear",
+        "hour",
+        "minute",
+        "second",
+        "extract",
+        "date_part",
+        "datepart",
+    ),
+    *("date_add", "date_sub", "dateadd", "datediff", "date_diff", "add_months", "months_between", "last_day"),
+    *("timestamp_seconds", "timestamp_millis", "timestamp_micros", "unix_seconds", "unix_millis", "unix_micros"),
+    *("unix_timestamp", "from_unixtime", "date_format", "current_date", "current_timestamp", "now"),
+    *("hex", "unhex", "md5", "sha2", "hash", "xxhash64", "get_json_object"),
+    *("int", "bigint", "double", "decimal", "string", "boolean", "binary"),
+}
+_NAMED = re.compile(r"\[[A-Z][A-Z_.]+\]")
+"""How Spark names its errors."""
+_WITHOUT_BRACKETS = ("current_date", "current_timestamp", "now")
+_HINT = "a condition compares columns and values, for example \"id < 10 AND body LIKE '%error%'\""
+
+
+def matching(frame: DataFrame, where: str) -> DataFrame:
+    """The rows of a frame that meet a condition; raise WrongArgument if it is none, or does more than look at them."""
+    if len(where) > _MOST_CHARACTERS:
+        raise WrongArgument(f"the condition is longer than {_MOST_CHARACTERS:,} characters", _HINT)
+    try:
+        tree = frame.sparkSession._jsparkSession.sessionState().sqlParser().parseExpression(where)
+        _require_harmless(tree, frame.columns)
+        return frame.where(where)
+    except spark_errors() as problem:
+        raise refused(problem, frame.columns) from None
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises: most of it in a dress of its own, some of it as Java's."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # We tell it ourselves, in one line.
+    return PySparkException, Py4JJavaError
+
+
+def refused(problem: Exception, columns: Sequence[str]) -> WrongArgument:
+    """What Spark could not make sense of, in one line."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    named = [line[line.index("[") :] for line in lines if _NAMED.search(line)]
+    reason = (named or lines or [type(problem).__name__])[0]
+    return WrongArgument(f"the archive cannot be asked that: {reason}", f"columns: {', '.join(columns)}")
+
+
+def _require_harmless(tree: Any, columns: Sequence[str]) -> None:
+    known = {name.lower() for name in columns}
+    for part in _walk(tree):
+        kind = part.getClass().getName()
+        if kind in _PARTS:
+            continue
+        if kind == _COLUMN:
+            name = part.nameParts().mkString("\0").lower()
+            if name in known or name in _WITHOUT_BRACKETS:
+                continue
+            shown = name.replace("\0", ".")
+            raise WrongArgument(
+                f"the archive cannot be asked that: it has no column {shown}", f"columns: {', '.join(columns)}"
+            )
+        if kind == _FUNCTION:
+            name = part.nameParts().mkString(".").lower()
+            if name in _FUNCTIONS:
+                continue
+            raise WrongArgument(f"the archive cannot be asked that: {name}() is not allowed in a condition", _HINT)
+        what = kind.rpartition(".")[2].removesuffix("$")
+        raise WrongArgument(f"the archive cannot be asked that: {what} is not allowed in a condition", _HINT)
+
+
+def _walk(part: Any) -> Iterator[Any]:
+    yield part
+    children = part.children()
+    for number in range(children.size()):
+        yield from _walk(children.apply(number))

@@ -1,0 +1,87 @@
+"""Reading the archive: a condition looks at the row, and at nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from archive.cold import Cold, cold_keeper, events
+from servers import SqliteDatabase
+from wane.errors import WrongArgument
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+HOSTILE = {
+    "another file": "id IN (SELECT value FROM text.`/etc/passwd`)",
+    "another table": "EXISTS (SELECT 1 FROM event_read)",
+    "a scalar query": "(SELECT count(*) FROM parquet.`cold/event_read`) > 0",
+    "a query inside a function": "coalesce((SELECT 1), 1) = 1",
+    "a query inside a case": "CASE WHEN id IN (SELECT 1) THEN true ELSE false END",
+    "Java": "java_method('java.lang.System', 'exit', 0) = 'x'",
+    "Java by another name": "reflect('java.lang.System', 'getenv', 'HOME') = 'x'",
+    "Java, quietly": "try_reflect('java.lang.System', 'exit', 0) IS NULL",
+    "an error on purpose": "raise_error('x') IS NULL",
+    "the files": "input_file_name() LIKE '%'",
+    "the files by a hidden column": "_metadata.file_path LIKE '%'",
+    "who is asking": "current_user() = 'x'",
+    "a session's variable": "session.secret = 1",
+    "a name made of a text": "identifier('id') = 1",
+    "a parameter": "id = :id",
+    "memory": "size(sequence(1, 1000000000)) > 0",
+    "more memory": "length(repeat(body, 100000000)) > 0",
+    "a window": "count(*) OVER () > 1",
+    "a function of functions": "exists(array(1), x -> x > 0)",
+    "a function somewhere else": "other.upper(body) = 'X'",
+    "a second statement": "1 = 1; DROP TABLE event",
+    "a comment in front of one": "1 = 1 -- \n UNION SELECT 1",
+    "all columns": "*",
+    "nothing": "",
+    "no condition": "id + 1",
+    "no SQL": "id = ",
+    "too much of it": "id = 1 OR " * 12_000 + "id = 2",
+}
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cold]:
+    folder = tmp_path_factory.mktemp("query")
+    database = SqliteDatabase(folder / "test.db")
+    events(database, 30)
+    with cold_keeper(database, folder) as keeping:
+        keeping.one()
+        yield keeping
+    database.close()
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_condition_that_does_more_than_look_at_the_row_is_refused(cold: Cold, what: str) -> None:
+    with pytest.raises(WrongArgument):
+        cold.keeper.archive.query("event", where=HOSTILE[what]).collect()
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("id BETWEEN 3 AND 5", 3),
+        ("ID IN (1, 2, 99) AND NOT body IS NULL", 2),
+        ("body LIKE 'body 1%' OR body ILIKE any ('BODY 2 %', 'x')", 12),
+        ("_month >= '2000-01' AND length(body) % 2 = 0 AND id < 10", 9),
+        ("timestamp_millis(at_ms) < current_timestamp - INTERVAL 90 DAYS", 30),
+        ("amount::double = 0.25 AND upper(status) = 'DONE'", 1),
+        ("CASE WHEN id = 7 THEN true ELSE id <=> 8 END", 2),
+        ("extract(year FROM timestamp_millis(at_ms)) > 2000 AND substring(body FROM 1 FOR 4) = 'body'", 30),
+        ("body = 'it''s -- ; (SELECT 1)'", 0),
+    ],
+)
+def test_what_people_ask_is_answered(cold: Cold, where: str, rows: int) -> None:
+    assert cold.keeper.archive.query("event", where=where).count() == rows
+
+
+def test_columns_are_names_and_nothing_else(cold: Cold, tmp_path: Path) -> None:
+    archive = cold.keeper.archive
+    assert archive.query("event", columns=["id", "_sweep"], limit=1).columns == ["id", "_sweep"]
+    for name in ("count(*)", "*", "id AS x", "nothing", "_metadata", "ID`"):
+        with pytest.raises(WrongArgument, match="has no column"):
+            archive.query("event", columns=[name])
