@@ -1,9 +1,10 @@
-"""The copies of a range, read from the committed archive: keys and versions only, a few at a time."""
+"""The copies of a range, read from the committed archive: keys and versions only, a page at a time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,49 @@ from wane.errors import ArchiveError
 from wane.store.archive_evict import Copy, Following
 from wane.store.archive_types import KEY, PARENT, VERSION
 
-_AT_ONCE = 10_000
+_AT_ONCE = 20_000
 
 
-def copies(
-    folders: Sequence[Path],
-    active: Sequence[set[str]],
-    manifest: Any,
-    read_key: Callable[[str], tuple[object, ...]],
-    skip: int,
-) -> Iterator[Copy]:
-    """The copies of one range in the order of its files, without the first `skip`."""
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Some copies in the order of their files, column by column: there are millions of them, and most need no look of their own."""
+
+    texts: Sequence[str]
+    """Their keys, as the archive writes them."""
+    versions: Sequence[str]
+    following: Mapping[str, Following]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def piece(self, start: int, end: int) -> Copies:
+        return replace(self, texts=self.texts[start:end], versions=self.versions[start:end])
+
+    def rows(self, number: int) -> int:
+        """How many rows leave with one of them, itself included."""
+        following = self.following.get(self.texts[number])
+        return 1 if following is None else 1 + following.rows
+
+    def each(self, read_key: Callable[[str], tuple[object, ...]]) -> list[Copy]:
+        return [
+            Copy(text, read_key(text), version, self.following.get(text, Following()))
+            for text, version in zip(self.texts, self.versions, strict=True)
+        ]
+
+
+def pages(folders: Sequence[Path], active: Sequence[set[str]], manifest: Any) -> Iterator[Copies]:
+    """The copies of one range."""
     following: dict[str, Following] = defaultdict(Following)
     for number, part in enumerate(manifest["parts"]):
         if number:
-            for parent, key, version in _read(folders[number], active[number], part, [PARENT, KEY, VERSION]):
-                following[parent].add(number, key, version)
-    for position, (text, version) in enumerate(_read(folders[0], active[0], manifest["parts"][0], [KEY, VERSION])):
-        if position >= skip:
-            yield Copy(text, read_key(text), version, following.get(text, Following()))
+            for columns in _read(folders[number], active[number], part, [PARENT, KEY, VERSION]):
+                for parent, key, version in zip(*columns, strict=True):
+                    following[parent].add(number, key, version)
+    for texts, versions in _read(folders[0], active[0], manifest["parts"][0], [KEY, VERSION]):
+        yield Copies(texts, versions, following)
 
 
-def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
     for file in part["files"]:
         place = (folder / file["path"]).resolve()
         if str(place) not in active:
@@ -44,4 +66,4 @@ def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> 
             )
         with pq.ParquetFile(place) as opened:
             for batch in opened.iter_batches(_AT_ONCE, columns=list(columns)):
-                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+                yield [batch.column(name).to_pylist() for name in columns]

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 
-from wane.archive.copies import copies
+from wane.archive.copies import Copies, pages
 from wane.archive.place import ColdTable
 from wane.contract.model import Contract, Table
 from wane.errors import Locked, TimedOut
@@ -31,6 +33,10 @@ _WAIT_SECONDS = 0.25
 
 class _Changed(Exception):
     """The table is no longer what it was when it was copied."""
+
+
+class _Differs(Exception):
+    """Some row is no longer what was copied, or may not leave; which one, the next look tells."""
 
 
 class Closed(Exception):
@@ -83,34 +89,60 @@ class Eviction:
         folders = [one.folder for one in cold]
         active = [one.active() for one in cold]
         for piece in ranges:
-            looked_at = piece.evicted
-            waiting = copies(folders, active, piece.manifest, self.store.archive.read_key, looked_at)
-            ahead: Copy | None = next(waiting, None)
-            while ahead is not None:
-                batch, ahead = self._fill(ahead, waiting)
-                self._batch(_Step(piece.number, looked_at, looked_at + len(batch)), batch)
-                looked_at += len(batch)
+            first = 0
+            for page in pages(folders, active, piece.manifest):
+                start = max(0, piece.evicted - first)
+                while start < len(page):
+                    end = self._end(page, start)
+                    self._batch(_Step(piece.number, first + start, first + end), page.piece(start, end))
+                    start = end
+                first += len(page)
         if self.audit_id is None:
-            self._batch(_Step(-1, 0, 0), [])  # A sweep that took nothing is told in the trail too.
+            # A sweep that took nothing is told in the trail too.
+            self._transaction(_Step(-1, 0, 0), lambda *_: self._evicted(0))
 
-    def _fill(self, first: Copy, waiting: Iterator[Copy]) -> tuple[list[Copy], Copy | None]:
-        """As many copies as fit, what follows them included, and the first that does not."""
-        batch, rows = [first], 1 + first.following.rows
-        for copy in waiting:
-            rows += 1 + copy.following.rows
-            if len(batch) >= self.size or rows > self.size:
-                return batch, copy
-            batch.append(copy)
-        return batch, None
+    def _end(self, page: Copies, start: int) -> int:
+        """Where a batch ends that begins here: as many copies as fit, what follows them included, and one at least."""
+        most = min(start + self.size, len(page))
+        if not page.following:
+            return most
+        end, rows = start + 1, page.rows(start)
+        while end < most and (rows := rows + page.rows(end)) <= self.size:
+            end += 1
+        return end
 
-    def _batch(self, step: _Step, batch: list[Copy]) -> None:
-        left, tries, skip_locked = batch, 0, False
+    def _batch(self, step: _Step, batch: Copies) -> None:
+        skip_locked = False
+        try:
+            if self.archive.exact and not self.keeping and self._exactly(step, batch):
+                return
+        except Locked as problem:
+            self._slow_down(problem)
+            skip_locked = True
+        self._one_by_one(step, batch.each(self.store.archive.read_key), skip_locked=skip_locked)
+
+    def _exactly(self, step: _Step, batch: Copies) -> bool:
+        """Let a batch go whole, in one statement, as nearly all of them can; nothing of it if something is in the way."""
+        copied = self.store.archive.copied(batch.texts, batch.versions)
+        if copied is None:
+            return False
+
+        def take(transaction: Transaction, now: datetime) -> Evicted:
+            if transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
+                raise _Differs
+            return self._evicted(len(batch))
+
+        try:
+            self._paced(partial(self._transaction, step, take))
+        except (_Differs, _Changed, TimedOut):
+            return False
+        return True
+
+    def _one_by_one(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> None:
+        left, tries = batch, 0
         while True:
-            if self.stop.is_set():
-                raise Closed("told to stop")
-            began = time.monotonic()
             try:
-                evicted = self._transaction(step, left, skip_locked=skip_locked)
+                evicted = self._paced(partial(self._look, step, left, skip_locked=skip_locked))
             except _Changed:
                 self.keeping = True
                 continue
@@ -121,40 +153,52 @@ class Eviction:
                 self._slow_down(problem)
                 if isinstance(problem, TimedOut) and len(left) > 1:
                     middle = len(left) // 2
-                    self._batch(replace(step, end=step.start), left[:middle])
+                    self._one_by_one(replace(step, end=step.start), left[:middle], skip_locked=skip_locked)
                     left = left[middle:]
                 skip_locked = True
                 continue
-            seconds = time.monotonic() - began
-            self._tell(evicted, seconds)
-            if evicted.locked:
-                left, tries = list(evicted.locked), tries + 1
-                if tries > _MOST_TRIES:
-                    raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
-                self.stop.wait(_WAIT_SECONDS)
-                continue
+            if not evicted.locked:
+                return
+            left, tries = list(evicted.locked), tries + 1
+            if tries > _MOST_TRIES:
+                raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
+            self.stop.wait(_WAIT_SECONDS)
+
+    def _look(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+        def take(transaction: Transaction, now: datetime) -> Evicted:
+            if self.keeping:
+                return self._keep(transaction, batch)
+            return evict(transaction, self.archive, batch, now, skip_locked=skip_locked)
+
+        return self._transaction(step, take)
+
+    def _paced(self, work: Callable[[], Evicted]) -> Evicted:
+        """Do a batch, tell of it, and rest."""
+        if self.stop.is_set():
+            raise Closed("told to stop")
+        began = time.monotonic()
+        evicted = work()
+        seconds = time.monotonic() - began
+        self._tell(evicted, seconds)
+        if not evicted.locked:
             self.size = self.pace.next_batch(self.size, seconds)
             self.stop.wait(self.pace.pause_seconds(seconds))
-            return
+        return evicted
 
-    def _transaction(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
-        with self.store.transaction() as transaction:
+    def _transaction(self, step: _Step, take: Callable[[Transaction, datetime], Evicted]) -> Evicted:
+        # Not durable: what a power cut takes back is hot again, and the journal says so.
+        with self.store.transaction(durable=False) as transaction:
             began = time.monotonic()
-            closed = closed_gate(transaction.own.flags(), self.table.name, self.contract.sweep)
+            opening = transaction.open_batch(gated(self.archive.selection))
+            closed = closed_gate(opening.flags, self.table.name, self.contract.sweep)
             if closed:
                 raise Closed(closed)
             journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
-            transaction.enter(gated(self.archive.selection))
-            now = transaction.now()
-            if not batch:
-                evicted = Evicted({str(self.table.name): 0}, (), 0, ())
-            elif self.keeping:
-                evicted = self._keep(transaction, batch)
-            else:
-                evicted = evict(transaction, self.archive, batch, now, skip_locked=skip_locked)
-                if self.archive.changed(transaction):
-                    raise _Changed
+            now = opening.clock
+            evicted = take(transaction, now)
+            if not self.keeping and self.archive.changed(transaction):
+                raise _Changed
             counts = total(self.counts, evicted.counts)
             entry = AuditEntry(
                 kind="archive",
@@ -184,6 +228,9 @@ class Eviction:
         self.counts, self.audit_id = counts, audit_id
         self.batches += 1
         return evicted
+
+    def _evicted(self, rows: int) -> Evicted:
+        return Evicted({str(self.table.name): rows}, (), 0, ())
 
     def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:
         """The table changed since it was copied: what is there stays there, whole."""

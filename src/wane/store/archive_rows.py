@@ -133,6 +133,21 @@ class ArchiveRows:
 
     # Letting go
 
+    @property
+    def exact(self) -> bool:
+        """Whether one statement can say of these rows that they are what was copied: nothing follows them and no other row saves them."""
+        selection = self.selection
+        return not (selection.followers or selection.saved_by) and self.dialect.exact(selection.key)
+
+    def take_exactly(self, copied: str, now: datetime) -> Statement:
+        """Take the rows that are due and are what was copied, as `ArchiveDialect.copied` writes it."""
+        p = self.rows.parameters()
+        verb, table = self.rows.verb(p, self.selection), self.rows.dialect.table(self.selection.table)
+        version = self.dialect.version(self.parts[0].columns, "t")
+        due = [self.rows.dialect.recheck(self.rows.due(p, self.selection, now))]
+        end = self.dialect.exactly(table, self.selection.key, version, p.bind("copied", copied), due)
+        return p.statement(f"{verb} {end}")
+
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """The rows with these keys that are there: key, and version."""
         p = self.rows.parameters()

@@ -24,7 +24,9 @@ REFUSED = "_refused"
 RESERVED = (KEY, PARENT, VERSION, SWEEP, MONTH, REFUSED)
 
 FIELDS_AT_ONCE = 100
-"""SQLite's functions take no more than about that many values; wider rows are digested piece by piece."""
+"""Wider rows are digested piece by piece, because no expression may be too deep."""
+DIGITS = 32
+"""Of a digest, in hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Stored:
     """A type of Delta Lake: long, integer, short, double, float, boolean, string, binary, date, timestamp, timestamp_ntz, decimal(p,s)."""
     select: str = "{x}"
     text: str = "{x}::text"
-    """The canonical text. On SQLite a function of ours writes it from the selected value."""
+    """The canonical text; SQLite knows one for each kind."""
     refused: str = ""
     """When a value cannot be stored; "" if every value can."""
 
@@ -97,6 +99,18 @@ class ArchiveDialect(ABC):
     @abstractmethod
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         """A query of (expression, name, kind) whose columns have these types whatever the values are."""
+
+    @abstractmethod
+    def exact(self, columns: Sequence[Column]) -> bool:
+        """Whether keys of these columns are equal only if they are the same, and can be written as JSON."""
+
+    @abstractmethod
+    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> str | None:
+        """Keys and versions of copies, as JSON for `exactly`; None if some key cannot be written so."""
+
+    @abstractmethod
+    def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
+        """The end of a statement that takes rows `t`: those that are due and of which `copied` holds the key and the version."""
 
     @abstractmethod
     def locking(self, alias: str) -> str:

@@ -38,6 +38,7 @@ _ARRAYS = _TEXTS | {
     *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "date"),
     *("timestamp without time zone", "timestamp with time zone", "oid"),
 }
+_EXACT = {"smallint", "integer", "bigint", "uuid", "text", "character varying"}
 _MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
 _PLAIN = {
     "smallint": Stored("", "short"),
@@ -118,6 +119,20 @@ class PostgresArchive(ArchiveDialect):
 
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         return f"SELECT {', '.join(f'{value} AS {_name(name)}' for value, name, _ in selected)} FROM {source}"
+
+    def exact(self, columns: Sequence[Column]) -> bool:
+        return all(_bare(column) in _EXACT and not column.loose for column in columns)
+
+    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> str | None:
+        return f"[{','.join(f'[{text},{version}]' for text, version in zip(texts, versions, strict=True))}]"
+
+    def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
+        keys = [f"(c.value->0->>{number})::{_bare(column)} AS k{number}" for number, column in enumerate(key)]
+        wanted = (
+            f"SELECT {', '.join(keys)}, (c.value->>1)::xid AS version FROM jsonb_array_elements({copied}::jsonb) AS c"
+        )
+        same = [f"{_column('t', column.name)} = w.k{number}" for number, column in enumerate(key)]
+        return f"USING ({wanted}) AS w WHERE {' AND '.join([*same, 't.xmin = w.version', *due])}"
 
     def locking(self, alias: str) -> str:
         return f" FOR UPDATE OF {alias}"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from wane.contract.model import Time, Unit
-from wane.store.archive_types import FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
+from wane.store.archive_types import DIGITS, FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
 from wane.store.moments import PER_SECOND
 from wane.store.rows import Statement
 from wane.store.schema import Column
@@ -98,11 +98,11 @@ class SqliteArchive(ArchiveDialect):
         return f"strftime('%Y-%m', CAST({whole} AS INTEGER), 'unixepoch')"
 
     def row_digest(self, stored: Sequence[Stored], alias: str) -> str:
-        values = [one.select.replace("{x}", _column(alias, one.name)) for one in stored]
-        if len(values) > FIELDS_AT_ONCE:
-            pieces = (values[start : start + FIELDS_AT_ONCE] for start in range(0, len(values), FIELDS_AT_ONCE))
-            values = [f"wane_row_digest({', '.join(piece)})" for piece in pieces]
-        return f"wane_row_digest({', '.join(values)})"
+        fields = [_field(one, one.select.replace("{x}", _column(alias, one.name))) for one in stored]
+        if len(fields) > FIELDS_AT_ONCE:
+            pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
+            fields = [f"'{DIGITS}:' || {self.digest(' || '.join(piece))}" for piece in pieces]
+        return self.digest(" || ".join(fields))
 
     def digest(self, expression: str) -> str:
         return f"wane_digest({expression})"
@@ -117,8 +117,40 @@ class SqliteArchive(ArchiveDialect):
         rest = ", ".join(f"{value} AS {quoted(name)}" for value, name, _ in selected)
         return f"SELECT {first} UNION ALL SELECT * FROM (SELECT {rest} FROM {source})"
 
+    def exact(self, columns: Sequence[Column]) -> bool:
+        return all(column.collation is None for column in columns)
+
+    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> str | None:
+        keys = [[_literal(one) for one in key] for key in json.loads(f"[{','.join(texts)}]")]
+        if any(isinstance(value, bytes) for key in keys for value in key):
+            return None
+        return json.dumps([[*key, version] for key, version in zip(keys, versions, strict=True)], ensure_ascii=False)
+
+    def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
+        columns = [_column("t", column.name) for column in key]
+        same = [f"{column} = json_extract(c.value, '$[{number}]')" for number, column in enumerate(columns)]
+        same.append(f"{version} = json_extract(c.value, '$[{len(key)}]')")
+        # CROSS JOIN, because the planner might rather walk the table and look into the copies for every row.
+        found = f"SELECT {', '.join(columns)} FROM json_each({copied}) AS c CROSS JOIN {table} AS t WHERE {' AND '.join([*same, *due])}"
+        names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+        return f"WHERE {names} IN ({found})"
+
     def locking(self, alias: str) -> str:
         return ""
+
+
+def _field(stored: Stored, value: str) -> str:
+    """The canonical text of a value with its length in front, written by the database itself: calling a function of ours is dear."""
+    if stored.kind == "double":
+        text = f"'16:' || wane_real_text({value})"
+    elif stored.kind == "binary":
+        text = f"2 * length({value}) || ':' || lower(hex({value}))"
+    elif stored.kind == "string":
+        # length() stops at a zero byte.
+        text = f"length(replace({value}, char(0), ' ')) || ':' || {value}"
+    else:
+        text = f"length({value}) || ':' || {value}"
+    return f"coalesce({text}, '~')"
 
 
 def _literal(text: str) -> int | str | bytes:

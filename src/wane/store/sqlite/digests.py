@@ -22,25 +22,17 @@ READY, GO = "ready", "go"
 
 def register(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that digest rows."""
-    connection.create_function("wane_row_digest", -1, _row_digest, deterministic=True)
     connection.create_function("wane_digest", 1, _digest, deterministic=True)
+    connection.create_function("wane_real_text", 1, _real_text, deterministic=True)
     connection.create_aggregate("wane_digest_sums", 1, _Sums)  # type: ignore[arg-type]
-
-
-def _row_digest(*values: object) -> str:
-    return _digest("".join("~" if value is None else _field(value) for value in values))
-
-
-def _field(value: object) -> str:
-    if isinstance(value, float):
-        text = struct.pack(">d", value).hex()
-    else:
-        text = value.hex() if isinstance(value, bytes) else str(value)
-    return f"{len(text)}:{text}"
 
 
 def _digest(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _real_text(value: float | None) -> str | None:
+    return None if value is None else struct.pack(">d", value).hex()
 
 
 class _Sums:
