@@ -86,10 +86,12 @@ def _tables(reader: Reader, part: PartJob, sweep: int, query: str) -> Iterator[p
     """What a query reads, as the archive stores it, with its month."""
     followers: Counter[str] = Counter()
     for batch in reader.batches(query):
-        table = pa.Table.from_batches([batch])
-        table = table.filter(pc.not_equal(table[KEY], ""))
-        if not len(table):
+        # The row that only shows what the columns are, where a store needs one, is the first and has no key.
+        if batch.num_rows and batch[KEY][0].as_py() == "":
+            batch = batch.slice(1)
+        if not batch.num_rows:
             continue
+        table = pa.Table.from_batches([batch])
         _require_storable(table, part)
         made = {}
         for name, kind in part.shape:
@@ -140,10 +142,11 @@ class _Files:
     def write(self, table: pa.Table) -> None:
         months = table[MONTH]
         rows = table.drop_columns([MONTH])
-        for month in pc.unique(months).to_pylist():
+        found = pc.unique(months).to_pylist()
+        for month in found:
             if month not in self._open:
                 self._open[month] = _File(self._folder, f"{MONTH}={month}/{self._name}", month, rows.schema)
-            self._open[month].write(rows.filter(pc.equal(months, month)))
+            self._open[month].write(rows if len(found) == 1 else rows.filter(pc.equal(months, month)))
 
     def finish(self) -> list[dict[str, Any]]:
         return [file.finish() for file in self._open.values()]

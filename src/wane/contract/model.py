@@ -300,7 +300,7 @@ class SparkSettings:
 
     master: str = "local[*,4]"
     """Where Spark runs. The 4 is how often a task is tried; without it, once."""
-    range_rows: int = 50_000
+    range_rows: int = 200_000
     """Rows of the table that one task reads."""
     sweep_rows: int = 2_000_000
     """Rows of the table that one sweep moves; what is left moves with the next one."""

@@ -25,6 +25,7 @@ _UNWRITABLE = " ,;{}()\n\t="
 """Characters that no column of a Delta Lake table may have in its name."""
 SAMPLED = "00"
 """Without strict proof, rows whose key's digest begins so are proven in full: one in 256."""
+_ALL = 2**62
 RANGE = "/*range*/ 1 = 1"
 """Stands where the bounds of a range come."""
 
@@ -104,16 +105,18 @@ class ArchiveRows:
         return p.statement(self.dialect.typed(selected, f"{self._source(p, part, now)} ORDER BY {order}"))
 
     def checks(self, part: Part, now: datetime, *, strict: bool) -> Statement:
-        """Rows, sums over their keys' digests, rows proven in full, and sums over those rows' digests; with RANGE in it."""
+        """Rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests; with RANGE in it."""
         p = self.rows.parameters()
         key = self.dialect.digest(self.dialect.key(part.key, part.alias))
-        row = self.dialect.row_digest(part.columns, part.alias)
+        row = self.dialect.row_digest(part.columns, "c")
         if not strict:
-            row = f"CASE WHEN substr({key}, 1, {len(SAMPLED)}) = '{SAMPLED}' THEN {row} END"
-        source = self._source(p, part, now)
-        outputs = f"count(*), {self.dialect.sums('c.k')}, count(c.r), {self.dialect.sums('c.r')}"
-        # Not to be merged: the digests would be computed once for every sum.
-        return p.statement(f"SELECT {outputs} FROM (SELECT {key} AS k, {row} AS r FROM {source} LIMIT {2**62}) AS c")
+            row = f"CASE WHEN substr(c.{KEY}, 1, {len(SAMPLED)}) = '{SAMPLED}' THEN {row} END"
+        columns = ", ".join(self._column(part, one) for one in part.columns)
+        outputs = f"count(*), {self.dialect.sums('d.k', 1)}, count(d.r), {self.dialect.sums('d.r')}"
+        # Not to be merged: a digest would be computed again wherever it is used.
+        keyed = f"SELECT {columns}, {key} AS {KEY} FROM {self._source(p, part, now)} LIMIT {_ALL}"
+        digested = f"SELECT c.{KEY} AS k, {row} AS r FROM ({keyed}) AS c LIMIT {_ALL}"
+        return p.statement(f"SELECT {outputs} FROM ({digested}) AS d")
 
     def _source(self, p: Parameters, part: Part, now: datetime) -> str:
         chained, links = self.rows.chain(p, part.path, "t") if part.path else ("", "")

@@ -93,8 +93,8 @@ class ArchiveDialect(ABC):
         """The digest of one text, as 32 hex digits."""
 
     @abstractmethod
-    def sums(self, expression: str) -> str:
-        """The sums of the halves of digests, as two numbers in one text."""
+    def sums(self, expression: str, halves: int = 2) -> str:
+        """The sums of the halves of digests, or of the first one only, as numbers in one text."""
 
     @abstractmethod
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:

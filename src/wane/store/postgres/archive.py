@@ -113,9 +113,9 @@ class PostgresArchive(ArchiveDialect):
     def digest(self, expression: str) -> str:
         return f"md5(convert_to({expression}, 'UTF8'))"
 
-    def sums(self, expression: str) -> str:
-        halves = (f"('x' || substr({expression}, {start}, 16))::bit(64)::bigint" for start in (1, 17))
-        return " || ' ' || ".join(f"coalesce(sum({half}), 0)::text" for half in halves)
+    def sums(self, expression: str, halves: int = 2) -> str:
+        values = (f"('x' || substr({expression}, {start}, 16))::bit(64)::bigint" for start in (1, 17)[:halves])
+        return " || ' ' || ".join(f"coalesce(sum({value}), 0)::text" for value in values)
 
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         return f"SELECT {', '.join(f'{value} AS {_name(name)}' for value, name, _ in selected)} FROM {source}"

@@ -107,9 +107,9 @@ class SqliteArchive(ArchiveDialect):
     def digest(self, expression: str) -> str:
         return f"wane_digest({expression})"
 
-    def sums(self, expression: str) -> str:
+    def sums(self, expression: str, halves: int = 2) -> str:
         # An aggregate of ours that was told nothing answers NULL.
-        return f"coalesce(wane_digest_sums({expression}), '0 0')"
+        return f"coalesce(wane_digest_sums({expression}, {halves}), '{' '.join('0' * halves)}')"
 
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         # The driver guesses a column's type from its first values, so a row of known types comes first; its key is empty.

@@ -24,7 +24,7 @@ def register(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that digest rows."""
     connection.create_function("wane_digest", 1, _digest, deterministic=True)
     connection.create_function("wane_real_text", 1, _real_text, deterministic=True)
-    connection.create_aggregate("wane_digest_sums", 1, _Sums)  # type: ignore[arg-type]
+    connection.create_aggregate("wane_digest_sums", 2, _Sums)  # type: ignore[arg-type]
 
 
 def _digest(text: str) -> str:
@@ -36,19 +36,21 @@ def _real_text(value: float | None) -> str | None:
 
 
 class _Sums:
-    """Adds up the halves of digests; addition knows no order."""
+    """Adds up the halves of digests, or their first halves only; addition knows no order."""
 
     def __init__(self) -> None:
-        self.first = self.second = 0
+        self.sums = [0, 0]
+        self.halves = 2
 
-    def step(self, digest: str | None) -> None:
+    def step(self, digest: str | None, halves: int) -> None:
         if digest is not None:
+            self.halves = halves
             first, second = struct.unpack(">qq", bytes.fromhex(digest))
-            self.first += first
-            self.second += second
+            self.sums[0] += first
+            self.sums[1] += second
 
     def finalize(self) -> str:
-        return f"{self.first} {self.second}"
+        return " ".join(map(str, self.sums[: self.halves]))
 
 
 def main(path: str) -> None:
