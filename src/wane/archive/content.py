@@ -75,7 +75,7 @@ def row_digests(table: Any, shape: Shape) -> list[bytes]:
 
 def _digests(fields: Sequence[Any]) -> list[bytes]:
     marked = [
-        pc.binary_join_element_wise(pc.cast(pc.utf8_length(one), pa.string()), one, ":").fill_null("~")
+        pc.binary_join_element_wise(pc.cast(pc.binary_length(one), pa.string()), one, ":").fill_null("~")
         for one in fields
     ]
     joined = pc.binary_join_element_wise(*marked, "")

@@ -123,9 +123,7 @@ class Eviction:
 
     def _exactly(self, step: _Step, batch: Copies) -> bool:
         """Let a batch go whole, in one statement, as nearly all of them can; nothing of it if something is in the way."""
-        copied = self.store.archive.copied(batch.texts, batch.versions)
-        if copied is None:
-            return False
+        copied = batch.json()
 
         def take(transaction: Transaction, now: datetime) -> Evicted:
             if transaction.change(self.archive.take_exactly(copied, now)) != len(batch):

@@ -102,15 +102,14 @@ class ArchiveDialect(ABC):
 
     @abstractmethod
     def exact(self, columns: Sequence[Column]) -> bool:
-        """Whether keys of these columns are equal only if they are the same, and can be written as JSON."""
-
-    @abstractmethod
-    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> str | None:
-        """Keys and versions of copies, as JSON for `exactly`; None if some key cannot be written so."""
+        """Whether keys of these columns are equal only if they are the same, and `exactly` can read them."""
 
     @abstractmethod
     def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
-        """The end of a statement that takes rows `t`: those that are due and of which `copied` holds the key and the version."""
+        """The end of a statement that takes rows `t`: those that are due and of which `copied` has the key and the version.
+
+        `copied` is JSON: a list of copies, each the key as `key` wrote it and the version.
+        """
 
     @abstractmethod
     def locking(self, alias: str) -> str:

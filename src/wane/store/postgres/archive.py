@@ -108,7 +108,11 @@ class PostgresArchive(ArchiveDialect):
         return self._fields(texts)
 
     def _fields(self, texts: Sequence[str]) -> str:
-        return self.digest(" || ".join(f"coalesce(length({text})::text || ':' || {text}, '~')" for text in texts))
+        return self.digest(
+            " || ".join(
+                f"coalesce(octet_length(convert_to({text}, 'UTF8'))::text || ':' || {text}, '~')" for text in texts
+            )
+        )
 
     def digest(self, expression: str) -> str:
         return f"md5(convert_to({expression}, 'UTF8'))"
@@ -122,9 +126,6 @@ class PostgresArchive(ArchiveDialect):
 
     def exact(self, columns: Sequence[Column]) -> bool:
         return all(_bare(column) in _EXACT and not column.loose for column in columns)
-
-    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> str | None:
-        return f"[{','.join(f'[{text},{version}]' for text, version in zip(texts, versions, strict=True))}]"
 
     def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
         keys = [f"(c.value->0->>{number})::{_bare(column)} AS k{number}" for number, column in enumerate(key)]

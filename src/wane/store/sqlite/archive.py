@@ -50,6 +50,11 @@ _WORDS = (
 """SQLite's own rules for declared types, in its order, then what people mean by others."""
 _PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
 """What stands in quotes is no placeholder."""
+_READ: dict[str | None, str] = {
+    "integer": "CAST({x} AS INTEGER)",
+    "text": "replace(substr({x}, 2, length({x}) - 2), '''''', '''')",
+}
+"""What quote() wrote, read again, if it is what the column declares. Something else finds no row, or one of another version."""
 _FIRST = {"long": "0", "string": "''", "binary": "x''", "double": "0.0"}
 
 
@@ -60,7 +65,7 @@ class SqliteArchive(ArchiveDialect):
         if cast is not None:
             found = _CASTS[cast]
         else:
-            kind = next((kind for words, kind in _WORDS if any(word in column.type for word in words)), None)
+            kind = _kind(column)
             if time is not None and (kind is None or (kind == "text" and time.unit in PER_SECOND)):
                 kind = "numeric" if time.unit in PER_SECOND else "text"
             if kind is None:
@@ -118,18 +123,14 @@ class SqliteArchive(ArchiveDialect):
         return f"SELECT {first} UNION ALL SELECT * FROM (SELECT {rest} FROM {source})"
 
     def exact(self, columns: Sequence[Column]) -> bool:
-        return all(column.collation is None for column in columns)
-
-    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> str | None:
-        keys = [[_literal(one) for one in key] for key in json.loads(f"[{','.join(texts)}]")]
-        if any(isinstance(value, bytes) for key in keys for value in key):
-            return None
-        return json.dumps([[*key, version] for key, version in zip(keys, versions, strict=True)], ensure_ascii=False)
+        return all(column.collation is None and _kind(column) in _READ for column in columns)
 
     def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
         columns = [_column("t", column.name) for column in key]
-        same = [f"{column} = json_extract(c.value, '$[{number}]')" for number, column in enumerate(columns)]
-        same.append(f"{version} = json_extract(c.value, '$[{len(key)}]')")
+        same = [f"{version} = json_extract(c.value, '$[1]')"]
+        for number, column in enumerate(key):
+            read = _READ[_kind(column)].replace("{x}", f"json_extract(c.value, '$[0][{number}]')")
+            same.append(f"{columns[number]} = {read}")
         # CROSS JOIN, because the planner might rather walk the table and look into the copies for every row.
         found = f"SELECT {', '.join(columns)} FROM json_each({copied}) AS c CROSS JOIN {table} AS t WHERE {' AND '.join([*same, *due])}"
         names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
@@ -139,15 +140,19 @@ class SqliteArchive(ArchiveDialect):
         return ""
 
 
+def _kind(column: Column) -> str | None:
+    return next((kind for words, kind in _WORDS if any(word in column.type for word in words)), None)
+
+
 def _field(stored: Stored, value: str) -> str:
     """The canonical text of a value with its length in front, written by the database itself: calling a function of ours is dear."""
     if stored.kind == "double":
         text = f"'16:' || wane_real_text({value})"
     elif stored.kind == "binary":
-        text = f"2 * length({value}) || ':' || lower(hex({value}))"
+        text = f"(2 * length({value})) || ':' || lower(hex({value}))"
     elif stored.kind == "string":
-        # length() stops at a zero byte.
-        text = f"length(replace({value}, char(0), ' ')) || ':' || {value}"
+        # Of the text itself, length() would stop at a zero byte.
+        text = f"length(CAST({value} AS BLOB)) || ':' || {value}"
     else:
         text = f"length({value}) || ':' || {value}"
     return f"coalesce({text}, '~')"
