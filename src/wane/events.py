@@ -173,6 +173,19 @@ class RowsArchived:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsRestored:
+    """A restore is done: its rows are back, and those of the hot table are gone from the archive."""
+
+    table: str
+    restore: int
+    into: str | None
+    restored: dict[str, int]
+    there: int
+    replaced: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTaken:
     """Every table was measured."""
 
@@ -223,6 +236,7 @@ Event = (
     | Beat
     | ArchiveStep
     | RowsArchived
+    | RowsRestored
     | SnapshotTaken
     | TableNearThreshold
     | HardDeleted

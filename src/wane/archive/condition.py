@@ -93,7 +93,8 @@ def spark_errors() -> tuple[type[Exception], ...]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # We tell it ourselves, in one line.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # We tell it ourselves, in one line.
     return PySparkException, Py4JJavaError
 
 

@@ -77,3 +77,28 @@ class Proof:
     files: int
     rows: int
     problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did, or would do."""
+
+    table: str
+    into: str | None
+    """The side table; None for the hot table itself."""
+    id: int | None
+    """Its number in the journal; None if nothing was chosen, or for a dry run."""
+    chosen: dict[str, int]
+    """Archived rows that were chosen, by table, with what left with them."""
+    restored: dict[str, int]
+    """Rows that came back, by table; for a dry run, rows that would."""
+    there: int
+    """Rows that were there already, exactly as they were archived."""
+    replaced: int
+    """Rows that took the place of others."""
+    kept: int
+    """Rows that did not come back, and stay in the archive."""
+    reasons: tuple[tuple[str, str], ...]
+    """Why, for the first of them: (key, reason)."""
+    protected_until: datetime | None
+    dry_run: bool = False

@@ -191,7 +191,7 @@ class ColdTable:
             except CommitFailedError:
                 if attempt + 1 == _ATTEMPTS:
                     raise
-        self._sync()
+        self.sync()
 
     def remove(self, sweep: int, keys: Sequence[str] | None, *, follows: bool) -> None:
         """Remove copies of a sweep: those of some rows, and what followed them; all of them if none are named."""
@@ -216,14 +216,14 @@ class ColdTable:
                 except CommitFailedError:
                     if attempt + 1 == _ATTEMPTS:
                         raise
-        self._sync()
+        self.sync()
 
     def active(self) -> set[str]:
         """The files that make up the table now."""
         table = self.open()
         return set() if table is None else {os.path.realpath(one) for one in table.file_uris()}
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """Make sure that what was committed survives a power cut: rows leave on the strength of it."""
         log = self.folder / "_delta_log"
         newest = max(log.glob("*.json"))

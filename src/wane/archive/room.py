@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from wane.contract.lookup import find_table, require_known
@@ -19,7 +20,7 @@ from wane.store.archive_journal import Journal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from wane.archive.model import ArchiveRun, ColdStatus, Proof, SweepStatus
+    from wane.archive.model import ArchiveRun, ColdStatus, Proof, Restored, SweepStatus
     from wane.archive.place import ColdTable
     from wane.archive.sweep import Archiver
 
@@ -117,6 +118,55 @@ class Archive:
         cold = self._cold(table)
         cold.open()  # What is not there needs no Spark to say so.
         return narrowed(frame(session(self._contract.spark, starting), cold), where=where, columns=columns, limit=limit)
+
+    def restore(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        sweep: int | None = None,
+        keys: Sequence[Mapping[str, object]] = (),
+        into: str | None = None,
+        on_conflict: str = "refuse",
+        protect: timedelta | None = None,
+        dry_run: bool = False,
+        pace: Pace | None = None,
+        starting: Starting = lambda _: None,
+    ) -> Restored:
+        """Bring archived rows back with what left with them, chosen by a condition, by the sweep that moved them, or by their keys.
+
+        Into the hot table they move; into a side table they are copied. Restored rows are held against sweeps for `protect` (seven days
+        if nothing is said). Safe to repeat after anything.
+        """
+        chosen = find_table(self._contract, table)
+        if not any(name == chosen for name, _ in self._rules()):
+            hint = "rows that left with others come back with those"
+            raise WrongArgument(f"no rule archives {table} by itself", hint)
+        if (where is not None) + (sweep is not None) + bool(keys) != 1:
+            raise WrongArgument("say which rows: exactly one of `where`, `sweep` and `keys`")
+        self._archiver()  # Whether its libraries are there.
+        from wane.archive.restore import PROTECT, Restorer
+        from wane.archive.staging import Choice
+        from wane.store.archive_restore_journal import OnConflict
+
+        if on_conflict not in set(OnConflict):
+            raise WrongArgument(f"on_conflict is {on_conflict!r}", f"allowed: {', '.join(OnConflict)}")
+        if protect is not None and protect < timedelta(0):
+            raise WrongArgument("rows cannot be protected for less than no time")
+        self._store.require_migrated()
+        require_admin(self._store, self._contract)
+        self._cold(table).open()  # What is not there needs no Spark to say so.
+        restorer = Restorer(
+            self._store, self._contract, actor=self._actor, listener=self._listener, pace=pace, starting=starting
+        )
+        return restorer.restore(
+            chosen,
+            Choice(where, sweep, tuple({name: str(value) for name, value in key.items()} for key in keys)),
+            into=into,
+            on_conflict=OnConflict(on_conflict),
+            protect=PROTECT if protect is None else protect,
+            dry_run=dry_run,
+        )
 
     def _rules(self) -> Iterator[tuple[Table, Rule]]:
         for table, rule in self._contract.rules():

@@ -25,6 +25,7 @@ from wane.archive.lease import leased
 from wane.archive.model import ArchivedRule
 from wane.archive.place import ColdTable, place_of
 from wane.archive.ranges import bounds, cut
+from wane.archive.restore import Restorer
 from wane.archive.secret import told
 from wane.archive.session import run, session
 from wane.archive.verify import ProofJob, files_of, prove
@@ -107,6 +108,9 @@ class Archiver:
 
     def _sweep(self, table: Table, rule: Rule, lease: Lease, done: _Tally) -> None:
         self._require_open(table)
+        Restorer(self.store, self.contract, actor=self.actor, listener=self.listener, starting=self.starting).finish(
+            table, lease
+        )
         with self.store.transaction() as transaction:
             unfinished = Journal(transaction, self.store.timetable).unfinished(str(table.name))
         if unfinished is not None:

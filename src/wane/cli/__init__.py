@@ -12,6 +12,7 @@ from wane import __version__
 from wane.cli import (
     archive,
     archive_query,
+    archive_restore,
     check,
     claims,
     demo,
@@ -62,6 +63,7 @@ for command in (
 app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
 archive.archive_app.command()(archive_query.query)
+archive.archive_app.command()(archive_restore.restore)
 app.add_typer(archive.archive_app, name="archive")
 app.add_typer(growth.growth_app, name="growth")
 app.add_typer(sql.sql_app, name="sql")

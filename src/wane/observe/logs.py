@@ -28,6 +28,7 @@ from wane.events import (
     RowConsumed,
     RowsArchived,
     RowsPruned,
+    RowsRestored,
     RuleFailed,
     RuleSwept,
     SlowedDown,
@@ -90,6 +91,9 @@ def log_event(event: Event) -> None:
         case RowsArchived():
             counts = {"rows": event.evicted.get(event.table, 0), "stayed": event.stale}
             log(logging.INFO, f"system/{event.table}_archived", rule=event.rule, sweep=event.sweep, **counts)
+        case RowsRestored():
+            counts = {"rows": event.restored.get(event.table, 0), "there": event.there, "kept": event.kept}
+            log(logging.INFO, f"system/{event.table}_restored", restore=event.restore, into=event.into, **counts)
         case ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}
             log(logging.DEBUG, "wane.archive_step", **where, sweep=event.sweep)

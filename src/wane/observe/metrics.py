@@ -28,6 +28,7 @@ from wane.events import (
     RowConsumed,
     RowsArchived,
     RowsPruned,
+    RowsRestored,
     RuleFailed,
     RuleSwept,
     SlowedDown,
@@ -194,6 +195,8 @@ class Metrics:
                 self.dead_letters.labels(event.pool).inc()
             case ArchiveStep() | RowsArchived():
                 pass  # Its batches are counted.
+            case RowsRestored():
+                pass  # Nobody counts what comes back: it is rare, and the trail tells it.
             case Beat() | SnapshotTaken() | TableNearThreshold():
                 pass  # The database knows it, also from other processes.
             case HardDeleted():

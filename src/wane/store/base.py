@@ -21,6 +21,7 @@ from typing import Any, Self
 from wane.contract.model import Contract, State
 from wane.errors import Locked, NotMigrated, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
+from wane.store.archive_restore import RestoreDialect
 from wane.store.archive_types import ArchiveDialect
 from wane.store.looks import UNREAD, Look, gather
 from wane.store.messages import Messages
@@ -100,6 +101,7 @@ class Store(ABC):
     messages: Messages
     timetable: Timetable
     archive: ArchiveDialect
+    restore: RestoreDialect
     migration_list: str
     """The statements that create the list of applied migrations, if it is missing."""
     migration_entry: str

@@ -27,6 +27,7 @@ from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.functions.stamp import FINGERPRINT
 from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
+from wane.store.postgres.restore import PostgresRestore
 from wane.store.postgres.roles import RolePlanner
 from wane.store.postgres.sizes import table_size
 from wane.store.postgres.space import read_sizes, read_space
@@ -94,6 +95,7 @@ class PostgresStore(Store):
         self.messages = PostgresMessages(self.rows.dialect)
         self.timetable = Timetable(self.rows.dialect, locks=True)
         self.archive = PostgresArchive()
+        self.restore = PostgresRestore()
         self._url = url
         self._read_only = read_only
         self._closed = False

@@ -30,6 +30,7 @@ from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.digests import register
 from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
+from wane.store.sqlite.restore import SqliteRestore
 from wane.store.sqlite.space import AUTO_VACUUM, read_size, read_space
 from wane.store.sqlite.transaction import (
     SqliteTransaction,
@@ -74,6 +75,7 @@ class SqliteStore(Store):
         self.timetable = Timetable(self.rows.dialect, locks=False)
         self._opened = (url, read_only, attach)
         self.archive = SqliteArchive()
+        self.restore = SqliteRestore()
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()

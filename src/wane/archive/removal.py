@@ -1,0 +1,44 @@
+"""Taking copies out of the archive whose rows are back in the hot table: by sweep and key, so that no later copy of the same row is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from wane.archive.place import ColdTable
+from wane.store.archive_types import KEY, PARENT, SWEEP
+
+_ATTEMPTS = 5
+
+
+def remove_copies(cold: ColdTable, copies: Sequence[tuple[int, str]], *, follows: bool, why: str) -> None:
+    """Remove copies of rows, or what left with them. Once or twice is the same."""
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    chosen = pa.table(
+        {
+            "sweep": pa.array([sweep for sweep, _ in copies], pa.int64()),
+            "key": pa.array([key for _, key in copies], pa.string()),
+        }
+    )
+    column = PARENT if follows else KEY
+    for attempt in range(_ATTEMPTS):
+        table = cold.open()
+        if table is None or column not in {field.name for field in table.schema().fields}:
+            return  # Nothing of it ever left, or ever left with another row.
+        try:
+            table.merge(
+                chosen,
+                f"cold.{SWEEP} = gone.sweep AND cold.{column} = gone.key",
+                source_alias="gone",
+                target_alias="cold",
+                commit_properties=CommitProperties(custom_metadata={"wane.removed": why}),
+            ).when_matched_delete().execute()
+            break
+        except CommitFailedError:
+            # Somebody else committed to the same files; what they made of them is looked at anew.
+            if attempt + 1 == _ATTEMPTS:
+                raise
+    cold.sync()

@@ -1,0 +1,351 @@
+"""Restoring: chosen on Spark → staged → back in the table → gone from the archive.
+
+Into the hot table a row *moves*: it is in both places until its copy has left the archive, and never in neither. Into a side table it is copied, and
+the archive keeps it. What a step did is in the journal; whoever runs next goes on where it says.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wane.archive import staging
+from wane.archive.bring import BringJob, bring_piece, look_at_piece
+from wane.archive.failure import answers
+from wane.archive.lease import leased
+from wane.archive.model import Restored
+from wane.archive.removal import remove_copies
+from wane.archive.secret import told
+from wane.archive.session import run, session
+from wane.archive.staging import Choice, stage
+from wane.archive.targets import Places, beside, find_places, make_beside
+from wane.contract.model import Contract, Table
+from wane.errors import ArchiveError, WrongArgument
+from wane.events import Listener, RowsRestored, nobody
+from wane.prune.pace import Pace
+from wane.store import Store
+from wane.store.archive_journal import Journal
+from wane.store.archive_restore_journal import JournaledRestore, OnConflict, RestoreJournal, RestoreState
+from wane.store.timetable import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROTECT = timedelta(days=7)
+"""How long restored rows are held against sweeps, unless somebody says otherwise."""
+_FOLDER = ".restore"
+_REMOVED_AT_ONCE = 100_000
+_SHOWN = 20
+
+
+class Restorer:
+    """Restores archived rows of one contract's tables."""
+
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        *,
+        actor: str,
+        listener: Listener = nobody,
+        pace: Pace | None = None,
+        starting: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.store = store
+        self.contract = contract
+        self.actor = actor
+        self.listener = listener
+        self.pace = pace or Pace.of(contract.sweep)
+        self.starting = starting
+
+    def spark(self) -> SparkSession:
+        return session(self.contract.spark, self.starting)
+
+    def restore(
+        self,
+        table: Table,
+        choice: Choice,
+        *,
+        into: str | None = None,
+        on_conflict: OnConflict = OnConflict.REFUSE,
+        protect: timedelta = PROTECT,
+        dry_run: bool = False,
+    ) -> Restored:
+        """Bring chosen rows back, with what left with them; first what an earlier restore of the table left unfinished."""
+        if table.append_only and on_conflict is OnConflict.REPLACE and into is None:
+            raise WrongArgument(f"{table.name} is append-only: no row of it is replaced", "use --on-conflict skip")
+        inputs = {**choice.inputs(), "on_conflict": on_conflict.value, **({} if into is None else {"into": into})}
+        with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
+            self._require_at_rest(table)
+            unfinished = self._unfinished(table)
+            if unfinished is not None and not dry_run:
+                done = _Restore(self, table, unfinished.into, lease).go_on(unfinished)
+                if done is not None and unfinished.inputs == inputs:
+                    return done
+            new = _Restore(self, table, into, lease)
+            if into is None and protect:
+                new.require_protectable()
+            return new.begin(choice, inputs, on_conflict, protect if into is None else timedelta(0), dry_run=dry_run)
+
+    def finish(self, table: Table, lease: Lease) -> None:
+        """Go on with a restore of the table that was left unfinished, if there is one."""
+        unfinished = self._unfinished(table)
+        if unfinished is not None:
+            _Restore(self, table, unfinished.into, lease).go_on(unfinished)
+
+    def _unfinished(self, table: Table) -> JournaledRestore | None:
+        with self.store.transaction() as transaction:
+            return RestoreJournal(transaction).unfinished(str(table.name))
+
+    def _require_at_rest(self, table: Table) -> None:
+        """A sweep that is half done lets rows go on the strength of the very copies that a restore would take away."""
+        with self.store.transaction() as transaction:
+            sweep = Journal(transaction, self.store.timetable).unfinished(str(table.name))
+        if sweep is not None:
+            raise ArchiveError(
+                f"sweep {sweep.id} of {table.name} is unfinished ({sweep.state.value})",
+                f"let it finish first: `wane archive run {table.name}`",
+            )
+
+
+class _Restore:
+    """One restore, under a lease."""
+
+    def __init__(self, restorer: Restorer, table: Table, into: str | None, lease: Lease) -> None:
+        self.restorer = restorer
+        self.store = restorer.store
+        self.table = table
+        self.into = into
+        self.lease = lease
+        with self.store.transaction() as transaction:
+            origin = Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex)
+        self.hot: Places = find_places(self.store, restorer.contract, table, origin)
+        self.folder = self.hot.root / _FOLDER / self.hot.parts[0].cold.folder.name
+
+    def require_protectable(self) -> None:
+        """Raise unless every row can be held by its key."""
+        for target in self.hot.targets:
+            if not target.table.primary_key:
+                raise WrongArgument(
+                    f"{target.name} has no primary key, so its rows cannot be protected from the next sweep one by one",
+                    "restore with --protect 0, or into a side table",
+                )
+
+    def begin(
+        self,
+        choice: Choice,
+        inputs: dict[str, object],
+        on_conflict: OnConflict,
+        protect: timedelta,
+        *,
+        dry_run: bool,
+    ) -> Restored:
+        """Choose, look, and bring back."""
+        places = self._places(make=False)
+        self._sweep_out()
+        folder = self.folder / uuid.uuid4().hex
+        try:
+            pieces = stage(
+                self.restorer.spark(), self.hot.parts, choice, folder, self.restorer.contract.spark.range_rows
+            )
+            chosen = self._chosen(folder, len(pieces))
+            would = self._look(places, folder, len(pieces), on_conflict)
+            if dry_run or not pieces:
+                return Restored(
+                    str(self.table.name),
+                    self.into,
+                    None,
+                    chosen,
+                    would.restored if would else chosen,
+                    would.there if would else 0,
+                    0,
+                    would.kept if would else 0,
+                    would.reasons if would else (),
+                    None,
+                    dry_run,
+                )
+            with self.store.transaction() as transaction:
+                Journal(transaction, self.store.timetable).require(self.lease)
+                planned = RestoreJournal(transaction).plan(
+                    str(self.table.name),
+                    staged=folder.name,
+                    into=self.into,
+                    on_conflict=on_conflict,
+                    protect_until=transaction.now() + protect if protect else None,
+                    inputs=inputs,
+                    actor=self.restorer.actor,
+                    pieces=pieces,
+                )
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        finally:
+            if dry_run:
+                shutil.rmtree(folder, ignore_errors=True)
+        done = self.go_on(planned)
+        assert done is not None
+        return done
+
+    def go_on(self, restore: JournaledRestore) -> Restored | None:
+        """See a restore through; None if what was chosen is no longer there, so that it has to be chosen anew."""
+        folder = self.folder / restore.staged
+        with self.store.transaction() as transaction:
+            pieces = RestoreJournal(transaction).pieces(restore.id)
+        if any(staging.count(folder, 0, piece.number) != piece.rows for piece in pieces):
+            # Nothing is lost: what is back is seen to be there, and its copies leave with the next restore of the same rows.
+            self._move(restore, RestoreState.DONE)
+            return None
+        if restore.state is RestoreState.PLANNED:
+            left = [piece.number for piece in pieces if piece.looked_at < piece.rows]
+            self._bring(restore, folder, left)
+            restore = self._move(restore, RestoreState.RESTORED)
+        if restore.into is None:
+            self._remove(restore, folder, [piece.number for piece in pieces])
+        restore = self._move(restore, RestoreState.DONE)
+        done = self._told(restore, folder, len(pieces))
+        self._sweep_out()
+        self.restorer.listener(
+            RowsRestored(done.table, restore.id, restore.into, done.restored, done.there, done.replaced, done.kept)
+        )
+        return done
+
+    # The steps
+
+    def _places(self, *, make: bool) -> Places | None:
+        if self.into is None:
+            return self.hot
+        places, names = beside(self.store, self.restorer.contract, self.hot, self.into)
+        if places is None and make:
+            make_beside(self.store, names)
+            places, _ = beside(self.store, self.restorer.contract, self.hot, self.into)
+        return places
+
+    def _look(self, places: Places | None, folder: Path, pieces: int, on_conflict: OnConflict) -> Restored | None:
+        """What a restore would do; None if it is into a side table that is yet to be made. Raise if it is to be refused."""
+        if places is None:
+            return None
+        with told(self.store.source()) as source:
+            job = BringJob(
+                source,
+                str(folder),
+                places.targets,
+                [part.lacking for part in self.hot.parts],
+                on_conflict,
+                self.restorer.pace,
+            )
+            found = answers(run(self.restorer.spark(), partial(look_at_piece, job), pieces)) if pieces else []
+        conflicts = sum(one["conflicts"] for one in found)
+        first = sorted(key for one in found for key in one["first"])[:_SHOWN]
+        if conflicts and on_conflict is OnConflict.REFUSE:
+            raise ArchiveError(
+                f"{conflicts:,} rows are not restored: other rows have their keys in {places.targets[0].table.name}: {', '.join(first)}",
+                "nothing was changed; --on-conflict skip leaves those rows as they are, --on-conflict replace gives them"
+                " their archived values, --into restores into a side table",
+            )
+        would: Counter[str] = Counter({places.targets[0].name: 0})
+        for one in found:
+            would.update(one["would"])
+        kept = 0 if on_conflict is OnConflict.REPLACE else conflicts
+        return Restored(
+            str(self.table.name),
+            self.into,
+            None,
+            {},
+            dict(would),
+            sum(one["there"] for one in found),
+            0,
+            kept,
+            tuple((key, "another row has its key") for key in first) if kept else (),
+            None,
+        )
+
+    def _bring(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
+        places = self._places(make=True)
+        assert places is not None
+        with told(self.store.source()) as source:
+            job = BringJob(
+                source,
+                str(folder),
+                places.targets,
+                [part.lacking for part in self.hot.parts],
+                restore.on_conflict,
+                self.restorer.pace,
+                restore.id,
+                restore.table,
+                self.lease,
+                restore.actor,
+                restore.inputs,
+                restore.protect_until,
+            )
+            task = _numbered(partial(bring_piece, job), pieces)
+            answers(run(self.restorer.spark(), task, len(pieces)))
+
+    def _remove(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
+        """Copies of rows that are back leave the archive; the row's own copy first, so that whoever sees it sees what left with it."""
+        for copies in self._restored(restore, folder, pieces):
+            for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
+                remove_copies(part.cold, copies, follows=target.follows, why=f"restore {restore.id}")
+
+    def _restored(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> Iterator[list[tuple[int, str]]]:
+        copies: list[tuple[int, str]] = []
+        for number in pieces:
+            with self.store.transaction() as transaction:
+                kept = RestoreJournal(transaction).kept(restore.id, piece=number, limit=2**31)
+            stay = {key for key, _ in kept}
+            for some in staging.keys(folder, 0, number):
+                copies += [one for one in some if one[1] not in stay]
+                if len(copies) >= _REMOVED_AT_ONCE:
+                    yield copies
+                    copies = []
+        if copies:
+            yield copies
+
+    def _move(self, restore: JournaledRestore, state: RestoreState) -> JournaledRestore:
+        with self.store.transaction() as transaction:
+            Journal(transaction, self.store.timetable).require(self.lease)
+            return RestoreJournal(transaction).move(restore.id, state)
+
+    def _sweep_out(self) -> None:
+        """Staged rows that no unfinished restore needs: there is one restore of a table at a time, and it has the lease."""
+        needed = self.restorer._unfinished(self.table)
+        if self.folder.is_dir():
+            for one in self.folder.iterdir():
+                if needed is None or one.name != needed.staged:
+                    shutil.rmtree(one, ignore_errors=True)
+
+    def _chosen(self, folder: Path, pieces: int) -> dict[str, int]:
+        return {
+            part.cold.name: sum(staging.count(folder, number, piece) for piece in range(pieces))
+            for number, part in enumerate(self.hot.parts)
+        }
+
+    def _told(self, restore: JournaledRestore, folder: Path, pieces: int) -> Restored:
+        with self.store.transaction() as transaction:
+            journal = RestoreJournal(transaction)
+            found = journal.pieces(restore.id)
+            kept, reasons = journal.count_kept(restore.id), journal.kept(restore.id, limit=_SHOWN)
+        restored: Counter[str] = Counter({str(self.table.name): 0})
+        for piece in found:
+            restored.update(piece.counts)
+        return Restored(
+            str(self.table.name),
+            restore.into,
+            restore.id,
+            self._chosen(folder, pieces),
+            dict(restored),
+            sum(piece.there for piece in found),
+            sum(piece.replaced for piece in found),
+            kept,
+            tuple(reasons),
+            restore.protect_until,
+        )
+
+
+def _numbered(task: Callable[[int], str], numbers: list[int]) -> Callable[[int], str]:
+    return lambda position: task(numbers[position])

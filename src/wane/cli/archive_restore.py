@@ -1,0 +1,131 @@
+"""`wane archive restore`: archived rows, back in the hot table or beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane.archive.model import Restored
+from wane.cli.archive import starting
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import console, many, moment_text, print_json, say, table
+from wane.cli.prune import ActorOption
+from wane.contract.duration import parse_duration
+from wane.keeper import open_keeper
+from wane.prune.pace import FAST
+from wane.store.archive_restore_journal import OnConflict
+
+_SWEEP = "archive-"
+"""How the trail writes the run of an archive's sweep."""
+
+
+def restore(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows come back.")],
+    where: Annotated[
+        str | None, typer.Option(help="A condition over the row's columns in Spark's SQL, for example \"id < 10\".")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="SWEEP", help="Everything that one sweep moved, by its number.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="One row; with commas between the columns of its key. Repeatable."),
+    ] = None,
+    into: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Copy them into a side table, made if it is not there.")
+    ] = None,
+    on_conflict: Annotated[
+        OnConflict,
+        typer.Option("--on-conflict", help="If another row has a key: restore nothing, leave that row, or replace it."),
+    ] = OnConflict.REFUSE,
+    protect: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long no sweep takes them again; 0 for not at all.")
+    ] = "7d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back, and change nothing.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring archived rows back, with everything that left with them.
+
+    Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied. Whatever stops
+    it, running it again finishes the job. Exits 1 if rows that were chosen could not come back.
+    """
+    if (where is not None) + (run is not None) + bool(key) != 1:
+        raise typer.BadParameter("say which rows: exactly one of --where, --run and --key")
+    with open_keeper(url, contract=contract, actor=actor) as keeper:
+        done = keeper.archive.restore(
+            name,
+            where=where,
+            sweep=None if run is None else _sweep(run),
+            keys=[_key(one) for one in key or ()],
+            into=into,
+            on_conflict=on_conflict.value,
+            protect=_duration(protect),
+            dry_run=dry_run,
+            pace=FAST if fast else None,
+            starting=starting,
+        )
+    if as_json:
+        print_json(asdict(done))
+    else:
+        _print(done)
+    if done.kept and not (on_conflict is OnConflict.SKIP and _only_conflicts(done.reasons)):
+        raise typer.Exit(1)
+
+
+def _print(done: Restored) -> None:
+    would = "would come back" if done.dry_run else "came back"
+    shown = table("table", "chosen", would, right=("chosen", would))
+    for name, chosen in done.chosen.items():
+        shown.add_row(escape(name), f"{chosen:,}", f"{done.restored.get(name, 0):,}")
+    console().print(shown)
+    if done.there:
+        say(f"{many(done.there, 'row')} {'was' if done.there == 1 else 'were'} there already, exactly as archived")
+    if done.replaced:
+        say(f"{many(done.replaced, 'row')} took the place of others")
+    if done.kept:
+        say(f"[yellow]{many(done.kept, 'row')}[/] {'stays' if done.kept == 1 else 'stay'} in the archive:")
+        for key, reason in done.reasons:
+            say(f"  {escape(key)}: {escape(reason)}")
+    if done.protected_until is not None:
+        say(f"no sweep takes them before {moment_text(done.protected_until)}")
+    if done.into is not None and not done.dry_run:
+        say(f"they are in [bold]{escape(done.into)}[/], and in the archive still")
+
+
+def _only_conflicts(reasons: Sequence[tuple[str, str]]) -> bool:
+    return all(reason == "another row has its key" for _, reason in reasons)
+
+
+def _sweep(text: str) -> int:
+    try:
+        return int(text.removeprefix(_SWEEP))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no number of a sweep", param_hint="--run") from None
+
+
+def _key(text: str) -> dict[str, str]:
+    key = {}
+    for part in text.split(","):
+        column, equals, value = part.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{part!r} is not COLUMN=VALUE", param_hint="--key")
+        key[column.strip()] = value
+    return key
+
+
+def _duration(text: str) -> timedelta:
+    if text.strip() == "0":
+        return timedelta(0)
+    try:
+        return parse_duration(text)
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} is no duration such as 7d: {problem}", param_hint="--protect") from None

@@ -1,0 +1,231 @@
+"""The journal of restores, in Wane's own tables: what was chosen, how far each piece came, and which rows did not come back.
+
+A piece's progress is written in the transaction that brings its rows back, so whoever goes on knows exactly which rows are there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from wane.store.rows import Parameters
+from wane.store.transaction import Transaction
+
+
+class RestoreState(StrEnum):
+    """How far a restore has come: its rows are chosen; they are back; their copies have left the archive."""
+
+    PLANNED = "planned"
+    RESTORED = "restored"
+    DONE = "done"
+
+
+class OnConflict(StrEnum):
+    """What becomes of a row whose key is taken by another row."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledRestore:
+    """One restore, as the journal knows it."""
+
+    id: int
+    table: str
+    state: RestoreState
+    staged: str
+    into: str | None
+    on_conflict: OnConflict
+    protect_until: datetime | None
+    inputs: dict[str, Any]
+    actor: str
+    planned_at: datetime
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledPiece:
+    """What one task brings back."""
+
+    number: int
+    rows: int
+    looked_at: int
+    there: int
+    replaced: int
+    counts: dict[str, int]
+    audit_id: int | None
+
+
+_RESTORE = "id, table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor, planned_at, changed_at"
+_PIECE = "number, row_count, looked_at, there, replaced, counts, audit_id"
+
+
+class RestoreJournal:
+    """Reads and writes the journal of restores inside one transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.dialect = transaction.rows.dialect
+
+    def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
+        return self.transaction.execute(text, p.values)
+
+    def _own(self, name: str) -> str:
+        return self.dialect.own(f"archive_{name}")
+
+    def _json(self, p: Parameters, name: str, value: Any) -> str:
+        return self.dialect.json(p.bind(name, json.dumps(value, ensure_ascii=True, default=str)))
+
+    def plan(
+        self,
+        table: str,
+        *,
+        staged: str,
+        into: str | None,
+        on_conflict: OnConflict,
+        protect_until: datetime | None,
+        inputs: dict[str, Any],
+        actor: str,
+        pieces: Sequence[int],
+    ) -> JournaledRestore:
+        """Enter a new restore, with the number of rows of each of its pieces."""
+        p = self.transaction.rows.parameters()
+        now = p.bind("now", self.dialect.stamp(self.transaction.now()))
+        values = [
+            p.bind("table", table),
+            p.bind("state", RestoreState.PLANNED.value),
+            p.bind("staged", staged),
+            p.bind("into", into),
+            p.bind("on_conflict", on_conflict.value),
+            p.bind("protect", None if protect_until is None else self.dialect.stamp(protect_until)),
+            self._json(p, "inputs", inputs),
+            p.bind("actor", actor),
+            now,
+            now,
+        ]
+        [(number,)] = self._run(
+            p,
+            f"INSERT INTO {self._own('restore')} (table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor,"
+            f" planned_at, changed_at) VALUES ({', '.join(values)}) RETURNING id",
+        )
+        for position, rows in enumerate(pieces):
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"INSERT INTO {self._own('restore_piece')} (restore_id, number, row_count, counts) VALUES"
+                f" ({p.bind('id', number)}, {p.bind('number', position)}, {p.bind('rows', rows)}, {self._json(p, 'counts', {})})",
+            )
+        return self.restore(int(number))
+
+    def restore(self, number: int) -> JournaledRestore:
+        p = self.transaction.rows.parameters()
+        [row] = self._run(p, f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE id = {p.bind('id', number)}")
+        return self._restore(row)
+
+    def unfinished(self, table: str) -> JournaledRestore | None:
+        p = self.transaction.rows.parameters()
+        found = self._run(
+            p,
+            f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE table_name = {p.bind('table', table)} AND state <> 'done'",
+        )
+        return self._restore(found[0]) if found else None
+
+    def _restore(self, row: tuple[Any, ...]) -> JournaledRestore:
+        number, table, state, staged, into, on_conflict, protect, inputs, actor, planned, changed = row
+        moment = self.dialect.moment
+        return JournaledRestore(
+            number,
+            table,
+            RestoreState(state),
+            staged,
+            into,
+            OnConflict(on_conflict),
+            None if protect is None else moment(protect),
+            _read(inputs),
+            actor,
+            moment(planned),
+            moment(changed),
+        )
+
+    def move(self, number: int, state: RestoreState) -> JournaledRestore:
+        """A restore has reached the next step."""
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"UPDATE {self._own('restore')} SET state = {p.bind('state', state.value)},"
+            f" changed_at = {p.bind('now', self.dialect.stamp(self.transaction.now()))} WHERE id = {p.bind('id', number)}",
+        )
+        return self.restore(number)
+
+    # Pieces
+
+    def pieces(self, number: int) -> list[JournaledPiece]:
+        p = self.transaction.rows.parameters()
+        found = self._run(
+            p,
+            f"SELECT {_PIECE} FROM {self._own('restore_piece')} WHERE restore_id = {p.bind('id', number)} ORDER BY number",
+        )
+        return [_piece(row) for row in found]
+
+    def lock_piece(self, number: int, position: int) -> JournaledPiece:
+        """A piece, and nobody else moves it on until the transaction has ended."""
+        p = self.transaction.rows.parameters()
+        where = f"restore_id = {p.bind('id', number)} AND number = {p.bind('number', position)}"
+        # A write takes the row on every store.
+        [row] = self._run(
+            p, f"UPDATE {self._own('restore_piece')} SET looked_at = looked_at WHERE {where} RETURNING {_PIECE}"
+        )
+        return _piece(row)
+
+    def progress(self, number: int, piece: JournaledPiece, kept: Sequence[tuple[str, str]]) -> None:
+        """What became of a batch, in the transaction that did it."""
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"UPDATE {self._own('restore_piece')} SET looked_at = {p.bind('looked_at', piece.looked_at)},"
+            f" there = {p.bind('there', piece.there)}, replaced = {p.bind('replaced', piece.replaced)},"
+            f" counts = {self._json(p, 'counts', piece.counts)}, audit_id = {p.bind('audit', piece.audit_id)}"
+            f" WHERE restore_id = {p.bind('id', number)} AND number = {p.bind('number', piece.number)}",
+        )
+        for key, reason in kept:
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"INSERT INTO {self._own('restore_kept')} (restore_id, number, key, reason) VALUES ({p.bind('id', number)},"
+                f" {p.bind('number', piece.number)}, {p.bind('key', key)}, {p.bind('reason', reason)})",
+            )
+
+    def kept(self, number: int, *, piece: int | None = None, limit: int) -> list[tuple[str, str]]:
+        """Keys of rows that did not come back, each with the reason."""
+        p = self.transaction.rows.parameters()
+        one = "" if piece is None else f" AND number = {p.bind('piece', piece)}"
+        return [
+            (key, reason)
+            for key, reason in self._run(
+                p,
+                f"SELECT key, reason FROM {self._own('restore_kept')} WHERE restore_id = {p.bind('id', number)}{one}"
+                f" ORDER BY key LIMIT {p.bind('limit', limit)}",
+            )
+        ]
+
+    def count_kept(self, number: int) -> int:
+        p = self.transaction.rows.parameters()
+        [(count,)] = self._run(
+            p, f"SELECT count(*) FROM {self._own('restore_kept')} WHERE restore_id = {p.bind('id', number)}"
+        )
+        return int(count)
+
+
+def _piece(row: tuple[Any, ...]) -> JournaledPiece:
+    number, rows, looked_at, there, replaced, counts, audit_id = row
+    return JournaledPiece(number, rows, looked_at, there, replaced, _read(counts), audit_id)
+
+
+def _read(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,48 @@
+"""Writing archived values back into PostgreSQL: every value travels as a text and is cast to its column's type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any
+
+from wane.store.archive_restore import RestoreDialect
+from wane.store.archive_types import Stored
+from wane.store.rows import Parameters
+from wane.store.schema import Column
+
+
+class PostgresRestore(RestoreDialect):
+    """Values come as one array for each column."""
+
+    most_values = 1_000_000
+
+    def values(self, p: Parameters, columns: Sequence[tuple[Column, Stored]], rows: Sequence[Sequence[Any]]) -> str:
+        arrays = [
+            f"{p.bind(f'v{number}', [_text(row[number]) for row in rows])}::text[]" for number in range(len(columns))
+        ]
+        names = ", ".join(f"c{number}" for number in range(len(columns)))
+        typed = ", ".join(f"u.c{number}::{_type(column)} AS c{number}" for number, (column, _) in enumerate(columns))
+        return f"SELECT {typed} FROM unnest({', '.join(arrays)}) AS u({names})"
+
+    def insert(self, table: str, names: Sequence[str], values: str) -> str:
+        return f"INSERT INTO {table} ({', '.join(names)}) OVERRIDING SYSTEM VALUE {values}"
+
+    def declared(self, column: Column) -> str:
+        return _type(column)
+
+
+def _type(column: Column) -> str:
+    return column.type.replace("%", "%%")
+
+
+def _text(value: Any) -> str | None:
+    """A value as PostgreSQL reads it, under the settings of our connections."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    # The shortest digits that mean exactly this number.
+    return repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,43 @@
+"""Writing archived values back into SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wane.store.archive_restore import RestoreDialect
+from wane.store.archive_types import Stored
+from wane.store.rows import Parameters
+from wane.store.schema import Column
+
+_REAL = ("REAL", "FLOA", "DOUB")
+
+
+class SqliteRestore(RestoreDialect):
+    """Values are bound one by one."""
+
+    most_values = 30_000
+
+    def values(self, p: Parameters, columns: Sequence[tuple[Column, Stored]], rows: Sequence[Sequence[Any]]) -> str:
+        given = (
+            ", ".join(
+                p.bind(f"v{row}_{number}", _value(column, value))
+                for number, ((column, _), value) in enumerate(zip(columns, values, strict=True))
+            )
+            for row, values in enumerate(rows)
+        )
+        names = ", ".join(f"column{number + 1} AS c{number}" for number in range(len(columns)))
+        return f"SELECT {names} FROM (VALUES {', '.join(f'({one})' for one in given)})"
+
+    def insert(self, table: str, names: Sequence[str], values: str) -> str:
+        return f"INSERT INTO {table} ({', '.join(names)}) {values}"
+
+    def declared(self, column: Column) -> str:
+        return column.type
+
+
+def _value(column: Column, value: Any) -> Any:
+    """A whole number in a column of any numbers was one before it was archived as a fraction."""
+    if isinstance(value, float) and value.is_integer() and not any(word in column.type for word in _REAL):
+        return int(value)
+    return value

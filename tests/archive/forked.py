@@ -1,0 +1,117 @@
+"""The pipeline without Spark, where it is not Spark that is tested: tasks run in forked processes, one after the other, and rows are chosen by
+the engine that comes with deltalake. Everything else is the product's own."""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import QueryBuilder
+
+from wane.archive import restore, staging, sweep, verify
+from wane.archive.staging import DIGEST, Choice, StagedPart
+from wane.errors import ArchiveError
+from wane.store.archive_types import KEY, PARENT, SWEEP
+
+
+def run(_: object, task: Callable[[int], str], count: int) -> list[str]:
+    """What Spark does: every task in a process of its own."""
+    answers = []
+    for number in range(count):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reading)
+                with os.fdopen(writing, "w") as out:
+                    out.write(task(number))
+                    out.flush()
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            answers.append(answer.read())
+        os.waitpid(child, 0)
+    return answers
+
+
+def stage(_: object, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+    """What `staging.stage` does on Spark."""
+    rows = _read(parts[0], _condition(choice))
+    newest = max_by_key(rows)
+    pieces = math.ceil(len(rows) / piece_rows)
+    for piece in range(pieces):
+        _write(newest, KEY, KEY, parts[0], folder / "0", piece, pieces)
+    kept = set(zip(newest[SWEEP].to_pylist(), newest[KEY].to_pylist(), strict=True))
+    for number, part in enumerate(parts[1:], 1):
+        if part.cold.open() is not None:
+            following = _read(part, "true")
+            pairs = zip(following[SWEEP].to_pylist(), following[PARENT].to_pylist(), strict=True)
+            following = following.filter(pa.array([pair in kept for pair in pairs], pa.bool_()))
+            for piece in range(pieces):
+                _write(following, PARENT, KEY, part, folder / str(number), piece, pieces)
+    return [staging.count(folder, 0, piece) for piece in range(pieces)]
+
+
+def _condition(choice: Choice) -> str:
+    if choice.where is not None:
+        return choice.where
+    if choice.sweep is not None:
+        return f"{SWEEP} = {choice.sweep}"
+    return " OR ".join(" AND ".join(f"{name} = '{value}'" for name, value in key.items()) for key in choice.keys)
+
+
+def _read(part: StagedPart, where: str) -> pa.Table:
+    table = part.cold.open()
+    if table is None:
+        raise ArchiveError(f"nothing of {part.cold.name} is archived yet")
+    found = QueryBuilder().register("cold", table).execute(f"SELECT * FROM cold WHERE {where}").read_all()
+    read = pa.table(found)
+    kinds = {str(pa.string_view()): pa.string(), str(pa.binary_view()): pa.binary()}
+    return read.cast(pa.schema([pa.field(field.name, kinds.get(str(field.type), field.type)) for field in read.schema]))
+
+
+def max_by_key(rows: pa.Table) -> pa.Table:
+    newest: dict[str, int] = {}
+    for key, number in zip(rows[KEY].to_pylist(), rows[SWEEP].to_pylist(), strict=True):
+        newest[key] = max(number, newest.get(key, 0))
+    pairs = zip(rows[KEY].to_pylist(), rows[SWEEP].to_pylist(), strict=True)
+    return rows.filter(pa.array([newest[key] == number for key, number in pairs], pa.bool_()))
+
+
+def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, piece: int, pieces: int) -> None:
+    mine = rows.filter(
+        pa.array([zlib.crc32(key.encode()) % pieces == piece for key in rows[by].to_pylist()], pa.bool_())
+    )
+    if not len(mine):
+        return
+    mine = mine.take(pc.sort_indices(mine, [(name, "ascending") for name in dict.fromkeys((by, then))]))
+    mine = mine.append_column(DIGEST, pa.array(staging._digests(mine, part.shape, part.lacking), pa.string()))
+    place = folder / f"{staging.PIECE}={piece}"
+    place.mkdir(parents=True)
+    pq.write_table(mine, place / "rows.parquet")
+
+
+def without_spark(patch: pytest.MonkeyPatch) -> None:
+    """Let the pipeline run so in this process."""
+    for owner, name, value in (
+        (restore, "run", run),
+        (restore, "stage", stage),
+        (sweep, "run", run),
+        (verify, "run", run),
+        (restore.Restorer, "spark", _nothing),
+        (sweep.Archiver, "spark", _nothing),
+    ):
+        patch.setattr(owner, name, value)
+
+
+def _nothing(_: Any) -> None:
+    return None

@@ -1,0 +1,351 @@
+"""Restoring: chosen rows come back exactly, with what left with them, and are in one place when it is done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.cold import CONTRACT, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
+from archive.forked import stage, without_spark
+from servers import Database
+from wane.archive import restore as restoring
+from wane.archive.model import Restored
+from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
+from wane.prune.sweep import Outcome
+from wane.store.archive_restore_journal import RestoreJournal
+
+pytestmark = [pytest.mark.timeout(120)]
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+
+
+EVENT = "SELECT id, status, at_ms, body, amount FROM event ORDER BY id"
+READ = "SELECT id, event_id, who FROM event_read ORDER BY id"
+
+
+def back(cold: Cold, **options: Any) -> Restored:
+    return cold.keeper.archive.restore("event", pace=PACE, **options)
+
+
+def content(database: Database) -> dict[str, list[Any]]:
+    return {"event": database.query(EVENT), "event_read": database.query(READ)}
+
+
+def ever(database: Database) -> dict[str, set[int]]:
+    return {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
+
+
+def trail(database: Database, kind: str) -> Counter[str]:
+    audit = "wane_audit" if database.store == "sqlite" else "wane.audit"
+    found: Counter[str] = Counter()
+    for (counts,) in database.query(f"SELECT counts FROM {audit} WHERE kind = '{kind}'"):
+        found.update(json.loads(counts) if isinstance(counts, str) else counts)
+    return found
+
+
+def test_what_another_row_has_taken_the_key_of_is_refused_skipped_or_replaced(
+    database: Database, tmp_path: Path
+) -> None:
+    events(database, 12)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        old: dict[int, str] = dict(
+            database.query(EVENT.replace("id, status, at_ms, body, amount", "id, body"))
+        )  # Only those that never left.
+        database.executemany(
+            "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
+            [(1, "done", 5, "another", None), (2, "open", 5, "alive", None), (4, "done", 5, "held", None)],
+        )
+        database.execute(
+            "INSERT INTO event_read VALUES (?, ?, ?)", (50, 1, "another")
+        )  # Has the key of a follower of 5.
+        cold.keeper.hold("event", {"id": 4}, reason="evidence")
+        before, archived = content(database), cold.cold()
+        with pytest.raises(ArchiveError, match="other rows have their keys") as refused:
+            back(cold, where="id <= 5")
+        assert '["1"]' in str(refused.value), "the first of them are named"
+        assert (content(database), cold.cold()) == (before, archived), "nothing was changed"
+        skipped = back(cold, where="id <= 5", on_conflict="skip")
+        assert skipped.restored["event"] == 1  # Only 3: of 5 a follower's key is taken.
+        assert skipped.kept == 4
+        assert {reason for _, reason in skipped.reasons} == {"another row has its key"}
+        assert dict(database.query("SELECT id, body FROM event WHERE id < 5")) == {
+            1: "another",
+            2: "alive",
+            3: "body 3 \U0001f600",
+            4: "held",
+        }
+        assert {1, 2, 4, 5} <= set(cold.cold())
+        replaced = back(cold, where="id <= 5", on_conflict="replace")
+        assert dict(replaced.reasons) == {
+            '["2"]': "the row that has its key is live",
+            '["4"]': "the row that has its key is held",
+        }
+        assert replaced.replaced == 2
+        assert dict(database.query("SELECT id, body FROM event WHERE id < 6")) == {
+            1: "body 1 \U0001f600",
+            2: "alive",
+            3: "body 3 \U0001f600",
+            4: "held",
+            5: "body 5 \U0001f600",
+        }
+        assert database.query("SELECT event_id, who FROM event_read WHERE id = 50") == [(5, "me")]
+        assert trail(database, "replace") == Counter({"event": 1, "event_read": 1})
+        assert {2, 4} <= set(cold.cold())
+        assert not {1, 3, 5} & set(cold.cold())
+        assert set(old) == set(STAYING)
+
+
+def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(database: Database, tmp_path: Path) -> None:
+    events(database, 10)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        database.execute("INSERT INTO event VALUES (1, 'done', 5, 'another', NULL)")
+        before, archived = content(database), cold.cold()
+        done = back(cold, where="id <= 4", on_conflict="skip", dry_run=True)
+        assert done.chosen == {"event": 4, "event_read": 4}
+        assert done.restored == {"event": 3, "event_read": 3}
+        assert (done.kept, done.id, done.dry_run) == (1, None, True)
+        assert back(cold, where="id = 2", into="side", dry_run=True).restored == {"event": 1, "event_read": 2}
+        assert (content(database), cold.cold()) == (before, archived)
+        assert "side" not in {table.name for table in cold.keeper.store.reflect().tables}
+        assert trail(database, "restore") == Counter()
+        assert not list((tmp_path / "cold" / ".restore").glob("*/*"))
+
+
+def test_a_side_table_gets_copies_and_the_archive_keeps_its_own(database: Database, tmp_path: Path) -> None:
+    events(database, 10)
+    before = content(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        for expected in (4, 0):  # The second time they are there already.
+            done = back(cold, where="id <= 4", into="event_back")
+            assert (done.restored["event"], done.there) == (expected, 0 if expected else 8)
+        rows = database.query(EVENT.replace("FROM event", "FROM event_back"))
+        assert rows == [row for row in before["event"] if row[0] <= 4]
+        reads = database.query(READ.replace("FROM event_read", "FROM event_back_event_read"))
+        assert reads == [row for row in before["event_read"] if row[1] <= 4]
+        assert set(cold.cold()) == set(range(1, 11))
+        assert cold.keeper.holds() == []
+        database.execute("UPDATE event_back SET body = 'looked at' WHERE id = 1")
+        with pytest.raises(ArchiveError, match="other rows have their keys"):
+            back(cold, where="id <= 4", into="event_back")
+        with pytest.raises(WrongArgument, match="table of the contract"):
+            back(cold, where="id <= 4", into="event")
+        database.execute("CREATE TABLE narrow (id bigint PRIMARY KEY)")
+        database.execute("CREATE TABLE narrow_event_read (id bigint PRIMARY KEY)")
+        with pytest.raises(WrongArgument, match="has no column"):
+            back(cold, where="id <= 4", into="narrow")
+
+
+def test_rows_that_the_database_refuses_stay_in_the_archive_and_the_others_come_back(
+    database: Database, tmp_path: Path
+) -> None:
+    events(database, 12)
+    known = ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        database.execute("CREATE UNIQUE INDEX event_body ON event (body)")
+        database.execute("INSERT INTO event VALUES (900, 'open', 5, ?, NULL)", ("body 7 \U0001f600",))
+        done = back(cold, where="id <= 10")
+        assert (done.restored["event"], done.kept) == (9, 1)
+        [(key, reason)] = done.reasons
+        assert "7" in key
+        assert "unique" in reason.lower()
+        assert set(cold.cold()) == {7, 11, 12}
+        assert {row["event_id"] for row in cold.archived("event_read")} == {7, 11}
+        known["event"].add(900)
+        conserve(cold, known, done=True)
+
+
+CHANGES = {
+    "sqlite": "CREATE TRIGGER meddle AFTER INSERT ON event BEGIN UPDATE event SET body = 'x' WHERE id = new.id AND id = 3; END",
+    "postgres": "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.id = 3 THEN new.body := 'x'; END IF;"
+    " RETURN new; END $$;CREATE TRIGGER meddle BEFORE INSERT ON event FOR EACH ROW EXECUTE FUNCTION meddle()",
+}
+
+
+def test_a_row_that_does_not_come_back_as_it_was_archived_does_not_come_back(
+    database: Database, tmp_path: Path
+) -> None:
+    events(database, 6)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        for statement in (
+            CHANGES[database.store].split("$$;")[:1] if database.store == "sqlite" else [CHANGES["postgres"]]
+        ):
+            database.execute(statement)
+        done = back(cold, where="id <= 6")
+        assert (done.restored["event"], done.kept) == (5, 1)
+        assert "did not come back as it was archived" in done.reasons[0][1]
+        assert set(cold.hot()) == {1, 2, 4, 5, 6, *STAYING}
+        assert cold.cold() == [3]
+
+
+def test_the_newest_of_the_rows_that_had_the_same_key_comes_back(database: Database, tmp_path: Path) -> None:
+    events(database, 5)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        insert_events(database, range(1, 3))  # Their numbers are given out again.
+        database.execute("UPDATE event SET body = 'second life' WHERE id <= 2")
+        cold.one()
+        done = back(cold, where="id <= 3")
+        assert done.restored["event"] == 3
+        bodies = [body for (body,) in database.query("SELECT body FROM event WHERE id < 10 ORDER BY id")]
+        assert bodies == ["second life", "second life", "body 3 \U0001f600"]
+        assert sorted(row["body"] for row in cold.archived() if row["id"] <= 2) == [
+            "body 1 \U0001f600",
+            "body 2 \U0001f600",
+        ]
+
+
+def test_columns_that_came_later_get_what_new_rows_get(database: Database, tmp_path: Path) -> None:
+    events(database, 5)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+    database.execute("ALTER TABLE event ADD COLUMN note text NOT NULL DEFAULT 'none'")
+    insert = "INSERT INTO event (id, status, at_ms, body, note) VALUES (?, ?, ?, ?, ?)"
+    database.execute(insert, (6, "done", 5_000_000_000_00, "late", "own"))
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.one().archived["event"] == 1
+        assert back(cold, where="id <= 6").restored["event"] == 6
+        assert dict(database.query("SELECT id, note FROM event WHERE id < 10")) == {
+            **dict.fromkeys(range(1, 6), "none"),
+            6: "own",
+        }
+        cold.keeper.archive.run(pace=PACE)
+    with cold_keeper(database, tmp_path) as cold:
+        for hold in cold.keeper.holds(limit=1_000):
+            assert hold.id is not None
+            cold.keeper.release_hold(hold.id)
+        cold.one()
+        database.execute("ALTER TABLE event DROP COLUMN note")
+    with cold_keeper(database, tmp_path) as cold, pytest.raises(ArchiveError, match=r"event\.note is gone"):
+        back(cold, where="id = 1")
+
+
+def test_one_restore_or_sweep_works_on_a_table_at_a_time(database: Database, tmp_path: Path) -> None:
+    events(database, 60)
+    known = ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+
+        def meanwhile() -> None:
+            with cold_keeper(database, tmp_path) as other, pytest.raises(ArchiveBusy):
+                back(other, where="id = 1")
+
+        cold.at["committed"] = meanwhile
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, known, done=True)
+
+
+def test_a_restore_waits_for_a_sweep_that_is_half_done(database: Database, tmp_path: Path) -> None:
+    events(database, 60)
+    known = ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["committed"] = lambda: cold.keeper.disable()
+        assert cold.one().outcome is Outcome.OFF
+        with pytest.raises(ArchiveError, match="is unfinished"):
+            back(cold, where="id < 10")
+        conserve(cold, known, done=False)
+        cold.keeper.enable()
+        cold.one()
+        assert back(cold, where="id < 10").restored["event"] == 9
+        conserve(cold, known, done=True)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(cold: Cold, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Let a restore die at a step, as a process does."""
+
+    def dies(*_: Any, **__: Any) -> Any:
+        raise Interrupted
+
+    owner: Any = restoring._Restore
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, dies)
+        with pytest.raises(Interrupted):
+            back(cold, where="id <= 40")
+
+
+@pytest.mark.parametrize(
+    ("step", "then"), [("_bring", "a sweep"), ("_remove", "another restore"), ("_remove", "the same restore")]
+)
+def test_whoever_comes_next_finishes_a_restore_that_was_cut_off(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, then: str
+) -> None:
+    events(database, 60)
+    known = ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        interrupt(cold, monkeypatch, step)
+        conserve(cold, known, done=False)
+        if then == "a sweep":
+            assert cold.one().outcome is Outcome.DONE
+        else:
+            done = back(cold, where="id <= 40" if then == "the same restore" else "id = 50")
+            assert done.restored["event"] == (40 if then == "the same restore" else 1)
+        conserve(cold, known, done=True)
+        assert set(range(1, 41)) <= set(cold.hot())
+        with cold.keeper.store.transaction() as transaction:
+            assert RestoreJournal(transaction).unfinished("event") is None
+
+
+def test_rows_whose_staging_vanished_are_chosen_anew(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 60)
+    known = ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        interrupt(cold, monkeypatch, "_remove")
+        shutil.rmtree(tmp_path / "cold" / ".restore")
+        done = back(cold, where="id <= 40")
+        assert (done.restored["event"], done.there) == (0, 40 + sum(n % 3 for n in range(1, 41)))
+        conserve(cold, known, done=True)
+
+
+def test_a_restore_that_lost_its_lease_changes_nothing_more(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 60)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+
+        def replaced(*arguments: Any) -> list[int]:
+            found = stage(*arguments)
+            lease = cold.keeper.store.rows.dialect.own("lease")
+            database.execute(f"UPDATE {lease} SET fence = fence + 1")
+            return found
+
+        monkeypatch.setattr(restoring, "stage", replaced)
+        with pytest.raises(ArchiveBusy):
+            back(cold, where="id <= 40")
+        assert cold.hot() == STAYING
+        assert len(cold.cold()) == 60
+
+
+def test_rows_without_a_primary_key_cannot_be_protected(database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE event (id bigint NOT NULL UNIQUE, status text, at_ms bigint NOT NULL, body text)")
+    database.execute("CREATE INDEX event_due ON event (status, at_ms, id)")
+    database.executemany("INSERT INTO event VALUES (?, 'done', ?, 'x')", [(n, 1_600_000_000_000 + n) for n in range(5)])
+    text = CONTRACT.replace('with = ["event_read.event_id"]\n', "")
+    text = text.replace('unless = [{{ referenced_by = "event_guard.event_id" }}]\n', "")
+    text = text.replace("[table.event]\n", '[table.event]\nkey = ["id"]\n')
+    with cold_keeper(database, tmp_path, text) as cold:
+        assert cold.one().archived == {"event": 5}
+        with pytest.raises(WrongArgument, match="no primary key"):
+            back(cold, where="id < 3")
+        assert back(cold, where="id < 3", protect=timedelta(0)).restored == {"event": 3}
+        assert cold.cold() == [3, 4]

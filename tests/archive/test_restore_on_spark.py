@@ -1,0 +1,71 @@
+"""Restoring on Spark itself: what is chosen, by whom, and that it comes back exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from archive.cold import STAYING, cold_keeper, conserve, events, insert_events
+from archive.test_restore import EVENT, READ, back, content, ever, trail
+from servers import Database
+from wane.errors import UnknownTable, WrongArgument
+from wane.events import RowsRestored
+from wane.prune.sweep import Outcome
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+
+def test_chosen_rows_move_back_exactly_and_are_protected_until_their_time(database: Database, tmp_path: Path) -> None:
+    events(database, 150)
+    before, known = content(database), ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        done = back(cold, where="id BETWEEN 11 AND 100")
+        reads = sum(n % 3 for n in range(11, 101))
+        assert done.restored == done.chosen == {"event": 90, "event_read": reads}
+        assert (done.there, done.replaced, done.kept) == (0, 0, 0)
+        assert set(cold.hot()) == {*range(11, 101), *STAYING}
+        assert [row for row in before["event"] if row in database.query(EVENT)] == database.query(EVENT)
+        assert [row for row in before["event_read"] if 11 <= row[1] <= 100] == database.query(READ)
+        conserve(cold, known, done=True)
+        assert trail(database, "restore") == Counter(done.restored)
+        assert [event.restored for event in cold.events if isinstance(event, RowsRestored)] == [done.restored]
+        assert len(cold.keeper.holds(limit=1_000)) == 90 + reads
+        again = cold.one()
+        assert (again.outcome, again.archived["event"]) == (Outcome.DONE, 0), "they are protected"
+        for hold in cold.keeper.holds(limit=1_000):
+            assert hold.id is not None
+            cold.keeper.release_hold(hold.id)
+        database.execute("UPDATE event SET body = 'changed since' WHERE id = 50")
+        assert cold.one().archived == {"event": 90, "event_read": reads}
+        conserve(cold, known, done=True)
+        assert [row["body"] for row in cold.archived() if row["id"] == 50] == ["changed since"]
+        assert not list((tmp_path / "cold" / ".restore").glob("*/*")), "nothing staged is left behind"
+
+
+def test_rows_are_chosen_by_sweep_and_by_key(database: Database, tmp_path: Path) -> None:
+    events(database, 20)
+    known = ever(database)
+    with cold_keeper(database, tmp_path) as cold:
+        [first] = cold.one().sweeps
+        insert_events(database, range(21, 31))
+        known = {table: rows | ever(database)[table] for table, rows in known.items()}
+        [second] = cold.one().sweeps
+        assert back(cold, keys=[{"id": 3}, {"id": 21}, {"id": 4711}]).restored["event"] == 2
+        assert back(cold, sweep=second).restored["event"] == 9
+        assert set(cold.hot()) == {3, *range(21, 31), *STAYING}
+        assert back(cold, sweep=99).restored == {"event": 0}
+        assert first != second
+        conserve(cold, known, done=True)
+        with pytest.raises(WrongArgument, match="has no column"):
+            back(cold, keys=[{"nothing": 1}])
+        with pytest.raises(WrongArgument, match="cannot be asked"):
+            back(cold, keys=[{"id": "not a number"}])
+        with pytest.raises(WrongArgument, match="not allowed"):
+            back(cold, where="id IN (SELECT 1)")
+        with pytest.raises(WrongArgument, match="exactly one"):
+            back(cold, where="id = 1", sweep=1)
+        with pytest.raises(UnknownTable, match="leave with event"):
+            cold.keeper.archive.restore("event_read", where="id = 1")
