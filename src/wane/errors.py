@@ -22,6 +22,7 @@
     ├── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
     └── ArchiveError         the archive cannot be read or written, or does not hold what it must
         ├── ArchiveBusy      somebody else writes to it
+        ├── ArchiveChanged   it is no longer what it was when a change of it was planned
         ├── Unproven         what was read back from it is not what the database holds; nothing left
         └── SparkError       Spark, or the Java it needs, does not run
 
@@ -140,6 +141,10 @@ class ArchiveError(WaneError):
 
 class ArchiveBusy(ArchiveError):
     """Somebody else writes to the archive of this table."""
+
+
+class ArchiveChanged(ArchiveError):
+    """The archive is no longer what it was when a change of it was planned. Nothing was changed."""
 
 
 class Unproven(ArchiveError):

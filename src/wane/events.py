@@ -186,6 +186,21 @@ class RowsRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveTended:
+    """The archive of a table was looked after: rows expired, small files were compacted, or files were tidied away."""
+
+    action: str
+    """"expire", "compact" or "tidy"."""
+    table: str
+    rows: dict[str, int]
+    """Rows that left the archive for good, by table."""
+    files: int
+    """Files that are no longer part of the archive, or, tidied, no longer on the disk."""
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTaken:
     """Every table was measured."""
 
@@ -237,6 +252,7 @@ Event = (
     | ArchiveStep
     | RowsArchived
     | RowsRestored
+    | ArchiveTended
     | SnapshotTaken
     | TableNearThreshold
     | HardDeleted
@@ -247,6 +263,11 @@ Listener = Callable[[Event], None]
 def hard_deleted(table: str, rule: str | None, rows: int, audit: int | None) -> HardDeleted:
     """The event of a table's rows that are gone for good."""
     return HardDeleted(f"system/{table}_hard_deleted", table, rule, rows, audit)
+
+
+def archived_name(table: str) -> str:
+    """What the event of a table's archived rows is called."""
+    return f"system/{table}_archived"
 
 
 def nobody(event: Event) -> None:

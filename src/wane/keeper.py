@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from wane.archive.room import Archive
+from wane.archive.room import Archive, elsewhere
 from wane.check.cover import cover
 from wane.check.live import live
 from wane.claims import Reclaim, WorkClaims
@@ -207,7 +207,15 @@ class Keeper:
         self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
     ) -> Hold:
         """Order that a row, or without a key the whole table, stays, whatever the rules say."""
-        return add_hold(self.store, table, key=key, reason=reason, author=self.pruner.actor, ends_at=ends_at)
+        return add_hold(
+            self.store,
+            table,
+            key=key,
+            reason=reason,
+            author=self.pruner.actor,
+            ends_at=ends_at,
+            archive=elsewhere(self.archive),
+        )
 
     def holds(self, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
         """Holds in force, newest first."""

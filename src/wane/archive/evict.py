@@ -67,6 +67,7 @@ class Eviction:
         pace: Pace,
         stop: threading.Event,
         listener: Listener,
+        fence: Callable[[Transaction], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.contract = contract
@@ -77,6 +78,7 @@ class Eviction:
         self.pace = pace
         self.stop = stop
         self.listener = listener
+        self.fence = fence
         self.counts = dict(sweep.evicted)
         self.audit_id = sweep.audit_id
         self.size = pace.first_batch
@@ -193,6 +195,7 @@ class Eviction:
                 raise Closed(closed)
             journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
+            self.fence(transaction)
             now = opening.clock
             evicted = take(transaction, now)
             if not self.keeping and self.archive.changed(transaction):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from wane.prune.sweep import Outcome
+
+if TYPE_CHECKING:
+    from wane.archive.files import ColdFile, NewFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +107,65 @@ class Restored:
     """Why, for the first of them: (key, reason)."""
     protected_until: datetime | None
     dry_run: bool = False
+
+
+@dataclass(slots=True)
+class ExpiredTable:
+    """What one run deleted for good of one table's archive."""
+
+    table: str
+    outcome: Outcome
+    cutoff: datetime | None
+    """Rows went that are strictly older; None: it keeps them forever."""
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By table (what left with its rows too) and month."""
+    held: str | None = None
+    """Why nothing went although it was due."""
+    message: str = ""
+    busy: bool = False
+    """Somebody else writes to it."""
+
+    def add(self, table: str, month: str, rows: int) -> None:
+        if rows:
+            months = self.rows.setdefault(table, {})
+            months[month] = months.get(month, 0) + rows
+
+
+@dataclass(slots=True)
+class CompactedTable:
+    """What one run compacted of one table of the archive."""
+
+    table: str
+    outcome: Outcome
+    files: int = 0
+    """How many files others took the place of."""
+    into: int = 0
+    rows: int = 0
+    bytes: int = 0
+    """What the files took before."""
+    into_bytes: int = 0
+    message: str = ""
+    busy: bool = False
+
+    def add(self, files: Sequence[ColdFile], into: Sequence[NewFile]) -> None:
+        self.files += len(files)
+        self.into += len(into)
+        self.rows += sum(file.rows for file in files)
+        self.bytes += sum(file.bytes for file in files)
+        self.into_bytes += sum(file.bytes for file in into)
+
+
+@dataclass(slots=True)
+class TidiedTable:
+    """What one run removed from the folder of one table of the archive."""
+
+    table: str
+    outcome: Outcome
+    files: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    """Files that are part of nothing any more and are still too young, or of a sweep or a job that is not finished."""
+    erased: tuple[int, ...] = ()
+    """Expiries (their audit rows) whose rows are in no file any more."""
+    message: str = ""
+    busy: bool = False

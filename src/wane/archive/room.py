@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from wane.contract.duration import format_duration
 from wane.contract.lookup import find_table, require_known
 from wane.contract.model import Archive as ArchiveAction
 from wane.contract.model import Contract, Rule, Table
 from wane.errors import ArchiveError, SparkError, WrongArgument
 from wane.events import Listener, nobody
+from wane.findings import did_you_mean
 from wane.prune.admission import require_admin
+from wane.prune.holds import Elsewhere
 from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.archive_journal import Journal
@@ -20,9 +23,19 @@ from wane.store.archive_journal import Journal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from wane.archive.model import ArchiveRun, ColdStatus, Proof, Restored, SweepStatus
+    from wane.archive.model import (
+        ArchiveRun,
+        ColdStatus,
+        CompactedTable,
+        ExpiredTable,
+        Proof,
+        Restored,
+        SweepStatus,
+        TidiedTable,
+    )
     from wane.archive.place import ColdTable
     from wane.archive.sweep import Archiver
+    from wane.archive.upkeep import Upkeep
 
 Starting = Callable[[str], None]
 """Told where Spark is being started, because that takes seconds."""
@@ -59,6 +72,67 @@ class Archive:
         require_admin(self._store, self._contract)
         archiver = self._archiver(strict=strict, pace=pace, stop=stop, starting=starting)
         return ArchiveRun(tuple(archiver.archive(table, rule) for table, rule in rules))
+
+    def expire(
+        self,
+        *only: str,
+        dry_run: bool = False,
+        stop: threading.Event | None = None,
+        starting: Starting = lambda _: None,
+    ) -> list[ExpiredTable]:
+        """Delete for good what the archive has kept as long as the contract says, of every table or of those named, if the flags
+        allow it. A dry run only says what would go. Safe to repeat after anything."""
+        from wane.archive.expire import Expiry
+
+        upkeep = self._upkeep(stop, starting)
+        tables = {str(table.name): table for table in upkeep.tables()}
+        chosen = self._chosen(only, list(tables))
+        if not dry_run:
+            require_admin(self._store, self._contract)
+        expiry = Expiry(upkeep)
+        return [expiry.expire(tables[name], dry_run=dry_run) for name in chosen]
+
+    def compact(
+        self,
+        *only: str,
+        least_files: int = 2,
+        dry_run: bool = False,
+        stop: threading.Event | None = None,
+        starting: Starting = lambda _: None,
+    ) -> list[CompactedTable]:
+        """Write small files of a month anew as few large ones, sorted, where there are at least so many of them."""
+        from wane.archive.compact import Compaction
+
+        if least_files < 2:
+            raise WrongArgument(f"least_files must be at least 2, not {least_files}", "one file cannot be compacted")
+        upkeep = self._upkeep(stop, starting)
+        chosen = self._chosen(only, self._names())
+        if not dry_run:
+            require_admin(self._store, self._contract)
+        compaction = Compaction(upkeep)
+        return [compaction.compact(name, least_files=least_files, dry_run=dry_run) for name in chosen]
+
+    def tidy(
+        self,
+        *only: str,
+        older_than: timedelta | None = None,
+        dry_run: bool = False,
+        stop: threading.Event | None = None,
+    ) -> list[TidiedTable]:
+        """Remove files from the disk that have been part of nothing for longer than `older_than`, or than the contract says."""
+        from wane.archive.tidy import LEAST, Tidying
+
+        if older_than is not None and older_than < LEAST:
+            raise WrongArgument(
+                f"older_than must be at least {format_duration(LEAST)}",
+                "somebody may still read what was just replaced",
+            )
+        upkeep = self._upkeep(stop, lambda _: None)
+        chosen = self._chosen(only, self._names())
+        if not dry_run:
+            require_admin(self._store, self._contract)
+        tidying = Tidying(upkeep)
+        return [tidying.tidy(name, older_than=older_than, dry_run=dry_run) for name in chosen]
 
     def status(self, table: str | None = None, *, limit: int = 20) -> list[SweepStatus]:
         """The journal, newest first."""
@@ -182,6 +256,28 @@ class Archive:
             ) from None
         return Archiver(self._store, self._contract, actor=self._actor, listener=self._listener, **options)
 
+    def _upkeep(self, stop: threading.Event | None, starting: Starting) -> Upkeep:
+        self._store.require_migrated()
+        archiver = self._archiver()
+        from wane.archive.upkeep import Upkeep
+
+        return Upkeep(
+            self._store,
+            self._contract,
+            actor=self._actor,
+            origin=archiver.origin(),
+            listener=self._listener,
+            stop=stop,
+            starting=starting,
+        )
+
+    def _chosen(self, only: Sequence[str], known: Sequence[str]) -> list[str]:
+        for name in only:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"archived tables: {', '.join(known) or 'none'}"
+                raise WrongArgument(f"no rule archives {name}", hint)
+        return list(dict.fromkeys(only)) or list(known)
+
     def _cold(self, name: str) -> ColdTable:
         known = {cold.name: cold for cold in self._cold_tables()}
         if name not in known:
@@ -198,11 +294,26 @@ class Archive:
         self._store.require_migrated()
         root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
         origin = self._archiver().origin()
+        for name in self._names():
+            yield ColdTable(root, name, origin)
+
+    def _names(self) -> list[str]:
+        """Every table that loses rows to the archive."""
         names = dict.fromkeys(str(table.name) for table, _ in self._rules())
         names |= dict.fromkeys(
             str(follower.reference.table)
-            for _, rule, follower in contract.followers()
+            for _, rule, follower in self._contract.followers()
             if isinstance(rule.action, ArchiveAction)
         )
-        for name in names:
-            yield ColdTable(root, name, origin)
+        return list(names)
+
+
+def elsewhere(archive: Archive) -> Elsewhere | None:
+    """The archive's rows, for whoever wants to hold one; None where nothing is archived, or nothing of it can be read here."""
+    if archive._contract.archive_url is None or not archive._names():
+        return None
+    try:
+        from wane.archive.held import ArchivedRows
+    except ImportError:
+        return None
+    return ArchivedRows(archive._store, archive._contract, {cold.name: cold for cold in archive._cold_tables()})

@@ -31,7 +31,16 @@ from wane.archive.session import run, session
 from wane.archive.verify import ProofJob, files_of, prove
 from wane.contract.model import Contract, Rule, Table
 from wane.errors import ArchiveError, Unproven, WaneError
-from wane.events import ArchiveStep, Listener, RowsArchived, RuleFailed, RuleSwept, nobody
+from wane.events import (
+    ArchiveStep,
+    BudgetExhausted,
+    Listener,
+    RowsArchived,
+    RuleFailed,
+    RuleSwept,
+    archived_name,
+    nobody,
+)
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
@@ -40,9 +49,11 @@ from wane.store import Store
 from wane.store.archive_evict import total
 from wane.store.archive_journal import Journal, Journaled, State
 from wane.store.archive_rows import ArchiveRows, bind_archive
+from wane.store.outbox import tell
 from wane.store.own import AuditEntry
 from wane.store.rows import cutoff
 from wane.store.timetable import Lease
+from wane.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +75,11 @@ class Archiver:
         strict: bool = False,
         stop: threading.Event | None = None,
         starting: Callable[[str], None] = lambda _: None,
+        most_sweeps: int | None = None,
+        fence: Callable[[Transaction], None] = lambda _: None,
     ) -> None:
+        """`most_sweeps`: how many sweeps of one rule a run may begin; None for as many as it takes. `fence` is asked inside every
+        transaction that lets rows go, and before every step; it raises if another process may work by now."""
         self.store = store
         self.contract = contract
         self.actor = actor
@@ -73,6 +88,8 @@ class Archiver:
         self.strict = strict
         self.stop = stop or threading.Event()
         self.starting = starting
+        self.most_sweeps = most_sweeps
+        self.fence = fence
         self.bindings = Bindings(store, contract)
 
     def origin(self) -> str:
@@ -104,7 +121,7 @@ class Archiver:
             return Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, str(closed)
         except WaneError as problem:
             return Outcome.FAILED, str(problem)
-        return Outcome.DONE, ""
+        return (Outcome.BUDGET, "the rest moves with the next sweep") if done.more else (Outcome.DONE, "")
 
     def _sweep(self, table: Table, rule: Rule, lease: Lease, done: _Tally) -> None:
         self._require_open(table)
@@ -121,8 +138,13 @@ class Archiver:
                     "put the rule back, run the archive once, then remove it",
                 )
             _Sweep(self, table, earlier, lease, done).resume(unfinished)
+        begun = 0
         while _Sweep(self, table, rule, lease, done).begin():
-            pass
+            begun += 1
+            if begun == self.most_sweeps:
+                self.listener(BudgetExhausted(table.scheduler, str(table.name), rule.name, table.label(rule), "rows"))
+                done.more = True
+                return
 
     def _require_open(self, table: Table) -> None:
         if self.stop.is_set():
@@ -130,6 +152,7 @@ class Archiver:
         if table.append_only:
             raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
         with self.store.transaction() as transaction:
+            self.fence(transaction)
             closed = closed_gate(transaction.own.flags(), table.name, self.contract.sweep)
         if closed:
             raise Closed(closed)
@@ -142,6 +165,8 @@ class _Tally:
         self.table = table
         self.rule = rule
         self.sweeps: list[int] = []
+        self.more = False
+        """Whether more was due than it was to move."""
         self.archived: dict[str, int] = {str(table.name): 0}
         self.evicted: dict[str, int] = {str(table.name): 0}
         self.stale = self.batches = 0
@@ -311,7 +336,23 @@ class _Sweep:
             if state is State.COMMITTED:
                 proven = _fingerprint(sweep.columns) if sweep.strict else None
                 journal.remember(str(self.table.name), sweep.columns, proven)
-            return journal.sweep(sweep.id)
+            moved = journal.sweep(sweep.id)
+            if state is State.DONE and self._is_told(moved):
+                tell(
+                    transaction,
+                    self.contract.events.outbox,
+                    archived_name(moved.table),
+                    moved.table,
+                    moved.archived.get(moved.table, 0) - moved.stale,
+                    moved.audit_id,
+                    transaction.now(),
+                    rule=moved.rule,
+                    sweep=moved.id,
+                )
+            return moved
+
+    def _is_told(self, sweep: Journaled) -> bool:
+        return any(sweep.archived.values()) and self.contract.events.tells_archived(sweep.table)
 
     def _manifests(self, sweep: Journaled) -> list[Any]:
         with self.store.transaction() as transaction:
@@ -384,6 +425,7 @@ class _Sweep:
             pace=self.archiver.pace,
             stop=self.archiver.stop,
             listener=self.archiver.listener,
+            fence=self.archiver.fence,
         )
         try:
             eviction.run(self.cold, ranges)
@@ -409,7 +451,7 @@ class _Sweep:
         sweep = self._move(sweep, State.DONE)
         self.done.archived = total(self.done.archived, sweep.archived)
         self.done.stale += sweep.stale
-        if any(sweep.archived.values()) and self.contract.events.tells_archived(sweep.table):
+        if self._is_told(sweep):
             self.archiver.listener(
                 RowsArchived(sweep.table, sweep.rule, sweep.id, sweep.archived, sweep.evicted, sweep.stale)
             )

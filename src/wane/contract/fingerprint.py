@@ -35,6 +35,7 @@ _PROSE = {
     "space",
     "roles",
     "events",
+    "upkeep",
 }
 
 

@@ -29,6 +29,7 @@ SECTIONS = (
     "space",
     "roles",
     "events",
+    "upkeep",
     "table",
     "excused",
     "archive",

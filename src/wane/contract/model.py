@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wane.contract.names import TableName
-from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings
+from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
 
 State = str | int | bool
 """A value of a state column."""
@@ -340,6 +340,7 @@ class Contract:
     space: SpaceSettings = field(default_factory=SpaceSettings)
     roles: RoleSettings = field(default_factory=RoleSettings)
     events: EventSettings = field(default_factory=EventSettings)
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     strict: bool = False
 
     def table(self, name: TableName) -> Table:

@@ -47,8 +47,8 @@ from wane.contract.names import TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes, describe, key_path
 from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
-from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece
-from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings
+from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece, UpkeepPiece
+from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
 from wane.findings import errors_of
 
 P = TypeVar("P", bound=Piece)
@@ -88,6 +88,7 @@ class _Resolver:
         self.space = SpaceSettings()
         self.roles = RoleSettings()
         self.events = EventSettings()
+        self.upkeep = UpkeepSettings()
         self.store = StorePiece()
         self.strict = False
         self.archive_url: str | None = None
@@ -138,6 +139,7 @@ class _Resolver:
             space=self.space,
             roles=self.roles,
             events=self.events,
+            upkeep=self.upkeep,
             strict=self.strict,
         )
         complete = not any(errors_of(file.mistakes.findings) for file in self.files)
@@ -212,6 +214,8 @@ class _Resolver:
         self.roles = self.roles if roles is None else roles.over(self.roles)
         events = self._section(file, "events", EventsPiece)
         self.events = self.events if events is None else events.over(self.events)
+        upkeep = self._section(file, "upkeep", UpkeepPiece)
+        self.upkeep = self.upkeep if upkeep is None else upkeep.over(self.upkeep)
 
     def _section(self, file: SourceFile, name: str, kind: type[P]) -> P | None:
         piece = file.mistakes.read(kind, file.data[name], [name]) if name in file.data else None

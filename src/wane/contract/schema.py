@@ -31,7 +31,7 @@ from wane.contract.document import (
     Window,
 )
 from wane.contract.model import ExcuseKind
-from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece
+from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece, UpkeepPiece
 
 _PIECES: tuple[type[Piece], ...] = (
     ArchiveTablePiece,
@@ -50,6 +50,7 @@ _PIECES: tuple[type[Piece], ...] = (
     SpacePiece,
     RolesPiece,
     EventsPiece,
+    UpkeepPiece,
 )
 _NAME = {"minLength": 1}
 
@@ -97,6 +98,7 @@ def json_schema() -> dict[str, Any]:
             "space": _to("SpacePiece"),
             "roles": _to("RolesPiece"),
             "events": _to("EventsPiece"),
+            "upkeep": _to("UpkeepPiece"),
             "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
             "excused": {**_named(_to("ExcusePiece")), "description": "Tables without rules, and why."},
             "archive": {

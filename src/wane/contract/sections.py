@@ -1,7 +1,8 @@
-"""The sections [growth], [space], [roles] and [events] of the contract file, as pydantic models: see `document`."""
+"""The sections [growth], [space], [roles], [events] and [upkeep] of the contract file, as pydantic models: see `document`."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any
@@ -12,7 +13,16 @@ from wane.contract.document import MOST_ROWS, Count, Duration, Piece, Share, dur
 from wane.contract.duration import PATTERN
 from wane.contract.names import TableName
 from wane.contract.refused import Refused, told
-from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings
+from wane.contract.settings import (
+    OUTBOX_WORDS,
+    EventSettings,
+    GrowthSettings,
+    OutboxSettings,
+    RoleSettings,
+    SpaceSettings,
+    UpkeepSettings,
+)
+from wane.findings import did_you_mean
 
 _MOST_THRESHOLDS = 10
 _LONGEST_NAME = 63
@@ -49,6 +59,23 @@ def _told_tables(value: object) -> bool | tuple[str, ...]:
     return tuple(sorted({str(TableName.parse(one)) for one in value}))
 
 
+def _table_name(value: object) -> str:
+    if not isinstance(value, str):
+        raise Refused(f"{told(value)} is not a table's name", "write the name in quotes")
+    return str(TableName.parse(value))
+
+
+def _filled(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise Refused(f"{told(value)} is not what a column can be filled with", 'write a text, for example "{name}"')
+    for word in _WORD.findall(value):
+        if word not in OUTBOX_WORDS:
+            hint = did_you_mean(word, OUTBOX_WORDS) or f"known: {', '.join(OUTBOX_WORDS)}"
+            raise Refused(f"nothing is known as {{{word}}}", hint)
+    return value
+
+
+_WORD = re.compile(r"\{([^{}]*)\}")
 _NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME}
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 _SCHEMA = {"type": "string", "pattern": PATTERN}
@@ -81,6 +108,17 @@ Thresholds = Annotated[
     ),
 ]
 RoleName = Annotated[str, BeforeValidator(_role), WithJsonSchema(_NAME_SCHEMA)]
+Upkept = Annotated[
+    timedelta,
+    duration_between(timedelta(minutes=10), 30 * _DAY, 'months are read and written anew: "1d" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
+TidyAfter = Annotated[
+    timedelta,
+    duration_between(timedelta(hours=1), 3_650 * _DAY, 'somebody may still read them: "7d" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
+Filled = Annotated[str, BeforeValidator(_filled), WithJsonSchema({"type": "string", "minLength": 1})]
 ToldTables = Annotated[
     Any,
     BeforeValidator(_told_tables),
@@ -142,12 +180,38 @@ class RolesPiece(Piece):
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
+class OutboxPiece(Piece):
+    """A table of the application's that events are written to."""
+
+    table: Annotated[str, BeforeValidator(_table_name), WithJsonSchema({"type": "string", "minLength": 1})]
+    columns: dict[str, Filled] = Field(min_length=1, description="What each column is filled with.")
+
+
 class EventsPiece(Piece):
     """Which events are told."""
 
     hard_deleted: ToldTables | None = Field(default=None, description="`system/<table>_hard_deleted`.")
     archived: ToldTables | None = Field(default=None, description="`system/<table>_archived`.")
+    outbox: OutboxPiece | None = Field(default=None, description="The application's own table of events.")
 
     def over(self, default: EventSettings) -> EventSettings:
+        """These settings, with what they leave out taken from the default."""
+        given = {key: getattr(self, key) for key in self.model_fields_set}
+        if isinstance(self.outbox, OutboxPiece):
+            given["outbox"] = OutboxSettings(self.outbox.table, tuple(self.outbox.columns.items()))
+        return replace(default, **given)
+
+
+class UpkeepPiece(Piece):
+    """How the archive is cared for."""
+
+    every: Upkept | None = Field(default=None, description="How often `wane run` sees to a table's archive.")
+    files: Count | None = Field(default=None, description="Small files of one month from which it is compacted.")
+    file_bytes: Annotated[int, Field(ge=1_000_000, le=10_000_000_000, strict=True)] | None = Field(
+        default=None, description="How large files should be."
+    )
+    tidy_after: TidyAfter | None = Field(default=None, description="How long a file stays that nothing needs.")
+
+    def over(self, default: UpkeepSettings) -> UpkeepSettings:
         """These settings, with what they leave out taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})

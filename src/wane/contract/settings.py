@@ -1,9 +1,13 @@
-"""Settings of what watches over the tables: growth, space, roles, and which events are told. None of them decides which rows leave."""
+"""Settings of what watches over the tables: growth, space, roles, which events are told, and how the archive is cared for. None of them decides which
+rows leave."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+
+OUTBOX_WORDS = ("name", "domain", "event", "table", "rows", "audit", "now", "now_s", "now_ms", "uuid", "payload")
+"""What a column of an outbox can be filled with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,36 @@ class RoleSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxSettings:
+    """The application's own table of events, and what Wane writes into which of its columns."""
+
+    table: str
+    columns: tuple[tuple[str, str], ...]
+    """Texts, with `{name}` and the like in them: see `wane.store.outbox`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """How the archive is cared for."""
+
+    every: timedelta = timedelta(days=1)
+    """How often `wane run` lets a table's archive expire, and looks whether it wants compacting and tidying."""
+    files: int = 20
+    """From so many small files of one month on, `wane run` compacts it."""
+    file_bytes: int = 128_000_000
+    """How large files should be; one that is less than half of it is small."""
+    tidy_after: timedelta = timedelta(days=7)
+    """How long a file stays on the disk that is no longer part of the archive: whoever reads an older state of it needs it."""
+
+
+@dataclass(frozen=True, slots=True)
 class EventSettings:
     """Which of the events `system/<table>_…` are told: all, none, or those of the tables that are named."""
 
     hard_deleted: bool | tuple[str, ...] = True
     archived: bool | tuple[str, ...] = True
+    outbox: OutboxSettings | None = None
+    """Where those of the archive are written too, in the transaction that they tell of."""
 
     def tells_hard_deleted(self, table: str) -> bool:
         return _tells(self.hard_deleted, table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Protocol
 
 from wane.contract.names import TableName
 from wane.errors import UnknownTable, WrongArgument
@@ -14,8 +15,19 @@ from wane.store import Store
 from wane.store.own import Hold
 from wane.store.rows import qualified
 from wane.store.schema import Column, TableInfo
+from wane.store.transaction import Transaction
 
 MOST_SHOWN = 10_000
+
+
+class Elsewhere(Protocol):
+    """Where rows may be that are no longer in their table."""
+
+    def find(self, table: TableInfo, key: Mapping[str, object]) -> str | None:
+        """The text by which a hold names the row of this key; None if it is not there."""
+
+    def has(self, transaction: Transaction, table: TableInfo, text: str) -> bool:
+        """Whether the row that was found is still there: asked when nobody can take it any more."""
 
 
 def add_hold(
@@ -26,12 +38,17 @@ def add_hold(
     reason: str,
     author: str | None = None,
     ends_at: datetime | None = None,
+    archive: Elsewhere | None = None,
 ) -> Hold:
-    """Hold a row by its primary key, or the whole table. When this returns, no batch can take what is held."""
+    """Hold a row by its primary key, archived or not, or the whole table. When this returns, no batch can take what is held."""
     if not reason.strip():
         raise WrongArgument("a hold needs a reason")
     store.require_migrated()
     info = _find(store, table)
+    cold = None
+    if key is not None and archive is not None and not store.run(*_asked(store, info, key)):
+        # The archive is searched before the gate is closed: that may take a while.
+        cold = archive.find(info, key)
     with store.transaction() as transaction:
         transaction.close_gate(info)
         now = transaction.now()
@@ -39,9 +56,9 @@ def add_hold(
             raise WrongArgument(f"the hold would end in the past: {ends_at.isoformat()}")
         text = None
         if key is not None:
-            columns = _columns(info, key)
-            statement = store.rows.key_text(info, columns, key)
-            found = transaction.execute(statement.text, statement.parameters)
+            found = transaction.execute(*_asked(store, info, key))
+            if not found and cold is not None and archive is not None and archive.has(transaction, info, cold):
+                found = [(cold,)]
             if not found:
                 shown = ", ".join(f"{name} = {value}" for name, value in key.items())
                 raise WrongArgument(f"{table} has no row with {shown}", "a row that is gone cannot be held")
@@ -49,6 +66,11 @@ def add_hold(
         hold = Hold(qualified(info), text, reason.strip(), author or whoami(), now, ends_at)
         number = transaction.own.add_hold(hold)
     return Hold(hold.table, text, hold.reason, hold.author, now, ends_at, id=number)
+
+
+def _asked(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    statement = store.rows.key_text(info, _columns(info, key), key)
+    return statement.text, statement.parameters
 
 
 def list_holds(store: Store, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:

@@ -1,0 +1,171 @@
+"""Compaction: many small files of a month become few large ones, sorted by time, on Spark. No row changes, comes or goes.
+
+Every sweep adds files; readers pay for each. What is written is proven to hold the same rows before it takes the place of what was
+there. Files of a sweep that is not done are left alone, because its eviction reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from wane.archive.equal import checks, shape_of
+from wane.archive.evict import Closed
+from wane.archive.extract import sync_folder
+from wane.archive.files import ColdFile, NewFile, Replacement, listing
+from wane.archive.model import CompactedTable
+from wane.archive.place import ColdTable
+from wane.archive.statistics import statistics
+from wane.archive.upkeep import Upkeep
+from wane.contract.model import Forever
+from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, SparkError, Unproven, WaneError
+from wane.prune.sweep import Outcome
+from wane.store.archive_jobs import COMPACT, Swept
+from wane.store.archive_types import KEY, MONTH, PARENT
+from wane.store.timetable import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GROUP_BYTES = 32 * 1024 * 1024
+"""Groups of rows as large as those of sweeps, so that whoever reads one holds as much of it in memory."""
+STAGING = "_wane-compact-"
+"""Where Spark writes to. A folder that begins with an underscore is nobody's data."""
+
+
+class Compaction:
+    """Compacts tables of the archive."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self.upkeep = upkeep
+
+    def compact(self, name: str, *, least_files: int = 2, dry_run: bool = False) -> CompactedTable:
+        """Compact every month of one of the archive's tables that has so many small files. A table that fails, fails alone."""
+        done = CompactedTable(name, Outcome.DONE)
+        try:
+            sweeps = self.upkeep.sweeps()
+            if dry_run:
+                for files in self.small(name, least_files, sweeps):
+                    done.add(files, ())
+                return done
+            with self.upkeep.leases([name], sweeps) as leases:
+                sweeps = self.upkeep.sweeps()  # As they are now that nobody else writes.
+                for files in self.small(name, least_files, sweeps):
+                    self._month(name, files, leases, done)
+        except Closed as closed:
+            done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
+            done.message = str(closed)
+        except WaneError as problem:
+            done.outcome, done.message = Outcome.FAILED, str(problem)
+            done.busy = isinstance(problem, ArchiveBusy)
+        return done
+
+    def small(self, name: str, least_files: int, sweeps: dict[int, Swept]) -> list[list[ColdFile]]:
+        """The small files of every month that has so many of them, the oldest month first."""
+        handle = self.upkeep.cold(name).open()
+        if handle is None:
+            return []
+        unfinished = [number for number, sweep in sweeps.items() if not sweep.done]
+        target = self.upkeep.contract.upkeep.file_bytes
+        found = [file for file in listing(handle) if file.bytes < target // 2 and not file.has_any(unfinished)]
+        found.sort(key=lambda file: (file.month, file.path))
+        months = (list(files) for _, files in groupby(found, lambda file: file.month))
+        return [files for files in months if len(files) >= max(least_files, 2)]
+
+    def _month(self, name: str, files: Sequence[ColdFile], leases: Sequence[Lease], done: CompactedTable) -> None:
+        job = self.upkeep.begin(name, COMPACT, leases)
+        cold = self.upkeep.cold(name)
+        added = self._write(cold, files, job)
+        change = Replacement(name, tuple(files), tuple(added))
+        if change.gone:
+            raise Unproven(f"{change.gone} rows of {name} would be lost by compacting it", "nothing was changed")
+        inputs = {
+            "month": files[0].month,
+            "files": len(files),
+            "into": len(added),
+            "bytes": sum(file.bytes for file in files),
+            "into_bytes": sum(file.bytes for file in added),
+        }
+        plan = {"changes": [change.written()], "inputs": inputs}
+        self.upkeep.plan(job, plan, leases)
+        try:
+            self.upkeep.commit(job, name, COMPACT, plan, leases)
+        except (Closed, ArchiveChanged):
+            self.upkeep.abandon(job, leases)
+            raise
+        done.add(files, added)
+
+    def _write(self, cold: ColdTable, files: Sequence[ColdFile], job: int) -> list[NewFile]:
+        """Write the rows of some files of one month to few, sorted ones; raise unless they hold the same rows."""
+        handle = cold.open()
+        if handle is None:
+            raise ArchiveError(f"the archive of {cold.name} is gone", "bring its folder back")
+        spark = self.upkeep.spark()
+        staging = cold.folder / f"{STAGING}{job:010d}-{uuid.uuid4().hex[:8]}"
+        try:
+            self._sorted(cold, handle, files).write.option("compression", "zstd").option(
+                "parquet.block.size", str(GROUP_BYTES)
+            ).parquet(str(staging))
+        except Exception as problem:
+            shutil.rmtree(staging, ignore_errors=True)
+            first = str(problem).strip().partition("\n")[0]
+            raise SparkError(f"compacting {cold.name} failed on Spark: {first}", "nothing was changed") from problem
+        added = [
+            _moved(
+                cold, part, f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet"
+            )
+            for number, part in enumerate(sorted(staging.glob("part-*.parquet")))
+        ]
+        added = [file for file in added if file.rows]
+        shutil.rmtree(staging, ignore_errors=True)
+        shape = shape_of(handle)
+        before = checks(spark, cold.folder, [file.path for file in files], shape)
+        if checks(spark, cold.folder, [file.path for file in added], shape) != before:
+            raise Unproven(f"compacting {cold.name} changed rows", "nothing was committed; run it again")
+        return added
+
+    def _sorted(self, cold: ColdTable, handle: Any, files: Sequence[ColdFile]) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromJson(json.loads(handle.schema().to_json()))
+        places = [str(cold.folder / file.path) for file in files]
+        read = self.upkeep.spark().read.schema(schema).option("basePath", str(cold.folder)).parquet(*places)
+        pieces = max(1, -(-sum(file.bytes for file in files) // self.upkeep.contract.upkeep.file_bytes))
+        order = self._order(cold.name, read.columns)
+        spread = read.drop(MONTH)
+        spread = spread.coalesce(1) if pieces == 1 else spread.repartitionByRange(pieces, *order)
+        return spread.sortWithinPartitions(*order)
+
+    def _order(self, name: str, columns: Sequence[str]) -> list[str]:
+        """By time, as most questions are asked; what left with a row beside what left with the same row."""
+        times = [
+            rule.bound.time.column
+            for table in self.upkeep.tables()
+            for rule in table.rules
+            if str(table.name) == name and not isinstance(rule.bound, Forever)
+        ]
+        return [one for one in dict.fromkeys([*times, PARENT, KEY]) if one in columns]
+
+
+def _moved(cold: ColdTable, part: Path, path: str) -> NewFile:
+    """A file that Spark wrote, on the disk and where the table's other files are."""
+    handle = os.open(part, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    place = cold.folder / path
+    place.parent.mkdir(exist_ok=True)
+    part.rename(place)
+    sync_folder(place.parent)
+    footer = pq.read_metadata(place)
+    month = path.partition("/")[0].removeprefix(f"{MONTH}=")
+    return NewFile(path, month, footer.num_rows, place.stat().st_size, json.dumps(statistics(footer)))

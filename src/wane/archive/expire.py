@@ -1,0 +1,255 @@
+"""Hard deletion by age: rows that the archive has kept for as long as the contract says leave it for good, month by month.
+
+Whole months leave without being read. Of a month that is due in part, files are written anew without what is due. What left with a row
+goes with it, held rows stay with all that left with them, and what an unfinished sweep has written is left alone. The files themselves
+stay on the disk until they are tidied, and that is told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from wane.archive.equal import shape_of
+from wane.archive.evict import Closed
+from wane.archive.files import ColdFile, Replacement, listing
+from wane.archive.held import Held, find, holds_of, look
+from wane.archive.model import ExpiredTable
+from wane.archive.thin import Due, ThinJob, Thinned, count, thin
+from wane.archive.upkeep import Upkeep
+from wane.contract.duration import format_duration
+from wane.contract.model import Forever, Table, Time
+from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, WaneError
+from wane.prune.sweep import Outcome
+from wane.store.archive_jobs import EXPIRE, Swept
+from wane.store.own import AuditEntry
+from wane.store.timetable import Lease
+from wane.store.transaction import Transaction
+
+_MARGIN = timedelta(days=1)
+"""A month is a month of the place that its rule's clock shows: elsewhere it begins and ends at most a day earlier or later."""
+_TRIES = 3
+
+
+class Expiry:
+    """Lets the archive of tables forget."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self.upkeep = upkeep
+
+    def expire(self, table: Table, *, dry_run: bool = False) -> ExpiredTable:
+        """Delete what the archive has kept long enough of one table. A table that fails, fails alone."""
+        name = str(table.name)
+        done = ExpiredTable(name, Outcome.DONE, None)
+        cutoff = self.cutoff(table)
+        if cutoff is None:
+            return done
+        done.cutoff = cutoff
+        try:
+            self._expire(table, cutoff, done, dry_run=dry_run)
+        except Closed as closed:
+            done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
+            done.message = str(closed)
+        except WaneError as problem:
+            done.outcome, done.message = Outcome.FAILED, str(problem)
+            done.busy = isinstance(problem, ArchiveBusy)
+        return done
+
+    def cutoff(self, table: Table) -> datetime | None:
+        """Rows go that are strictly older; None if none ever do. No floor of the contract is above it."""
+        contract = self.upkeep.contract
+        keep = next((one.keep for one in contract.archive if one.table == table.name), None)
+        if keep is None or isinstance(keep, Forever):
+            return None
+        return self.upkeep.store.now() - max(keep, dict(contract.floors).get(table.name, timedelta(0)))
+
+    def _expire(self, table: Table, cutoff: datetime, done: ExpiredTable, *, dry_run: bool) -> None:
+        name = str(table.name)
+        if table.append_only:
+            raise Closed(f"{name} is append-only: only an explicit prune takes rows from it")
+        sweeps = self.upkeep.sweeps()
+        names = self.upkeep.written_by(name, sweeps)
+        if dry_run:
+            held = look(self.upkeep, names)
+            done.held = held.everything or None
+            for month in [] if held.everything else self._months(names, cutoff):
+                _Month(self, table, names, month, cutoff, sweeps, held).count(done)
+            return
+        with self.upkeep.leases(names, sweeps) as leases:
+            sweeps = self.upkeep.sweeps()  # As they are now that nobody else writes.
+            with self.upkeep.transaction(leases) as transaction:
+                self.upkeep.require_open(transaction, name)
+            held = look(self.upkeep, names)
+            done.held = held.everything or None
+            for month in [] if held.everything else self._months(names, cutoff):
+                for attempt in range(_TRIES):
+                    try:
+                        _Month(self, table, names, month, cutoff, sweeps, held).expire(done, leases)
+                        break
+                    except _HeldNow:
+                        held = look(self.upkeep, names)
+                        if held.everything or attempt + 1 == _TRIES:
+                            done.held = held.everything or "somebody goes on placing holds"
+                            break
+                if done.held:
+                    break
+            if not done.rows:
+                self._tell_nothing(table, cutoff, names, leases)
+
+    def _months(self, names: Sequence[str], cutoff: datetime) -> list[str]:
+        """Months of which a row may be due, the oldest first."""
+        found = set()
+        for name in names:
+            handle = self.upkeep.cold(name).open()
+            if handle is not None:
+                found |= {file.month for file in listing(handle)}
+        return sorted(month for month in found if start_of(month) - _MARGIN < cutoff)
+
+    def _tell_nothing(self, table: Table, cutoff: datetime, names: Sequence[str], leases: Sequence[Lease]) -> None:
+        with self.upkeep.transaction(leases) as transaction:
+            transaction.own.record(
+                AuditEntry(
+                    kind="archive_expire",
+                    table=str(table.name),
+                    actor=self.upkeep.actor,
+                    inputs={"keep": _kept(self, table)},
+                    counts=dict.fromkeys(names, 0),
+                    executed_at=transaction.now(),
+                    cutoff=cutoff,
+                )
+            )
+
+
+class _HeldNow(Exception):
+    """Somebody placed a hold since it was looked at."""
+
+
+class _Month:
+    """One month of one table's archive, and of what left with its rows."""
+
+    def __init__(
+        self,
+        expiry: Expiry,
+        table: Table,
+        names: Sequence[str],
+        month: str,
+        cutoff: datetime,
+        sweeps: dict[int, Swept],
+        held: Held,
+    ) -> None:
+        self.upkeep = expiry.upkeep
+        self.table = table
+        self.name = str(table.name)
+        self.month = month
+        self.held = held
+        self.sweeps = sweeps
+        self.inputs = {"month": month, "keep": _kept(expiry, table), "cutoff": cutoff.isoformat()}
+        times = {
+            number: _time_of(table, sweep.rule)
+            for number, sweep in sweeps.items()
+            if sweep.table == self.name and sweep.done
+        }
+        self.due = Due(cutoff, month, end_of(month) + _MARGIN <= cutoff, times, held.keys)
+        unfinished = [number for number, sweep in sweeps.items() if not sweep.done]
+        self.files: dict[str, list[ColdFile]] = {}
+        self.shapes: dict[str, Any] = {}
+        for name in names:
+            handle = self.upkeep.cold(name).open()
+            if handle is not None:
+                found = (file for file in listing(handle) if file.month == month)
+                self.files[name] = [file for file in found if not file.has_any(unfinished)]
+                self.shapes[name] = shape_of(handle)
+
+    def count(self, done: ExpiredTable) -> None:
+        for name, files in self.files.items():
+            whole, read = self._split(name, files)
+            done.add(name, self.month, sum(file.rows for file in whole))
+            done.add(name, self.month, sum(one.gone for one in self._each(count, name, "dry-run", read)))
+
+    def expire(self, done: ExpiredTable, leases: Sequence[Lease]) -> None:
+        """One job: every file that is due, of the table and of what left with its rows, in one step."""
+        if not any(self.files.values()):
+            return
+        job = self.upkeep.begin(self.name, EXPIRE, leases)
+        changes = [self._change(name, files, job) for name, files in self.files.items()]
+        changes = [change for change in changes if change.removed]
+        if not changes:
+            self.upkeep.abandon(job, leases)
+            return
+        plan = {"changes": [change.written() for change in changes], "inputs": self.inputs}
+        self.upkeep.plan(job, plan, leases)
+        try:
+            self.upkeep.commit(job, self.name, EXPIRE, plan, leases, may=self._still_free)
+        except (_HeldNow, Closed, ArchiveChanged):
+            if not self.upkeep.begun(job, self.name, plan):
+                self.upkeep.abandon(job, leases)
+            raise
+        for change in changes:
+            done.add(change.table, self.month, change.gone)
+
+    def _still_free(self, transaction: Transaction) -> None:
+        """Raise if somebody placed a hold meanwhile; holds that are placed from now on wait until this is done."""
+        tables = find(self.upkeep.store, list(self.files))
+        transaction.enter(tables)
+        if {hold.id for hold in holds_of(transaction, tables)} - self.held.known:
+            raise _HeldNow
+
+    def _split(self, name: str, files: Sequence[ColdFile]) -> tuple[list[ColdFile], list[ColdFile]]:
+        """Files that go without being read, and files that must be read: of a month that is not due as a whole, where a row
+        is held, or where another table's sweeps write too."""
+        alone = self.upkeep.writers(name, self.sweeps) == [self.name]
+        if self.due.whole and alone and not self.due.held:
+            return list(files), []
+        return [], list(files)
+
+    def _each(
+        self, work: Callable[[Any, ThinJob], list[Thinned]], name: str, prefix: str, files: Sequence[ColdFile]
+    ) -> list[Thinned]:
+        if not files:
+            return []
+        own = name == self.name
+        parents = [file.path for file in self.files.get(self.name, [])]
+        job = ThinJob(
+            prefix,
+            str(self.upkeep.cold(name).folder),
+            self.shapes[name],
+            [file.path for file in files],
+            self.due,
+            None if own else (str(self.upkeep.cold(self.name).folder), parents),
+        )
+        return work(self.upkeep.spark(), job)
+
+    def _change(self, name: str, files: Sequence[ColdFile], job: int) -> Replacement:
+        whole, read = self._split(name, files)
+        known = {file.path: file for file in read}
+        made = [one for one in self._each(thin, name, f"expire-{job:010d}", read) if one.gone]
+        for one in made:
+            rest = 0 if one.rest is None else one.rest.rows
+            if known[one.path].rows != one.gone + rest:
+                raise ArchiveError(
+                    f"{one.path} has other rows than the archive's log says", "see `wane archive verify`"
+                )
+        removed = (*whole, *(known[one.path] for one in made))
+        return Replacement(name, removed, tuple(one.rest for one in made if one.rest is not None))
+
+
+def _time_of(table: Table, rule: str) -> Time | None:
+    found = next((one for one in table.rules if one.name == rule), None)
+    return None if found is None or isinstance(found.bound, Forever) else found.bound.time
+
+
+def _kept(expiry: Expiry, table: Table) -> str:
+    keep = next(one.keep for one in expiry.upkeep.contract.archive if one.table == table.name)
+    assert not isinstance(keep, Forever)
+    return format_duration(keep)
+
+
+def start_of(month: str) -> datetime:
+    year, number = (int(one) for one in month.split("-"))
+    return datetime(year, number, 1, tzinfo=UTC)
+
+
+def end_of(month: str) -> datetime:
+    """The first moment that is no longer in the month."""
+    return (start_of(month) + timedelta(days=32)).replace(day=1)

@@ -1,0 +1,189 @@
+"""Tidying: files leave the disk that are part of nothing any more, when they have been so for long enough.
+
+Nothing is removed but a data file of this very table, known by its name and its place, that the archive's newest state does not have, that
+left it long ago or was never in it, and that no unfinished sweep or job wrote. Everything else in the folder is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wane.archive.compact import STAGING
+from wane.archive.evict import Closed
+from wane.archive.files import listing
+from wane.archive.model import TidiedTable
+from wane.archive.place import ColdTable
+from wane.archive.upkeep import Upkeep
+from wane.contract.duration import format_duration
+from wane.errors import ArchiveBusy, ArchiveError, WaneError
+from wane.events import ArchiveTended
+from wane.prune.sweep import Outcome
+from wane.store.archive_jobs import EXPIRE, Jobs, Swept
+from wane.store.archive_types import MONTH
+from wane.store.own import AuditEntry
+from wane.store.timetable import Lease
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LEAST = timedelta(hours=1)
+"""No file is removed that was part of the archive less than that ago, whatever the contract says: somebody may still read it."""
+_OURS = re.compile(
+    rf"{MONTH}=\d{{4}}-\d\d/((?P<kind>sweep|expire|compact)-(?P<number>\d{{10}})-[0-9a-f-]+|part-[0-9a-zA-Z.-]+)\.parquet"
+)
+"""What sweeps and jobs write, and what Delta Lake writes when rows of a sweep that changed are taken out again."""
+_STAGING = re.compile(rf"{STAGING}(?P<number>\d{{10}})-[0-9a-f]+")
+_MOST_EXPIRIES = 1_000
+
+
+class Tidying:
+    """Removes files of the archive's tables that nothing needs."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self.upkeep = upkeep
+
+    def tidy(self, name: str, *, older_than: timedelta | None = None, dry_run: bool = False) -> TidiedTable:
+        """Tidy the folder of one of the archive's tables. A table that fails, fails alone."""
+        done = TidiedTable(name, Outcome.DONE)
+        age = max(older_than or self.upkeep.contract.upkeep.tidy_after, LEAST)
+        try:
+            sweeps = self.upkeep.sweeps()
+            if dry_run:
+                self._look(name, age, sweeps, done)
+                return done
+            with self.upkeep.leases([name], sweeps) as leases:
+                self._tidy(name, age, leases, done)
+        except Closed as closed:
+            done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
+            done.message = str(closed)
+        except WaneError as problem:
+            done.outcome, done.message = Outcome.FAILED, str(problem)
+            done.busy = isinstance(problem, ArchiveBusy)
+        return done
+
+    def _tidy(self, name: str, age: timedelta, leases: Sequence[Lease], done: TidiedTable) -> None:
+        cold = self.upkeep.cold(name)
+        with self.upkeep.transaction(leases) as transaction:
+            self.upkeep.require_open(transaction, name)
+        # Nobody else writes now: what the journal and the archive say stays so until this is done.
+        removed = self._look(name, age, self.upkeep.sweeps(), done)
+        for place in removed:
+            if self.upkeep.stop.is_set():
+                raise Closed("told to stop")
+            try:
+                shutil.rmtree(place) if place.is_dir() else place.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as problem:
+                raise ArchiveError(
+                    f"{place} cannot be removed: {problem.strerror}", "check its permissions"
+                ) from problem
+        self._tell(cold, age, leases, done)
+
+    def _look(self, name: str, age: timedelta, sweeps: dict[int, Swept], done: TidiedTable) -> list[Path]:
+        """What may be removed; `done` is told how much that is, and how much has to wait."""
+        cold = self.upkeep.cold(name)
+        handle = cold.open()
+        if handle is None:
+            return []
+        with self.upkeep.store.transaction() as transaction:
+            jobs = {job.id for job in Jobs(transaction).open()}
+        idle = _idle(cold, handle)
+        # By the log, not by the files' age: a file that was replaced a minute ago may be a year old.
+        hours = int(age.total_seconds()) // 3600
+        ripe = set(handle.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
+        chosen = []
+        for path in idle:
+            made = _OURS.fullmatch(path)
+            number = int(made["number"]) if made and made["number"] else 0
+            busy = _is_unfinished(number, sweeps) if made and made["kind"] == "sweep" else number in jobs
+            if path in ripe and not busy:
+                chosen.append(cold.folder / path)
+        done.waiting = len(idle) - len(chosen)
+        chosen += _staging(cold, jobs, self.upkeep.store.now() - age)
+        done.files = len(chosen)
+        done.bytes = sum(place.stat().st_size for place in chosen if place.is_file())
+        return chosen
+
+    def _tell(self, cold: ColdTable, age: timedelta, leases: Sequence[Lease], done: TidiedTable) -> None:
+        with self.upkeep.transaction(leases) as transaction:
+            done.erased = self._erased(cold, Jobs(transaction))
+            transaction.own.record(
+                AuditEntry(
+                    kind="archive_tidy",
+                    table=cold.name,
+                    actor=self.upkeep.actor,
+                    inputs={
+                        "older_than": format_duration(age),
+                        "files": done.files,
+                        "bytes": done.bytes,
+                        "erased": list(done.erased),
+                    },
+                    counts={cold.name: 0},
+                    executed_at=transaction.now(),
+                )
+            )
+        self.upkeep.listener(ArchiveTended("tidy", cold.name, {}, done.files, done.bytes, 0.0))
+
+    def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:
+        """Expiries whose rows are in no file any more: nothing is left in their month that is older than they are and part of nothing."""
+        handle = cold.open()
+        if handle is None:
+            return ()
+        left: dict[str, datetime] = {}
+        for path in _idle(cold, handle):
+            month, changed = path.partition("/")[0], _changed(cold.folder / path)
+            left[month] = min(left.get(month, changed), changed)
+        found = []
+        for writer in self.upkeep.writers(cold.name, self.upkeep.sweeps()):
+            for job in jobs.done(writer, EXPIRE, _MOST_EXPIRIES):
+                month = f"{MONTH}={job.plan['inputs']['month']}"
+                here = any(change["table"] == cold.name for change in job.plan["changes"])
+                if (
+                    here
+                    and job.audit_id is not None
+                    and left.get(month, datetime.max.replace(tzinfo=UTC)) > job.changed_at
+                ):
+                    found.append(job.audit_id)
+        return tuple(sorted(found))
+
+
+def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
+    """Data files below the table's folder, by their names, that the archive's newest state does not have."""
+    active = {file.path for file in listing(handle)}
+    found = []
+    for folder in sorted(cold.folder.glob(f"{MONTH}=*")):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        for place in sorted(folder.iterdir()):
+            path = f"{folder.name}/{place.name}"
+            if path not in active and _OURS.fullmatch(path) and place.is_file() and not place.is_symlink():
+                found.append(path)
+    return found
+
+
+def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
+    """Folders that a compaction which died has left behind."""
+    return [
+        place
+        for place in sorted(cold.folder.glob(f"{STAGING}*"))
+        if (made := _STAGING.fullmatch(place.name))
+        and place.is_dir()
+        and not place.is_symlink()
+        and int(made["number"]) not in jobs
+        and _changed(place) < ended
+    ]
+
+
+def _is_unfinished(number: int, sweeps: dict[int, Swept]) -> bool:
+    """A sweep that nobody knows may be one that is yet to come: the database may have been restored from a backup."""
+    return number not in sweeps or not sweeps[number].done
+
+
+def _changed(place: Path) -> datetime:
+    return datetime.fromtimestamp(place.stat().st_mtime, UTC)

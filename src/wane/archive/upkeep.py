@@ -1,0 +1,230 @@
+"""What all care for the archive shares: who writes to which of its tables, one writer at a time, gates, and jobs that were left unfinished.
+
+A job replaces files by others. It is written down first; then, in one transaction that shows its leases, looks at the gates and at
+holds, the archive's commits are made and the audit row is written. Whoever dies in between leaves a job that the next one finishes,
+if its first commit was made, or forgets.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from wane.archive.evict import Closed
+from wane.archive.files import Replacement, committed, replace
+from wane.archive.lease import leased
+from wane.archive.place import ColdTable, place_of
+from wane.archive.session import session
+from wane.contract.model import Archive, Contract, Table
+from wane.errors import ArchiveChanged, ArchiveError
+from wane.events import ArchiveTended, Listener, hard_deleted, nobody
+from wane.prune.gates import closed_gate
+from wane.store import Store
+from wane.store.archive_jobs import EXPIRE, Job, Jobs, Swept
+from wane.store.archive_journal import Journal
+from wane.store.outbox import tell
+from wane.store.own import AuditEntry
+from wane.store.timetable import Lease
+from wane.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Upkeep:
+    """Cares for the archive of one contract."""
+
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        *,
+        actor: str,
+        origin: str,
+        listener: Listener = nobody,
+        stop: threading.Event | None = None,
+        starting: Callable[[str], None] = lambda _: None,
+        fence: Callable[[Transaction], None] = lambda _: None,
+    ) -> None:
+        if contract.archive_url is None:
+            raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
+        self.store = store
+        self.contract = contract
+        self.actor = actor
+        self.listener = listener
+        self.stop = stop or threading.Event()
+        self.fence = fence
+        self._starting = starting
+        self._origin = origin
+        self._root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+
+    def spark(self) -> SparkSession:
+        return session(self.contract.spark, self._starting)
+
+    def cold(self, name: str) -> ColdTable:
+        return ColdTable(self._root, name, self._origin)
+
+    # Who writes what
+
+    def tables(self) -> list[Table]:
+        """Tables whose rows move to the archive."""
+        return [table for table in self.contract.tables if any(isinstance(one.action, Archive) for one in table.rules)]
+
+    def sweeps(self) -> dict[int, Swept]:
+        with self.store.transaction() as transaction:
+            return Jobs(transaction).sweeps()
+
+    def written_by(self, table: str, sweeps: dict[int, Swept]) -> list[str]:
+        """The archive's tables that a table's sweeps write to, its own first: as the contract says, and as they did before."""
+        now = [
+            str(follower.reference.table)
+            for one, rule, follower in self.contract.followers()
+            if str(one.name) == table and isinstance(rule.action, Archive)
+        ]
+        before = sorted(name for one in sweeps.values() if one.table == table for name in one.wrote)
+        return list(dict.fromkeys([table, *now, *before]))
+
+    def writers(self, name: str, sweeps: dict[int, Swept]) -> list[str]:
+        """The tables whose sweeps write to one of the archive's tables."""
+        known = sorted({str(table.name) for table in self.tables()} | {one.table for one in sweeps.values()})
+        return [table for table in known if name in self.written_by(table, sweeps)]
+
+    # One writer at a time
+
+    @contextmanager
+    def leases(self, names: Sequence[str], sweeps: dict[int, Swept]) -> Iterator[list[Lease]]:
+        """Be the only one who writes to some of the archive's tables."""
+        wanted = sorted({writer for name in names for writer in self.writers(name, sweeps)})
+        with ExitStack() as stack:
+            seconds = self.contract.spark.lease_seconds
+            held = [stack.enter_context(leased(self.store, table, seconds)) for table in wanted]
+            self._finish({*names, *wanted}, held)
+            yield held
+
+    @contextmanager
+    def transaction(self, leases: Sequence[Lease]) -> Iterator[Transaction]:
+        """A transaction of one who is still the only writer."""
+        with self.store.transaction() as transaction:
+            self.fence(transaction)
+            journal = Journal(transaction, self.store.timetable)
+            for lease in leases:
+                journal.require(lease)
+            yield transaction
+
+    def require_open(self, transaction: Transaction, table: str) -> None:
+        """Raise Closed if a flag is off or somebody said stop."""
+        if self.stop.is_set():
+            raise Closed("told to stop")
+        closed = closed_gate(transaction.own.flags(), table, self.contract.sweep)
+        if closed:
+            raise Closed(closed)
+
+    # Jobs
+
+    def begin(self, table: str, kind: str, leases: Sequence[Lease]) -> int:
+        with self.transaction(leases) as transaction:
+            self.require_open(transaction, table)
+            return Jobs(transaction).number(table, kind, actor=self.actor)
+
+    def abandon(self, job: int, leases: Sequence[Lease]) -> None:
+        """Forget a job of which nothing was committed. What it wrote is in no table, and tidied later."""
+        with self.transaction(leases) as transaction:
+            Jobs(transaction).end(job, "abandoned")
+
+    def plan(self, job: int, plan: Any, leases: Sequence[Lease]) -> None:
+        with self.transaction(leases) as transaction:
+            Jobs(transaction).plan(job, plan)
+
+    def commit(
+        self,
+        job: int,
+        table: str,
+        kind: str,
+        plan: Any,
+        leases: Sequence[Lease],
+        *,
+        may: Callable[[Transaction], None] = lambda _: None,
+    ) -> None:
+        """Do what the plan says, and tell it in the trail. `may` raises if it must not be done any more."""
+        began = time.monotonic()
+        with self.transaction(leases) as transaction:
+            self.require_open(transaction, table)
+            may(transaction)
+            changes = read_changes(plan)
+            audit = self._conclude(transaction, job, table, kind, plan["inputs"], changes)
+            # Last: whatever the database refuses, it has refused by now. The row first, what left with it after: whoever sees the
+            # row in the archive sees what left with it.
+            for change in changes:
+                replace(self.cold(change.table), table, job, change, rows_leave=kind == EXPIRE)
+        self._tell(table, kind, changes, audit, time.monotonic() - began)
+
+    def _conclude(
+        self, transaction: Transaction, job: int, table: str, kind: str, inputs: Any, changes: Sequence[Replacement]
+    ) -> int:
+        now = transaction.now()
+        audit = transaction.own.record(
+            AuditEntry(
+                kind=f"archive_{kind}",
+                table=table,
+                actor=self.actor,
+                inputs=inputs,
+                counts={change.table: change.gone for change in changes},
+                executed_at=now,
+                run=f"{kind}-{job}",
+            )
+        )
+        for change in changes if kind == EXPIRE else ():
+            if change.gone and self.contract.events.tells_hard_deleted(change.table):
+                told = hard_deleted(change.table, None, change.gone, audit)
+                tell(transaction, self.contract.events.outbox, told.name, change.table, change.gone, audit, now)
+        Jobs(transaction).end(job, "done", audit_id=audit)
+        return audit
+
+    def _tell(self, table: str, kind: str, changes: Sequence[Replacement], audit: int, seconds: float) -> None:
+        for change in changes if kind == EXPIRE else ():
+            if change.gone and self.contract.events.tells_hard_deleted(change.table):
+                self.listener(hard_deleted(change.table, None, change.gone, audit))
+        self.listener(
+            ArchiveTended(
+                kind,
+                table,
+                {change.table: change.gone for change in changes},
+                sum(len(change.removed) for change in changes),
+                sum(file.bytes for change in changes for file in change.removed)
+                - sum(file.bytes for change in changes for file in change.added),
+                seconds,
+            )
+        )
+
+    def _finish(self, names: set[str], leases: Sequence[Lease]) -> None:
+        """See to jobs that an earlier process left: one that was committed in part is finished, another is forgotten."""
+        with self.store.transaction() as transaction:
+            left = [job for job in Jobs(transaction).open() if job.table in names]
+        for job in left:
+            if job.plan is None or not self.begun(job.id, job.table, job.plan):
+                self.abandon(job.id, leases)
+                continue
+            with self.transaction(leases) as transaction:
+                changes = [change for change in read_changes(job.plan) if self._made(job, change)]
+                audit = self._conclude(transaction, job.id, job.table, job.kind, job.plan["inputs"], changes)
+            self._tell(job.table, job.kind, changes, audit, 0.0)
+
+    def _made(self, job: Job, change: Replacement) -> bool:
+        """Whether a change of a job could be made after all."""
+        try:
+            replace(self.cold(change.table), job.table, job.id, change, rows_leave=job.kind == EXPIRE)
+        except ArchiveChanged:
+            return False  # Somebody rewrote what was to leave with rows that are gone: it leaves when its whole month is due.
+        return True
+
+    def begun(self, job: int, table: str, plan: Any) -> bool:
+        """Whether a job's first commit was made: then it is finished, whatever happened since."""
+        first = read_changes(plan)[0]
+        return committed(self.cold(first.table), table, job)
+
+
+def read_changes(plan: Any) -> list[Replacement]:
+    return [Replacement.read(kept) for kept in plan["changes"]]

@@ -1,0 +1,63 @@
+"""Events as rows of the application's own outbox, written in the transaction that they tell of: told exactly if it happened."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from datetime import datetime
+from typing import Any
+
+from wane.contract.names import TableName
+from wane.contract.settings import OutboxSettings
+from wane.errors import StoreError
+from wane.store.moments import micros
+from wane.store.transaction import Transaction
+
+_WORD = re.compile(r"\{([a-z_]+)\}")
+
+
+def tell(
+    transaction: Transaction,
+    outbox: OutboxSettings | None,
+    name: str,
+    table: str,
+    rows: int,
+    audit: int | None,
+    now: datetime,
+    **also: Any,
+) -> None:
+    """Write one event; nothing if the contract names no outbox. It carries signals, never the contents of rows."""
+    if outbox is None:
+        return
+    domain, _, event = name.partition("/")
+    payload = {"event": name, "table": table, "rows": rows, "audit": audit, "at": now.isoformat(), **also}
+    words = {
+        "name": name,
+        "domain": domain,
+        "event": event,
+        "table": table,
+        "rows": str(rows),
+        "audit": "" if audit is None else str(audit),
+        "now": now.isoformat(),
+        "now_s": str(micros(now) // 1_000_000),
+        "now_ms": str(micros(now) // 1_000),
+        "uuid": str(uuid.uuid4()),
+        "payload": json.dumps(payload, ensure_ascii=True),
+    }
+    p = transaction.rows.parameters()
+    quote = transaction.rows.dialect.quote
+    values = [
+        p.bind(f"v{number}", _WORD.sub(lambda word: words[word[1]], text))
+        for number, (_, text) in enumerate(outbox.columns)
+    ]
+    parsed = TableName.parse(outbox.table)
+    place = ".".join(quote(one) for one in (parsed.schema, parsed.name) if one is not None)
+    columns = ", ".join(quote(column) for column, _ in outbox.columns)
+    try:
+        transaction.execute(f"INSERT INTO {place} ({columns}) VALUES ({', '.join(values)})", p.values)
+    except Exception as problem:  # Whatever the driver raises: here it is known what it was about.
+        raise StoreError(
+            f"the event {name} cannot be written to {outbox.table}: {problem}",
+            "mend `outbox` under [events]; until then nothing that it should tell of is done",
+        ) from problem

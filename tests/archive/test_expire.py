@@ -1,0 +1,263 @@
+"""The archive forgets what the contract says, exactly that, for good, with what left with it; and nothing that somebody holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, Cold, cold_keeper, events
+from servers import Database, SqliteDatabase
+from wane.errors import WrongArgument
+from wane.events import HardDeleted
+from wane.prune.sweep import Outcome
+
+KEPT = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
+ROWS = 100
+GOING = set(range(1, 50))
+"""Rows are two days apart, the oldest 298 days old: these are older than 200."""
+
+
+def old_events(database: Database) -> None:
+    events(database, 0)
+    more_events(database, range(1, ROWS + 1))
+
+
+def more_events(database: Database, ids: range) -> None:
+    database.executemany(
+        "INSERT INTO event VALUES (?, 'done', ?, ?, ?)",
+        [(n, NOW_MS - 300 * DAY_MS + (n % 1000) * 2 * DAY_MS + DAY_MS // 2, f"body {n}", n / 4) for n in ids],
+    )
+    database.executemany(
+        "INSERT INTO event_read VALUES (?, ?, 'me')", [(n * 10 + m, n) for n in ids for m in range(n % 3)]
+    )
+
+
+def reads(ids: set[int]) -> list[int]:
+    return sorted(n * 10 + m for n in ids for m in range(n % 3))
+
+
+@contextmanager
+def archived(database: Database, folder: Path, contract: str = KEPT) -> Iterator[Cold]:
+    old_events(database)
+    with cold_keeper(database, folder, contract) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        assert len(cold.cold()) == ROWS
+        cold.events.clear()
+        yield cold
+
+
+def test_rows_that_were_kept_long_enough_go_with_what_left_with_them(database: Database, tmp_path: Path) -> None:
+    with archived(database, tmp_path) as cold:
+        before = {row["id"]: row for row in cold.archived()}
+        [shown] = cold.keeper.archive.expire(dry_run=True)
+        assert len(cold.cold()) == ROWS
+        [done] = cold.keeper.archive.expire()
+        assert (done.outcome, done.held, done.message) == (Outcome.DONE, None, "")
+        assert shown.rows == done.rows
+        left = set(range(1, ROWS + 1)) - GOING
+        assert {table: sum(months.values()) for table, months in done.rows.items()} == {
+            "event": len(GOING),
+            "event_read": len(reads(GOING)),
+        }
+        assert {row["id"]: row for row in cold.archived()} == {n: before[n] for n in left}
+        assert cold.cold("event_read") == reads(left)
+        entries = cold.keeper.audit(kind="archive_expire")
+        assert sum(entry.counts["event"] for entry in entries) == len(GOING)
+        assert sum(entry.counts.get("event_read", 0) for entry in entries) == len(reads(GOING))
+        assert {entry.actor for entry in entries} == {"tester"}
+        told = [event for event in cold.events if isinstance(event, HardDeleted)]
+        assert {event.name for event in told} == {"system/event_hard_deleted", "system/event_read_hard_deleted"}
+        assert sum(event.rows for event in told if event.table == "event") == len(GOING)
+        assert {event.audit for event in told} == {entry.id for entry in entries}
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
+
+
+def test_expiring_again_deletes_nothing_and_says_so(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        cold.keeper.archive.expire()
+        entries = len(cold.keeper.audit(kind="archive_expire"))
+        [again] = cold.keeper.archive.expire()
+        assert (again.outcome, again.rows) == (Outcome.DONE, {})
+        newest, *rest = cold.keeper.audit(kind="archive_expire")
+        assert newest.counts == {"event": 0, "event_read": 0}
+        assert len(rest) == entries
+
+
+def test_forever_is_forever(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path, CONTRACT) as cold:
+        [done] = cold.keeper.archive.expire()
+        assert (done.cutoff, done.rows) == (None, {})
+        assert len(cold.cold()) == ROWS
+
+
+def test_a_hold_by_key_keeps_the_row_and_what_left_with_it(database: Database, tmp_path: Path) -> None:
+    with archived(database, tmp_path) as cold:
+        cold.keeper.hold("event", {"id": 5}, reason="a test")  # In a month that is due as a whole.
+        cold.keeper.hold("event", {"id": 47}, reason="a test")
+        held = cold.keeper.hold("event_read", {"id": 80}, reason="a test")  # It left with row 8.
+        [done] = cold.keeper.archive.expire()
+        stay = set(range(1, ROWS + 1)) - GOING | {5, 8, 47}
+        assert done.outcome is Outcome.DONE, done.message
+        assert cold.cold() == sorted(stay)
+        assert cold.cold("event_read") == reads(stay)
+        assert held.id is not None
+        cold.keeper.release_hold(held.id)
+        cold.keeper.archive.expire()
+        assert cold.cold() == sorted(stay - {8})
+
+
+def test_a_hold_on_a_table_keeps_all_of_its_archive(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        for table in ("event", "event_read"):
+            held = cold.keeper.hold(table, None, reason="a test")
+            [done] = cold.keeper.archive.expire()
+            assert (done.outcome, done.held, done.rows) == (Outcome.DONE, f"somebody holds {table}", {})
+            assert held.id is not None
+            cold.keeper.release_hold(held.id)
+        assert len(cold.cold()) == ROWS
+
+
+def test_a_hold_of_a_row_that_is_nowhere_is_refused(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path) as cold, pytest.raises(WrongArgument, match="has no row"):
+        cold.keeper.hold("event", {"id": 4711}, reason="a test")
+
+
+def test_a_hold_that_is_placed_meanwhile_counts(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wane.archive.upkeep import Upkeep
+
+    with archived(database, tmp_path) as cold:
+        planned = Upkeep.plan
+        placed: list[object] = []
+
+        def plan(this: Upkeep, *arguments: object) -> None:
+            planned(this, *arguments)  # type: ignore[arg-type]
+            if not placed:  # All is decided and written; nothing is committed yet.
+                placed.append(cold.keeper.hold("event", {"id": 5}, reason="a test"))
+
+        monkeypatch.setattr(Upkeep, "plan", plan)
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        assert cold.cold() == sorted(set(range(1, ROWS + 1)) - GOING | {5})
+
+
+def test_what_an_unfinished_sweep_wrote_is_left_alone(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        more_events(sqlite_database, range(1001, 1011))
+        cold.at["committed"] = lambda: cold.keeper.disable("event")
+        assert cold.one().outcome is Outcome.OFF
+        cold.keeper.enable("event")
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        assert [n for n in cold.cold() if n > 1000] == list(range(1001, 1011))
+        assert [n for n in cold.cold() if n <= 1000] == sorted(set(range(1, ROWS + 1)) - GOING)
+        assert cold.one().outcome is Outcome.DONE
+        cold.keeper.archive.expire()
+        assert cold.cold() == sorted(set(range(1, ROWS + 1)) - GOING)
+
+
+def test_flags_gate_it(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        cold.keeper.disable("event")
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.OFF
+        assert "queue.retention.event.enabled is off" in done.message
+        assert len(cold.cold()) == ROWS
+
+
+def test_a_floor_is_above_the_window(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        from dataclasses import replace
+        from datetime import timedelta
+
+        from wane.archive.room import Archive
+        from wane.contract.names import TableName
+
+        floored = replace(cold.keeper.contract, floors=((TableName.parse("event"), timedelta(days=250)),))
+        [done] = Archive(cold.keeper.store, floored, actor="tester").expire()
+        assert sum(done.rows["event"].values()) == 24
+        assert cold.cold() == list(range(25, ROWS + 1))
+
+
+def test_followers_that_two_tables_share_go_with_their_own_rows_only(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    database = sqlite_database
+    database.execute("CREATE TABLE deed (id integer PRIMARY KEY, at_ms integer NOT NULL)")
+    database.execute("CREATE INDEX deed_due ON deed (at_ms, id)")
+    old_events(database)
+    database.execute("ALTER TABLE event_read ADD COLUMN deed_id integer REFERENCES deed (id)")
+    database.execute("CREATE INDEX event_read_deed ON event_read (deed_id)")
+    database.execute("PRAGMA foreign_keys = off")
+    old = NOW_MS - 290 * DAY_MS
+    database.executemany("INSERT INTO deed VALUES (?, ?)", [(n, old) for n in range(1, 6)])
+    database.executemany(
+        "INSERT INTO event_read (id, event_id, who, deed_id) VALUES (?, 10001, 'deed', ?)",
+        [(50_000 + n, n) for n in range(1, 6)],
+    )
+    contract = (
+        KEPT
+        + """
+[archive.deed]
+keep = "forever"
+[table.deed]
+scheduler = "night"
+why = "a test"
+time = {{ column = "at_ms", unit = "ms" }}
+[table.deed.rule.cold]
+keep = "90d"
+then = "archive"
+with = ["event_read.deed_id"]
+"""
+    )
+    contract = contract.replace("[spark]", "", 1).replace("range_rows = 60\nlease_seconds = 5\n", "", 1)
+    with cold_keeper(database, tmp_path, contract + "[spark]\nrange_rows = 60\nlease_seconds = 5\n") as cold:
+        assert {rule.outcome for rule in cold.run().rules} == {Outcome.DONE}
+        [done, kept] = cold.keeper.archive.expire()
+        assert (done.outcome, kept.cutoff) == (Outcome.DONE, None)
+        left = set(range(1, ROWS + 1)) - GOING
+        assert cold.cold("event_read") == sorted([*reads(left), *(50_000 + n for n in range(1, 6))])
+
+
+def test_events_are_written_to_the_applications_outbox(database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE outbox (id text PRIMARY KEY, kind text NOT NULL, rows bigint, at_ms bigint, body text)"
+    )
+    outbox = """
+[events]
+outbox = {{ table = "outbox", columns = {{ id = "{{uuid}}", kind = "{{name}}", rows = "{{rows}}", at_ms = "{{now_ms}}", body = "{{payload}}" }} }}
+[excused]
+outbox = {{ elsewhere = "the application reads it" }}
+"""
+    with archived(database, tmp_path, KEPT + outbox) as cold:
+        [(kind, rows, body)] = database.query("SELECT kind, rows, body FROM outbox")
+        assert (kind, rows, json.loads(body)["sweep"]) == ("system/event_archived", ROWS, 1)
+        cold.keeper.archive.expire()
+        told: dict[str, int] = dict(database.query("SELECT kind, sum(rows) FROM outbox GROUP BY kind"))
+        assert told["system/event_hard_deleted"] == len(GOING)
+        assert told["system/event_read_hard_deleted"] == len(reads(GOING))
+        [(at_ms,)] = database.query("SELECT max(at_ms) FROM outbox")
+        assert abs(at_ms - NOW_MS) < DAY_MS
+
+
+def test_nothing_goes_that_the_outbox_cannot_be_told_of(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    sqlite_database.execute(
+        "CREATE TABLE outbox (id bigint PRIMARY KEY, kind text NOT NULL CHECK (kind NOT LIKE '%hard_deleted'))"
+    )
+    outbox = """
+[events]
+outbox = {{ table = "outbox", columns = {{ id = "{{now_ms}}", kind = "{{name}}" }} }}
+[excused]
+outbox = {{ elsewhere = "the application reads it" }}
+"""
+    with archived(sqlite_database, tmp_path, KEPT + outbox) as cold:
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.FAILED
+        assert "cannot be written to outbox" in done.message
+        assert len(cold.cold()) == ROWS
+        assert cold.keeper.audit(kind="archive_expire") == []
