@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from wane.archive.asynchronous import AsyncArchive
 from wane.claims import AsyncWorkClaims, Reclaim
 from wane.errors import WrongArgumentType
 from wane.keeper import Keeper, open_keeper
@@ -38,6 +39,8 @@ class AsyncKeeper:
         self.keeper = keeper
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wane")
         self._waiting = ThreadPoolExecutor(max_workers=_MOST_WAITING, thread_name_prefix="wane-waiting")
+        self.archive = AsyncArchive(keeper.archive, partial(on_thread, self))
+        """What moves rows to the archive, and looks after it: see docs/reference/python.md."""
 
     @classmethod
     async def open(cls, *arguments: object, **options: object) -> AsyncKeeper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from archive.test_expire import KEPT, archived
 from servers import Database, SqliteDatabase
 from wane.archive.files import listing
 from wane.archive.upkeep import Upkeep
+from wane.async_keeper import AsyncKeeper
 from wane.errors import WrongArgument
 from wane.prune.sweep import Outcome
 
@@ -280,3 +282,16 @@ def test_another_databases_archive_is_left_alone(sqlite_database: SqliteDatabase
         assert {one.outcome for one in done} == {Outcome.FAILED}
         assert all("of another database" in one.message for one in done)
         assert on_disk(cold) == before
+
+
+def test_every_call_can_be_awaited(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    async def use(contract: Path) -> None:
+        async with await AsyncKeeper.open(contract=contract) as keeper:
+            assert [one.outcome for one in (await keeper.archive.run()).rules] == [Outcome.DONE]
+            assert [one.outcome for one in await keeper.archive.expire()] == [Outcome.DONE]
+            assert [one.outcome for one in await keeper.archive.compact()] == [Outcome.DONE] * 2
+            assert [one.outcome for one in await keeper.archive.tidy()] == [Outcome.DONE] * 2
+            assert [one.table for one in await keeper.archive.tables()] == ["event", "event_read"]
+
+    with archived(sqlite_database, tmp_path) as cold:
+        asyncio.run(use(cold.folder / "wane.toml"))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from archive.cold import CONTRACT, events
+from archive.test_expire import GOING, KEPT, old_events
 from cli.conftest import Wane
 from servers import SqliteDatabase
 
@@ -77,3 +78,33 @@ def test_mistakes_are_told(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert wane("archive", "query", "event", "--out", folder / "x").code == 2
     assert wane("archive", "query", "event", "--format", "parquet", "--out", folder / "no" / "x").code == 2
     assert wane("archive", "query", "event", "--limit", "20000").code == 2
+
+
+def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder: Path) -> None:
+    old_events(sqlite_database)
+    (folder / "wane.toml").write_text(KEPT.format(url=f'"{sqlite_database.url}"'))
+    wane("migrate")
+    wane("enable")
+    assert wane("archive", "run", "--fast").code == 0
+    held = wane("hold", "add", "event", "--key", "id=3", "--reason", "a test")
+    assert held.code == 0, held.err
+    shown = wane("archive", "expire", "--dry-run")
+    assert "event_read" in shown.out
+    [done] = wane("archive", "expire", "--json").json
+    assert (done["outcome"], sum(done["rows"]["event"].values())) == ("done", len(GOING) - 1)
+    trail = wane("audit", "list", "--kind", "archive_expire", "--json").json
+    assert sum(entry["counts"]["event"] for entry in trail) == len(GOING) - 1
+    again = wane("archive", "expire")
+    assert (again.code, "event" in again.out) == (0, False)
+    [rows, _] = wane("archive", "compact", "--json").json
+    assert rows["outcome"] == "done"
+    assert "event_read" in wane("archive", "compact", "--dry-run", "--files", "50").out
+    [tidied, _] = wane("archive", "tidy", "--json", "--older-than", "2h").json
+    assert (tidied["files"], tidied["waiting"] > 0) == (0, True)
+    refused = wane("archive", "tidy", "--older-than", "1m")
+    assert refused.code != 0
+    assert "at least 1h" in refused.err
+    assert wane("archive", "tidy", "--older-than", "soon").code == 2
+    wane("disable", "event")
+    off = wane("archive", "expire")
+    assert (off.code, "is off" in off.err) == (0, True)

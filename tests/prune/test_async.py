@@ -12,6 +12,8 @@ import pytest
 
 from prune.keeping import EXPIRES, ago, insert, jobs, keeping, rule, table
 from servers import Database
+from wane.archive.asynchronous import AsyncArchive
+from wane.archive.room import Archive
 from wane.async_keeper import AsyncKeeper
 from wane.errors import WrongArgument
 from wane.keeper import Keeper
@@ -34,6 +36,13 @@ def test_an_awaited_call_is_a_coroutine_with_the_same_words(name: str) -> None:
     call = getattr(AsyncKeeper, name)
     assert inspect.iscoroutinefunction(call)
     assert call.__doc__ == getattr(Keeper, name).__doc__
+
+
+def test_every_call_of_an_archive_can_be_awaited_with_the_same_words() -> None:
+    assert set(public(AsyncArchive)) == set(public(Archive))
+    for name, call in public(AsyncArchive).items():
+        assert inspect.iscoroutinefunction(call)
+        assert call.__doc__ == getattr(Archive, name).__doc__
 
 
 def test_calls_do_the_same(database: Database) -> None:

@@ -57,7 +57,8 @@ def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _:
             from pyspark.sql import SparkSession
         except ImportError as problem:
             raise SparkError("Spark is missing", "install it: pip install 'wane[spark]'") from problem
-        active = SparkSession.getActiveSession()
+        # Another thread's session is the process's too; Java knows it as active in that thread only.
+        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if active is not None and not active.sparkContext._jsc.sc().isStopped():
             return active
         _require_answer(settings.master)

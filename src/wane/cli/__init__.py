@@ -11,6 +11,7 @@ from rich.markup import escape
 from wane import __version__
 from wane.cli import (
     archive,
+    archive_life,
     archive_query,
     archive_restore,
     check,
@@ -65,6 +66,7 @@ app.add_typer(steer.hold_app, name="hold")
 archive.archive_app.command()(archive_query.query)
 archive.archive_app.command()(archive_restore.restore)
 app.add_typer(archive.archive_app, name="archive")
+archive_life.add_to(archive.archive_app)
 app.add_typer(growth.growth_app, name="growth")
 app.add_typer(sql.sql_app, name="sql")
 app.add_typer(queue.queue_app, name="queue")

@@ -220,6 +220,14 @@ class _Lint:
                 "both count from the same moment: let the archive keep them longer",
             )
 
+        floor = self.floors.get(table.name)
+        if floor is not None and kept is not None and not isinstance(kept, Forever) and kept < floor:
+            mistakes.error(
+                place,
+                "under-floor",
+                f"the archive keeps rows for {format_duration(kept)}, and the floor is {format_duration(floor)}",
+                f"let [archive.{table.name}] keep them longer, or lower the floor",
+            )
         for other in table.rules:
             if _forestalls(other, rule):
                 mistakes.error(

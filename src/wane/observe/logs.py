@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from wane.events import (
     ArchiveStep,
+    ArchiveTended,
     BatchTaken,
     Beat,
     BudgetExhausted,
@@ -97,6 +98,9 @@ def log_event(event: Event) -> None:
         case ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}
             log(logging.DEBUG, "wane.archive_step", **where, sweep=event.sweep)
+        case ArchiveTended():
+            counts = {"rows": sum(event.rows.values()), "files": event.files, "bytes": event.bytes}
+            log(logging.INFO, "wane.archive_tended", action=event.action, table=event.table, **counts)
         case TableNearThreshold():
             days = "n/a" if event.days is None else round(event.days, 1)
             log(

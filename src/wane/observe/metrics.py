@@ -18,6 +18,7 @@ from wane.contract.model import Archive, Contract, Expiry, Mark, Prune, Rule, Ta
 from wane.errors import MetricsError
 from wane.events import (
     ArchiveStep,
+    ArchiveTended,
     BatchTaken,
     Beat,
     BudgetExhausted,
@@ -56,6 +57,7 @@ _RULE = ("scheduler", "table", "rule")
 _BATCH_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _SWEEP_BUCKETS = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0)
 SPENT = ("rows", "seconds", "batches")
+_TENDED = ("expire", "compact", "tidy")
 """What a budget is of."""
 
 
@@ -89,6 +91,15 @@ class Metrics:
         self.marked_rows = counter("wane_marked_rows_total", "Rows whose state was changed by a rule.", *_RULE)
         self.archived_rows = counter(
             "wane_archived_rows_total", "Rows that left for the archive, proven and committed.", "scheduler", "table"
+        )
+        self.expired_rows = counter(
+            "wane_archive_expired_rows_total", "Rows that the archive has forgotten for good.", "table"
+        )
+        self.archive_files = counter(
+            "wane_archive_files_total",
+            "Files of the archive that left it (expire, compact) or the disk (tidy).",
+            "table",
+            "action",
         )
         self.inline_rows = counter(
             "wane_inline_rows_total",
@@ -152,6 +163,9 @@ class Metrics:
             self.pruned_rows.labels(_scheduler(table), table.label(rule))
         if isinstance(rule.action, Archive):
             self.archived_rows.labels(_scheduler(table), str(table.name))
+            self.expired_rows.labels(str(table.name))
+            for action in _TENDED:
+                self.archive_files.labels(str(table.name), action)
         if isinstance(rule.action, Mark):
             self.marked_rows.labels(*labels)
         for outcome in Outcome:
@@ -193,6 +207,10 @@ class Metrics:
                 self.enqueued.labels(event.scheduler).inc(len(event.kinds))
             case MessageDead():
                 self.dead_letters.labels(event.pool).inc()
+            case ArchiveTended():
+                for table, rows in event.rows.items():
+                    self.expired_rows.labels(table).inc(rows)
+                self.archive_files.labels(event.table, event.action).inc(event.files)
             case ArchiveStep() | RowsArchived():
                 pass  # Its batches are counted.
             case RowsRestored():
