@@ -34,6 +34,7 @@ class AsyncArchive:
     compact = _later(Archive.compact)
     expire = _later(Archive.expire)
     query = _later(Archive.query)
+    restore = _later(Archive.restore)
     run = _later(Archive.run)
     status = _later(Archive.status)
     tables = _later(Archive.tables)

@@ -23,6 +23,7 @@ from wane.contract.model import Forever, Table, Time
 from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, WaneError
 from wane.prune.sweep import Outcome
 from wane.store.archive_jobs import EXPIRE, Swept
+from wane.store.archive_restore_journal import RestoreJournal
 from wane.store.own import AuditEntry
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction
@@ -80,6 +81,12 @@ class Expiry:
             sweeps = self.upkeep.sweeps()  # As they are now that nobody else writes.
             with self.upkeep.transaction(leases) as transaction:
                 self.upkeep.require_open(transaction, name)
+                restore = RestoreJournal(transaction).unfinished(name)
+            if restore is not None:
+                raise ArchiveError(
+                    f"restore {restore.id} of {name} is unfinished: what it brings back must not be forgotten meanwhile",
+                    f"let it finish first: `wane archive run {name}`",
+                )
             held = look(self.upkeep, names)
             done.held = held.everything or None
             for month in [] if held.everything else self._months(names, cutoff):

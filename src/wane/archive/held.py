@@ -32,7 +32,7 @@ from wane.store.transaction import Transaction
 if TYPE_CHECKING:
     from wane.archive.upkeep import Upkeep
 
-MOST = 10_000
+MOST = 200_000
 """More holds by key than these are as good as one on the whole table."""
 
 
@@ -104,8 +104,10 @@ def _parents(upkeep: Upkeep, name: str, keys: Sequence[str]) -> set[str]:
     cold = upkeep.cold(name)
     if not keys or cold.open() is None:
         return set()
-    found = frame(upkeep.spark(), cold).where(f"{PARENT} IS NOT NULL")
-    return {row[0] for row in found.where(found[KEY].isin(list(keys))).select(PARENT).distinct().collect()}
+    spark = upkeep.spark()
+    held = spark.createDataFrame([(key,) for key in keys], f"{KEY} string")
+    found = frame(spark, cold).where(f"{PARENT} IS NOT NULL").join(held, KEY)
+    return {row[0] for row in found.select(PARENT).distinct().collect()}
 
 
 class ArchivedRows:
