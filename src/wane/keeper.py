@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from wane.archive.room import Archive, elsewhere
+from wane.archive.scheduled import ScheduledArchive
 from wane.check.cover import cover
 from wane.check.live import live
 from wane.claims import Reclaim, WorkClaims
@@ -261,6 +262,7 @@ class Keeper:
             listener=self.pruner.listener,
             stop=stop or threading.Event(),
             duties=[GrowthDuty(self.contract, self.pruner.listener)],
+            archive=ScheduledArchive(self.contract),
         ).run()
 
     def adopt(self) -> InForce:

@@ -160,10 +160,10 @@ def test_what_no_sweep_takes_is_not_enqueued(database: Database, clock: Clock) -
         table("elsewhere", scheduler=None),
     )
     contract = contract_of(*tables)
-    assert [str(one.name) for one in swept_tables(contract, "tick")] == ["both"]
+    assert [str(one.name) for one in swept_tables(contract, "tick")] == ["archived", "both"]
     with world(database, contract) as one:
         one.tick()
-        assert [message.kind for message in one.messages()] == ["retention_sweep_both"]
+        assert [message.kind for message in one.messages()] == ["retention_sweep_archived", "retention_sweep_both"]
 
 
 def test_a_scheduler_without_tables_opens_its_windows_all_the_same(database: Database, clock: Clock) -> None:

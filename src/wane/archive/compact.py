@@ -26,7 +26,7 @@ from wane.archive.place import ColdTable
 from wane.archive.statistics import statistics
 from wane.archive.upkeep import Upkeep
 from wane.contract.model import Forever
-from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, SparkError, Unproven, WaneError
+from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, SparkError, Unproven, WaneError
 from wane.prune.sweep import Outcome
 from wane.store.archive_jobs import COMPACT, Swept
 from wane.store.archive_types import KEY, MONTH, PARENT
@@ -47,7 +47,9 @@ class Compaction:
     def __init__(self, upkeep: Upkeep) -> None:
         self.upkeep = upkeep
 
-    def compact(self, name: str, *, least_files: int = 2, dry_run: bool = False) -> CompactedTable:
+    def compact(
+        self, name: str, *, least_files: int = 2, dry_run: bool = False, most_months: int | None = None
+    ) -> CompactedTable:
         """Compact every month of one of the archive's tables that has so many small files. A table that fails, fails alone."""
         done = CompactedTable(name, Outcome.DONE)
         try:
@@ -58,11 +60,13 @@ class Compaction:
                 return done
             with self.upkeep.leases([name], sweeps) as leases:
                 sweeps = self.upkeep.sweeps()  # As they are now that nobody else writes.
-                for files in self.small(name, least_files, sweeps):
+                for files in self.small(name, least_files, sweeps)[:most_months]:
                     self._month(name, files, leases, done)
         except Closed as closed:
             done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
             done.message = str(closed)
+        except LeaseLost as problem:
+            done.outcome, done.message = Outcome.STOPPED, problem.message
         except WaneError as problem:
             done.outcome, done.message = Outcome.FAILED, str(problem)
             done.busy = isinstance(problem, ArchiveBusy)

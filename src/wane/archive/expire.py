@@ -20,7 +20,7 @@ from wane.archive.thin import Due, ThinJob, Thinned, count, thin
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.contract.model import Forever, Table, Time
-from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, WaneError
+from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, WaneError
 from wane.prune.sweep import Outcome
 from wane.store.archive_jobs import EXPIRE, Swept
 from wane.store.archive_restore_journal import RestoreJournal
@@ -39,8 +39,8 @@ class Expiry:
     def __init__(self, upkeep: Upkeep) -> None:
         self.upkeep = upkeep
 
-    def expire(self, table: Table, *, dry_run: bool = False) -> ExpiredTable:
-        """Delete what the archive has kept long enough of one table. A table that fails, fails alone."""
+    def expire(self, table: Table, *, dry_run: bool = False, most_months: int | None = None) -> ExpiredTable:
+        """Delete what the archive has kept long enough of one table, the oldest months first. A table that fails, fails alone."""
         name = str(table.name)
         done = ExpiredTable(name, Outcome.DONE, None)
         cutoff = self.cutoff(table)
@@ -48,10 +48,12 @@ class Expiry:
             return done
         done.cutoff = cutoff
         try:
-            self._expire(table, cutoff, done, dry_run=dry_run)
+            self._expire(table, cutoff, done, dry_run=dry_run, most_months=most_months)
         except Closed as closed:
             done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
             done.message = str(closed)
+        except LeaseLost as problem:
+            done.outcome, done.message = Outcome.STOPPED, problem.message
         except WaneError as problem:
             done.outcome, done.message = Outcome.FAILED, str(problem)
             done.busy = isinstance(problem, ArchiveBusy)
@@ -65,7 +67,9 @@ class Expiry:
             return None
         return self.upkeep.store.now() - max(keep, dict(contract.floors).get(table.name, timedelta(0)))
 
-    def _expire(self, table: Table, cutoff: datetime, done: ExpiredTable, *, dry_run: bool) -> None:
+    def _expire(
+        self, table: Table, cutoff: datetime, done: ExpiredTable, *, dry_run: bool, most_months: int | None
+    ) -> None:
         name = str(table.name)
         if table.append_only:
             raise Closed(f"{name} is append-only: only an explicit prune takes rows from it")
@@ -89,7 +93,7 @@ class Expiry:
                 )
             held = look(self.upkeep, names)
             done.held = held.everything or None
-            for month in [] if held.everything else self._months(names, cutoff):
+            for month in [] if held.everything else self._months(names, cutoff)[:most_months]:
                 for attempt in range(_TRIES):
                     try:
                         _Month(self, table, names, month, cutoff, sweeps, held).expire(done, leases)

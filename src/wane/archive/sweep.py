@@ -30,7 +30,7 @@ from wane.archive.secret import told
 from wane.archive.session import run, session
 from wane.archive.verify import ProofJob, files_of, prove
 from wane.contract.model import Contract, Rule, Table
-from wane.errors import ArchiveError, Unproven, WaneError
+from wane.errors import ArchiveError, LeaseLost, Unproven, WaneError
 from wane.events import (
     ArchiveStep,
     BudgetExhausted,
@@ -119,6 +119,8 @@ class Archiver:
                 self._sweep(table, rule, lease, done)
         except Closed as closed:
             return Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, str(closed)
+        except LeaseLost as problem:
+            return Outcome.STOPPED, problem.message
         except WaneError as problem:
             return Outcome.FAILED, str(problem)
         return (Outcome.BUDGET, "the rest moves with the next sweep") if done.more else (Outcome.DONE, "")

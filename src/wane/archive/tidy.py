@@ -20,7 +20,7 @@ from wane.archive.model import TidiedTable
 from wane.archive.place import ColdTable
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
-from wane.errors import ArchiveBusy, ArchiveError, WaneError
+from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
 from wane.events import ArchiveTended
 from wane.prune.sweep import Outcome
 from wane.store.archive_jobs import EXPIRE, Jobs, Swept
@@ -61,6 +61,8 @@ class Tidying:
         except Closed as closed:
             done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
             done.message = str(closed)
+        except LeaseLost as problem:
+            done.outcome, done.message = Outcome.STOPPED, problem.message
         except WaneError as problem:
             done.outcome, done.message = Outcome.FAILED, str(problem)
             done.busy = isinstance(problem, ArchiveBusy)

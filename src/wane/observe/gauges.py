@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from wane.contract.model import Cap, Contract, Rule, Table
+from wane.contract.model import Archive, Cap, Contract, Rule, Table
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.observe.forecast import Trend, days_to
 from wane.observe.growth import find_alert
@@ -56,6 +56,9 @@ OLDEST_DUE = Gauge(
     "wane_oldest_due_row_age_seconds", "Age of the oldest due row by the rule's time column, 0 if none is due.", _RULE
 )
 OVERDUE = Gauge("wane_overdue_seconds", "How long the oldest due row has been due, 0 if none is.", _RULE)
+ARCHIVE_LAG = Gauge(
+    "wane_archive_lag_seconds", "How long the oldest row has been due to move to the archive, 0 if none is.", _RULE
+)
 UNREAD = Gauge("wane_backlog_unread_rules", "Rules whose backlog is not told, because looking takes too long or fails.")
 MESSAGES = Gauge(
     "wane_queue_messages",
@@ -94,6 +97,7 @@ GAUGES = (
     BACKLOG,
     OLDEST_DUE,
     OVERDUE,
+    ARCHIVE_LAG,
     UNREAD,
     MESSAGES,
     OLDEST_MESSAGE,
@@ -250,7 +254,10 @@ class Gauges:
         rows, oldest = store.backlog(selection, now, COUNTED_ROWS, seconds)
         told = [(BACKLOG, float(rows)), (OLDEST_DUE, _seconds(now, oldest))]
         if not isinstance(selection.rule.bound, Cap):
-            told.append((OVERDUE, _seconds(cutoff(selection.rule, now), oldest)))
+            overdue = _seconds(cutoff(selection.rule, now), oldest)
+            told.append((OVERDUE, overdue))
+            if isinstance(selection.rule.action, Archive):
+                told.append((ARCHIVE_LAG, overdue))
         return told
 
     def _bind(self, store: Store) -> None:

@@ -26,7 +26,7 @@ from wane.schedule.executor import Executor
 from wane.schedule.housekeeping import keep_house, keep_one_dead_letter
 from wane.schedule.patience import Patience
 from wane.schedule.scheduler import tick
-from wane.schedule.worker import Worked, Worker, policy_of
+from wane.schedule.worker import Cold, Worked, Worker, policy_of
 from wane.store import Store
 
 _LONGEST_WAIT_SECONDS = 1.0
@@ -71,6 +71,8 @@ class Runner:
     stop: threading.Event = field(default_factory=threading.Event)
     """Whoever sets it ends the run. The runner itself never does: it may be shared with other parts of an application."""
     duties: Collection[Duty] = ()
+    archive: Cold | None = None
+    """What carries out rules that archive; None leaves them to others."""
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _ticks: int = field(default=0, init=False)
@@ -234,7 +236,7 @@ class Runner:
             nonlocal worker, done
             if worker is None or worker.store is not store:
                 queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
-                worker = Worker(store, self.contract, queue, executor, self.listener, self._ending)
+                worker = Worker(store, self.contract, queue, executor, self.listener, self._ending, self.archive)
             require_in_force(store, self.contract, by=self.actor)
             sequence = worker.queue.read_wakeup_sequence()
             ended = worker.work()

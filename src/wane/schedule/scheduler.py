@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Archive, Contract, Scheduler, Table
+from wane.contract.model import Contract, Scheduler, Table
 from wane.errors import NotInForce
 from wane.events import Listener, SweepsEnqueued, nobody
 from wane.queue import Draft, Queue
@@ -38,9 +38,7 @@ def swept_tables(contract: Contract, scheduler: str) -> list[Table]:
     return [
         table
         for table in contract.tables
-        if table.scheduler == scheduler
-        and not table.append_only
-        and any(rule.active and not isinstance(rule.action, Archive) for rule in table.rules)
+        if table.scheduler == scheduler and not table.append_only and any(rule.active for rule in table.rules)
     ]
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.lookup import find_table
@@ -21,7 +22,7 @@ from wane.contract.model import Contract, Table
 from wane.errors import LeaseLost, Locked, UnknownTable, WaneError
 from wane.events import Listener, WorkFailed, nobody
 from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome, Sweep, Sweeper
+from wane.prune.sweep import Outcome, Sweep, Sweeper, SweptRule
 from wane.queue import Answer, Queue, Reservation, RetryPolicy
 from wane.schedule.executor import Executor
 from wane.store import Store
@@ -44,6 +45,22 @@ class Worked(StrEnum):
     """It was told to; somebody else goes on with it."""
 
 
+class Cold(Protocol):
+    """Carries out the rules of a table that archive, and cares for its archive."""
+
+    def work(
+        self,
+        store: Store,
+        table: Table,
+        *,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+    ) -> list[SweptRule]:
+        """Do what is due, under the fence, until told to stop."""
+
+
 @dataclass(slots=True)
 class Worker:
     """Does one sweep after the other."""
@@ -54,6 +71,8 @@ class Worker:
     executor: Executor
     listener: Listener = nobody
     stop: threading.Event = field(default_factory=threading.Event)
+    archive: Cold | None = None
+    """What carries out rules that archive; None leaves them to others."""
     _fingerprint: str = field(init=False)
     _keeping: Store | None = field(default=None, init=False)
 
@@ -130,7 +149,13 @@ class Worker:
             stop=ended,
             fence=fence,
         )
-        return sweeper.sweep([str(table.name)], run=run)
+        swept = sweeper.sweep([str(table.name)], run=run)
+        if self.archive is None or ended.is_set():
+            return swept
+        moved = self.archive.work(
+            self.store, table, actor=self.executor.name, listener=self.listener, fence=fence, stop=ended
+        )
+        return Sweep(swept.run, (*swept.rules, *moved))
 
     @contextmanager
     def _kept(self, reservation: Reservation, lease: Lease) -> Iterator[threading.Event]:

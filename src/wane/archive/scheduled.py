@@ -1,0 +1,171 @@
+"""What a worker of `wane run` does for the archive of a table: one sweep of every rule that archives, and, once in a while, the archive's own care.
+
+Whether there is anything to do is looked up in the database and in the archive's log. Spark is started when there is, and not before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wane.contract.model import Archive, Contract, Rule, Table
+from wane.errors import SparkError
+from wane.events import Listener, RuleFailed
+from wane.prune.sweep import Outcome, SweptRule
+from wane.store import Store
+from wane.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from wane.archive.model import CompactedTable, ExpiredTable, TidiedTable
+    from wane.archive.upkeep import Upkeep
+
+_MOST_MONTHS = 12
+"""How many months of one table expire, or are compacted, in one go; the rest has its turn the next time."""
+_ANSWER_SECONDS = 900.0
+"""Finding where a range ends may take minutes: longer than anything else that a runner asks of a database."""
+
+
+class ScheduledArchive:
+    """Archives, and cares for the archive, on behalf of workers."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+
+    def work(
+        self,
+        store: Store,
+        table: Table,
+        *,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+    ) -> list[SweptRule]:
+        """What is due of one table. Somebody who archives it by hand at the time is let alone: the next window looks again."""
+        rules = [rule for rule in table.rules if rule.active and isinstance(rule.action, Archive)]
+        if not rules or table.append_only:
+            return []
+        with store.again(answer_seconds=_ANSWER_SECONDS) as own:
+            work = _Work(own, self.contract, table, actor, listener, fence, stop)
+            try:
+                return work.rules(rules)
+            except ImportError as problem:
+                missing = SparkError(
+                    f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"
+                )
+                return [work.failed(rules[0], str(missing))]
+
+
+class _Work:
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        table: Table,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+    ) -> None:
+        self.store = store
+        self.contract = contract
+        self.table = table
+        self.name = str(table.name)
+        self.actor = actor
+        self.listener = listener
+        self.fence = fence
+        self.stop = stop
+
+    def rules(self, rules: list[Rule]) -> list[SweptRule]:
+        from wane.archive.sweep import Archiver
+
+        busy = self._busy()
+        if busy:
+            return [self._swept(rule.name, Outcome.OFF, busy) for rule in rules]
+        archiver = Archiver(
+            self.store,
+            self.contract,
+            actor=self.actor,
+            listener=self.listener,
+            stop=self.stop,
+            most_sweeps=1,
+            fence=self.fence,
+        )
+        done = []
+        for rule in rules:
+            began = time.monotonic()
+            moved = archiver.archive(self.table, rule)
+            done.append(
+                SweptRule(
+                    self.name,
+                    rule.name,
+                    "archive",
+                    moved.outcome,
+                    moved.evicted,
+                    len(moved.sweeps),
+                    time.monotonic() - began,
+                    moved.message,
+                )
+            )
+        if all(one.outcome in (Outcome.DONE, Outcome.BUDGET) for one in done):
+            done += self._care(rules[0], archiver.origin())
+        return done
+
+    def failed(self, rule: Rule, message: str) -> SweptRule:
+        self.listener(RuleFailed(self.table.scheduler, self.name, rule.name, self.table.label(rule), message))
+        return self._swept(rule.name, Outcome.FAILED, message)
+
+    def _swept(self, rule: str, outcome: Outcome, message: str) -> SweptRule:
+        return SweptRule(self.name, rule, "archive", outcome, {self.name: 0}, 0, 0.0, message)
+
+    def _busy(self) -> str:
+        with self.store.acting() as (run, now):
+            held = self.store.timetable.leases(run, now)
+        return next((f"{one.holder} writes to its archive" for one in held if one.name == f"archive {self.name}"), "")
+
+    def _care(self, rule: Rule, origin: str) -> list[SweptRule]:
+        """Expire, compact and tidy, if that was last done long enough ago. Tidying comes last, so its entry in the trail says when."""
+        from wane.archive.compact import Compaction
+        from wane.archive.expire import Expiry
+        from wane.archive.tidy import Tidying
+        from wane.archive.upkeep import Upkeep
+
+        upkeep = Upkeep(
+            self.store,
+            self.contract,
+            actor=self.actor,
+            origin=origin,
+            listener=self.listener,
+            stop=self.stop,
+            fence=self.fence,
+        )
+        if not self._is_time(upkeep):
+            return []
+        settings = self.contract.upkeep
+        names = upkeep.written_by(self.name, upkeep.sweeps())
+        steps: list[Callable[[], ExpiredTable | CompactedTable | TidiedTable]] = [
+            lambda: Expiry(upkeep).expire(self.table, most_months=_MOST_MONTHS)
+        ]
+        for name in [*names[1:], self.name]:
+            steps.append(
+                lambda name=name: Compaction(upkeep).compact(  # type: ignore[misc]
+                    name, least_files=settings.files, most_months=_MOST_MONTHS
+                )
+            )
+            steps.append(lambda name=name: Tidying(upkeep).tidy(name))  # type: ignore[misc]
+        for step in steps:
+            done = step()
+            if done.outcome is Outcome.FAILED and not done.busy:
+                return [self.failed(rule, done.message)]
+            if done.outcome is not Outcome.DONE:
+                return [self._swept(rule.name, Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, done.message)]
+        return []
+
+    def _is_time(self, upkeep: Upkeep) -> bool:
+        if upkeep.cold(self.name).open() is None:
+            return False
+        with self.store.transaction() as transaction:
+            last = transaction.own.trail(kind="archive_tidy", table=self.name, limit=1)
+            return not last or transaction.now() - last[0].executed_at >= self.contract.upkeep.every

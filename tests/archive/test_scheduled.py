@@ -1,0 +1,162 @@
+"""`wane run` archives what is due and cares for the archive, under the same leases and fences as every sweep."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_events
+from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
+from servers import Database, SqliteDatabase
+from wane.archive import session
+from wane.archive.scheduled import ScheduledArchive
+from wane.errors import LeaseLost
+from wane.events import ArchiveTended, BatchTaken
+from wane.prune.sweep import Outcome
+from wane.schedule import Ran
+from wane.store.transaction import Transaction
+
+
+def run(cold: Cold) -> Ran:
+    """One window of every scheduler, and everything that it began."""
+    table = "wane_schedule" if cold.database.store == "sqlite" else "wane.schedule"
+    cold.database.execute(f"DELETE FROM {table}")
+    messages = "wane_message" if cold.database.store == "sqlite" else "wane.message"
+    cold.database.execute(f"DELETE FROM {messages}")
+    return cold.keeper.run(max_runs=1)
+
+
+def work(cold: Cold, fence: Callable[[Transaction], None] = lambda _: None, stop: threading.Event | None = None) -> Any:
+    keeper = cold.keeper
+    [table] = keeper.contract.tables
+    return ScheduledArchive(keeper.contract).work(
+        keeper.store, table, actor="worker", listener=cold.hear, fence=fence, stop=stop or threading.Event()
+    )
+
+
+def test_a_worker_archives_what_is_due(database: Database, tmp_path: Path) -> None:
+    events(database, 70)
+    with cold_keeper(database, tmp_path) as cold:
+        ran = run(cold)
+        assert (ran.sweeps, ran.failures) == (1, 0)
+        assert cold.hot() == STAYING
+        assert cold.cold() == list(range(1, 71))
+        [entry] = cold.keeper.audit(kind="archive", limit=1)
+        assert entry.actor.startswith("worker-1@")
+
+
+def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:
+        assert run(cold).failures == 0
+        left = sorted(set(range(1, ROWS + 1)) - GOING)
+        assert cold.cold() == left
+        told = [event.action for event in cold.events if isinstance(event, ArchiveTended)]
+        assert set(told) == {"expire", "compact", "tidy"}
+        more_events(sqlite_database, range(1001, 1011))
+        assert run(cold).failures == 0
+        assert len(cold.cold()) == len(left) + 10, "they expire the next day"
+        sqlite_database.execute("UPDATE wane_audit SET executed_at = '2020-01-01T00:00:00.000000Z'")
+        assert run(cold).failures == 0
+        assert cold.cold() == left
+
+
+def test_a_worker_moves_one_sweep_and_leaves_the_rest_to_the_next_window(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 150)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT + "sweep_rows = 70\n") as cold:
+        assert run(cold).failures == 0
+        assert len(cold.cold()) == 70
+        [swept, *_] = work(cold)
+        assert (swept.outcome, swept.counts["event"]) == (Outcome.BUDGET, 70)
+
+
+def test_a_worker_with_nothing_to_archive_never_starts_spark(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "session", start)
+    monkeypatch.setattr("wane.archive.sweep.session", start)
+    monkeypatch.setattr("wane.archive.upkeep.session", start)
+    events(sqlite_database, 0)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        assert run(cold).failures == 0
+
+
+def test_a_worker_that_lost_its_lease_lets_nothing_go(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 100)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        lost: list[bool] = []
+        cold.at["committed"] = lambda: lost.append(True)
+
+        def fence(_: Transaction) -> None:
+            if lost:
+                raise LeaseLost("another's")
+
+        [swept] = work(cold, fence)
+        assert swept.outcome is Outcome.STOPPED
+        assert not [event for event in cold.events if isinstance(event, BatchTaken)]
+        assert len(cold.hot()) == 100 + len(STAYING)
+        lost.clear()
+        assert work(cold)[0].outcome is Outcome.DONE
+        assert cold.hot() == STAYING
+
+
+def test_a_worker_lets_go_no_batch_after_it_lost_its_lease(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 100)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        lost: list[bool] = []
+        cold.at["batch"] = lambda: lost.append(True)
+
+        def fence(_: Transaction) -> None:
+            if lost:
+                raise LeaseLost("another's")
+
+        cold.keeper.contract = replace(cold.keeper.contract, sweep=replace(cold.keeper.contract.sweep, batch_ms=1))
+        [swept] = work(cold, fence)
+        assert swept.outcome is Outcome.STOPPED
+        [batch] = [event for event in cold.events if isinstance(event, BatchTaken)]
+        assert len(cold.hot()) == 100 - batch.counts["event"] + len(STAYING)
+
+
+def test_a_worker_that_is_told_to_stop_stops(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 100)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        stop = threading.Event()
+        cold.at["committed"] = stop.set
+        [swept] = work(cold, stop=stop)
+        assert swept.outcome is Outcome.STOPPED
+        assert len(cold.hot()) == 100 + len(STAYING)
+
+
+def test_who_archives_by_hand_meanwhile_is_let_alone(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        seen: list[Any] = []
+        cold.at["written"] = lambda: seen.extend(work(cold))
+        assert cold.one().outcome is Outcome.DONE
+        assert [one.outcome for one in seen] == [Outcome.OFF]
+        assert "writes to its archive" in seen[0].message
+
+
+def test_a_worker_that_cannot_archive_says_so_and_tries_again(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT + '[queue]\nattempts = 2\nbackoff = "1s"\n') as cold:
+        (tmp_path / "cold").write_text("a file where the archive should be")
+        ran = run(cold)
+        assert ran.failures > 0
+        assert [letter.message.kind for letter in cold.keeper.queue("retention").dead_letters()] == [
+            "retention_sweep_event"
+        ]
+        assert len(cold.hot()) == 20 + len(STAYING)
+        (tmp_path / "cold").unlink()
+        insert_events(sqlite_database, range(30, 40))
+        assert run(cold).failures == 0
+        assert cold.hot() == STAYING
