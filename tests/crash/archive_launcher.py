@@ -128,7 +128,9 @@ def archive(contract: Path, *, forever: bool) -> None:
             time.sleep(0.05)
 
 
-def main(contract: str, log: str) -> None:
+def main(
+    contract: str, log: str, hook: Callable[[TargetedSteps], None] = hook, work: Callable[..., None] = archive
+) -> None:
     for line in sys.stdin:
         seed, _, target = line.strip().partition(" ")
         child = os.fork()
@@ -139,7 +141,7 @@ def main(contract: str, log: str) -> None:
             code = 1
             try:
                 hook(steps)
-                archive(Path(contract), forever=target != "finish")
+                work(Path(contract), forever=target != "finish")
                 code = 0
             finally:
                 sys.stderr.flush()
@@ -156,4 +158,4 @@ def main(contract: str, log: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2])

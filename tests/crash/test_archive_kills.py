@@ -43,10 +43,10 @@ SEED = 5
 class Launcher:
     """Starts processes that archive, and kills them."""
 
-    def __init__(self, contract: Path, log: Path) -> None:
+    def __init__(self, contract: Path, log: Path, script: str = "archive_launcher.py") -> None:
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("archive_launcher.py"), contract, log],
+            [sys.executable, Path(__file__).with_name(script), contract, log],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,0 +1,111 @@
+"""Starts processes that archive, expire, compact and tidy, so that each can be killed: see `archive_launcher`.
+
+Here nothing is too young to be tidied, so that only what really may go does, and Spark's part of a compaction is done in Arrow.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crash import archive_launcher
+from crash.archive_launcher import PACE, TargetedSteps, run_forked
+from wane.archive import compact, equal, expire, files, thin, tidy, upkeep
+from wane.archive.files import ColdFile
+from wane.archive.place import ColdTable
+from wane.contract.load import load_contract
+from wane.keeper import open_keeper
+from wane.prune.sweep import Outcome
+from wane.store.archive_jobs import Jobs
+from wane.store.own import OwnTables
+
+AT_ONCE = timedelta(microseconds=1)
+
+
+class Sorted:
+    """What Spark's DataFrame is to a compaction: something that writes sorted files."""
+
+    def __init__(self, steps: TargetedSteps, cold: ColdTable, files: Sequence[ColdFile]) -> None:
+        self.steps = steps
+        self.places = [cold.folder / file.path for file in files]
+        self.write = self
+
+    def option(self, *_: str) -> Sorted:
+        return self
+
+    def parquet(self, folder: str) -> None:
+        self.steps.enter("sort")
+        rows = pa.concat_tables([pq.ParquetFile(place).read() for place in self.places], promote_options="default")
+        Path(folder).mkdir()
+        pq.write_table(rows.sort_by("_key"), Path(folder) / "part-00000.parquet")
+        self.steps.enter("sorted")
+
+
+def hook(steps: TargetedSteps) -> None:
+    archive_launcher.hook(steps)
+    thin.run = run_forked(steps, "thin")  # type: ignore[attr-defined]
+    equal.run = run_forked(steps, "compare")  # type: ignore[attr-defined]
+    upkeep.Upkeep.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+
+    def in_order(_: compact.Compaction, cold: ColdTable, handle: Any, small: Sequence[ColdFile]) -> Any:
+        return Sorted(steps, cold, small)
+
+    compact.Compaction._sorted = in_order  # type: ignore[method-assign,assignment]
+    tidy.LEAST = AT_ONCE
+    steps.function(compact, "_moved", "move")
+    steps.before(Jobs, "number", "begin")
+    steps.before(Jobs, "plan", "decide")
+    steps.before(Jobs, "end", "end")
+    replacing = files.replace
+
+    def replaced(cold: ColdTable, *arguments: Any, **options: Any) -> None:
+        steps.enter(f"replace {cold.name}")
+        replacing(cold, *arguments, **options)
+        steps.enter(f"replaced {cold.name}")
+
+    upkeep.replace = replaced  # type: ignore[attr-defined]
+    looking = expire._Month._still_free
+
+    def still_free(this: Any, transaction: Any) -> None:
+        looking(this, transaction)
+        steps.enter("free")
+
+    expire._Month._still_free = still_free  # type: ignore[method-assign,assignment]
+    unlink = Path.unlink
+
+    def unlinked(place: Path, *arguments: Any, **options: Any) -> None:
+        if place.suffix == ".parquet":
+            steps.enter("unlink")
+        unlink(place, *arguments, **options)
+
+    Path.unlink = unlinked  # type: ignore[method-assign,assignment]
+    steps.before(OwnTables, "record", "record")
+
+
+def live(contract: Path, *, forever: bool) -> None:
+    loaded = load_contract(contract)
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1))
+    with open_keeper(contract=loaded, actor="to be killed") as keeper:
+        archive = keeper.archive
+        while True:
+            done: list[Any] = [*archive.run(pace=PACE).rules, *archive.expire(), *archive.compact()]
+            done += archive.tidy(older_than=AT_ONCE)
+            wrong = [
+                one for one in done if one.outcome is not Outcome.DONE and "is being written by" not in one.message
+            ]
+            assert not wrong, wrong
+            if not forever and all(one.outcome is Outcome.DONE for one in done):
+                return
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    archive_launcher.main(sys.argv[1], sys.argv[2], hook=hook, work=live)

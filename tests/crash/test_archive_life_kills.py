@@ -1,0 +1,170 @@
+"""`kill -9` at every step of expiring, compacting and tidying, and at any moment: what is due goes once and is told once, and nothing else goes.
+
+A row that is not due is always hot or archived; when all is done every row, by key and content, is in one place, or in the trail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived, events
+from crash.test_archive_kills import Launcher
+from crash.test_kills import await_silence
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.keeper import open_keeper
+
+pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("spark")]
+
+KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
+DIRECTED = [
+    *("begin", "thin", "compare", "decide", "free", "record", "replace event", "replaced event"),
+    *("replace event_read", "replaced event_read", "end", "sort", "sorted", "move", "unlink"),
+]
+"""Every step; the ordinary tests kill at a few of them on each store."""
+ROWS = 12
+SEED = 7
+KEEP_DAYS = 200
+
+
+class Books:
+    """What must hold of hot tables, archive and trail together."""
+
+    def __init__(self, database: Database, cold: Path) -> None:
+        self.database = database
+        self.cold = cold
+        self.due: dict[int, str] = {}
+        self.staying: dict[int, str] = {}
+        self.held: set[int] = set()
+
+    def fill(self, ids: range) -> None:
+        """Rows that are long due, due in the midst of a month, not due in it, and not due for long."""
+        rows = []
+        for n in ids:
+            age = (260, KEEP_DAYS + 1 + n % 3, KEEP_DAYS - 2 - n % 3, 150)[n % 4]
+            (self.due if age > KEEP_DAYS else self.staying)[n] = f"body {n}"
+            rows.append((n, NOW_MS - age * DAY_MS - DAY_MS // 2, f"body {n}"))
+        self.database.executemany("INSERT INTO event VALUES (?, 'done', ?, ?, 1)", rows)
+        self.database.executemany(
+            "INSERT INTO event_read VALUES (?, ?, 'me')", [(n * 10 + m, n) for n in ids for m in range(n % 3)]
+        )
+
+    def balance(self, *, done: bool) -> None:
+        ever = {**self.due, **self.staying}
+        contents: dict[int, Any] = {}
+        cold = archived(self.cold / "event")
+        hot: dict[int, str] = dict(self.database.query("SELECT id, body FROM event"))
+        for row in cold:
+            contents[row["id"]] = row["body"]
+        contents |= {n: body for n, body in hot.items() if n not in STAYING}
+        lost = set(ever) - set(contents)
+        assert lost <= set(self.due) - self.held, f"lost {sorted(lost - set(self.due))[:10]}"
+        assert contents == {n: ever[n] for n in contents}
+        # Whoever sees a row in the archive sees what left with it; so it is for hot rows.
+        reads = {n for (n,) in self.database.query("SELECT id FROM event_read")}
+        reads |= {row["id"] for row in archived(self.cold / "event_read")}
+        assert {n * 10 + m for n in contents for m in range(n % 3)} <= reads
+        assert max(Counter(row["id"] for row in cold).values(), default=1) == 1
+        if done:
+            assert not set(hot) & {row["id"] for row in cold}
+            assert lost == set(self.due) - self.held
+            assert reads == {n * 10 + m for n in contents for m in range(n % 3)}
+            told = self._told("archive_expire")
+            assert told["event"] == len(lost)
+            assert told["event_read"] == sum(n % 3 for n in lost)
+            assert self._told("archive")["event"] == len(ever)
+            self._tidy()
+
+    def _told(self, kind: str) -> Counter[str]:
+        audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
+        told: Counter[str] = Counter()
+        for (counts,) in self.database.query(f"SELECT counts FROM {audit} WHERE kind = ?", (kind,)):
+            told.update(json.loads(counts) if isinstance(counts, str) else counts)
+        return told
+
+    def _tidy(self) -> None:
+        """Nothing is on the disk that is part of nothing."""
+        for table in ("event", "event_read"):
+            folder = self.cold / table
+            active = {os.path.realpath(place) for place in DeltaTable(str(folder)).file_uris()}
+            assert {os.path.realpath(place) for place in folder.glob("_month=*/*.parquet")} == active
+            assert not list(folder.glob("_wane-compact-*"))
+
+
+def begin(database: Database, folder: Path) -> Path:
+    contract = folder / "wane.toml"
+    text = CONTRACT.replace('keep = "forever"', f'keep = "{KEEP_DAYS}d"')
+    contract.write_text(text.format(url=json.dumps(database.url)))
+    events(database, 0)
+    with open_keeper(contract=contract) as keeper:
+        keeper.migrate()
+        keeper.enable()
+    return contract
+
+
+def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
+    contract = begin(database, folder)
+    books = Books(database, folder / "cold")
+    generator = random.Random(SEED)
+    hit: Counter[str] = Counter()
+    launcher = Launcher(contract, folder / "steps", "archive_life_launcher.py")
+    every = DIRECTED if KILLS else every
+    targets = [*generator.sample(every, len(every)), *["-"] * KILLS]
+    try:
+        books.fill(range(1, 1 + ROWS))
+        launcher.finish(SEED)
+        for number, target in enumerate(targets, 1):
+            books.fill(range(number * 100 + 1, number * 100 + 1 + ROWS))
+            hit[launcher.kill_at(generator.randrange(2**32), target)] += 1
+            await_silence(database)
+            books.balance(done=False)
+        missed = set(every) - set(hit)
+        assert not missed, f"never hit: {missed}; hit: {dict(hit)}"
+        launcher.finish(SEED)
+        books.balance(done=True)
+    finally:
+        launcher.close()
+    sys.stdout.write(f"seed {SEED}: {hit.total()} kills: {dict(sorted(hit.items()))}\n")
+
+
+@pytest.mark.timeout(240 + 10 * KILLS)
+def test_the_life_of_an_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    kill_and_check(sqlite_database, tmp_path, ["replaced event", "sorted", "unlink"])
+
+
+@pytest.mark.timeout(240 + 10 * KILLS)
+def test_the_life_of_an_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
+    kill_and_check(durable_database, tmp_path, ["free", "replace event_read", "end"])
+
+
+@pytest.mark.timeout(240)
+def test_several_at_once_do_everything_once(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    """Processes that sweep, expire, compact and tidy beside each other, killed and replaced meanwhile."""
+    contract = begin(sqlite_database, tmp_path)
+    books = Books(sqlite_database, tmp_path / "cold")
+    generator = random.Random(SEED)
+    launchers = [Launcher(contract, tmp_path / f"steps-{n}", "archive_life_launcher.py") for n in range(2)]
+    try:
+        for number in range(2 + KILLS // 4):
+            books.fill(range(number * 100 + 1, number * 100 + 1 + ROWS))
+            children = [launcher._start(generator.randrange(2**32), "-") for launcher in launchers]
+            time.sleep(generator.uniform(1.0, 2.5))
+            for launcher, child in zip(launchers, children, strict=True):
+                os.kill(child, signal.SIGKILL)
+                assert launcher._hear() == f"{-signal.SIGKILL}\n", "it ended by itself"
+            books.balance(done=False)
+        launchers[0].finish(SEED)
+        books.balance(done=True)
+    finally:
+        for launcher in launchers:
+            launcher.close()
