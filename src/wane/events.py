@@ -161,6 +161,18 @@ class ArchiveStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveProgress:
+    """Tasks of the step that follows a state are done, so many of so many."""
+
+    table: str
+    rule: str
+    sweep: int
+    state: str
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowsArchived:
     """A sweep of the archive is done: its rows are in the archive and nowhere else, but those that changed meanwhile."""
 
@@ -250,6 +262,7 @@ Event = (
     | WorkFailed
     | Beat
     | ArchiveStep
+    | ArchiveProgress
     | RowsArchived
     | RowsRestored
     | ArchiveTended

@@ -12,6 +12,7 @@ import pytest
 from archive.cold import cold_keeper, events
 from wane.archive import session
 from wane.archive.secret import told
+from wane.contract.model import SparkSettings
 from wane.errors import Unreachable
 from wane.prune.sweep import Outcome
 from wane.store.archive_reader import Source, fetch, open_reader
@@ -53,7 +54,7 @@ def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
 def test_only_the_same_user_can_ask_and_only_while_it_is_told() -> None:
     source = Source("postgres", secret=f"postgresql://me:{SECRET}@nowhere/db")
     assert SECRET not in repr(source)
-    with told(source) as known:
+    with told(source, SparkSettings()) as known:
         assert known.secret is None
         assert known.at is not None
         folder = Path(known.at).parent

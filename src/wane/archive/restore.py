@@ -230,7 +230,7 @@ class _Restore:
         """What a restore would do; None if it is into a side table that is yet to be made. Raise if it is to be refused."""
         if places is None:
             return None
-        with told(self.store.source()) as source:
+        with told(self.store.source(), self.restorer.contract.spark) as source:
             job = BringJob(
                 source,
                 str(folder),
@@ -268,7 +268,7 @@ class _Restore:
     def _bring(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
         places = self._places(make=True)
         assert places is not None
-        with told(self.store.source()) as source:
+        with told(self.store.source(), self.restorer.contract.spark) as source:
             job = BringJob(
                 source,
                 str(folder),

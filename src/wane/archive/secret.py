@@ -1,7 +1,7 @@
-"""How tasks learn how to reach the database: they ask the process that started them.
+"""How tasks learn how to reach the database: they ask the process that started them, or, on a cluster, find it in their environment.
 
 The address may hold a password. It is told over a socket in a folder that only the same user can enter, and only while the
-pipeline runs, so that it stands in no setting, plan, log or file.
+pipeline runs, so that it stands in no setting, plan, log or file. Nothing secret is sent to another machine.
 """
 
 from __future__ import annotations
@@ -16,12 +16,40 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from wane.archive.session import is_local
+from wane.contract.model import SparkSettings
+from wane.errors import SparkError
 from wane.store.archive_reader import Source
 
 
+def require_reachable(source: Source, settings: SparkSettings) -> None:
+    """Raise unless tasks can reach the database from where they run."""
+    if is_local(settings):
+        return
+    if source.path is not None:
+        raise SparkError(
+            f"SQLite is read where it lies, and {settings.master} is elsewhere",
+            'say master = "local[*,4]" in [spark]',
+        )
+    if settings.url_variable is None:
+        raise SparkError(
+            f"tasks at {settings.master} do not know the database's URL, and it is not sent to them",
+            'set an environment variable for every worker, and name it: url_variable = "WANE_URL" in [spark]',
+        )
+    if f"spark.executorEnv.{settings.url_variable}" in dict(settings.settings):
+        raise SparkError(
+            f"[spark] settings tell {settings.url_variable} to everybody who may look at Spark",
+            "set it in the workers' own environment instead, for example in conf/spark-env.sh",
+        )
+
+
 @contextmanager
-def told(source: Source) -> Iterator[Source]:
-    """The source as tasks may have it: without its secret, and with where to ask for it."""
+def told(source: Source, settings: SparkSettings) -> Iterator[Source]:
+    """The source as tasks may have it: without its secret, and with where to find it."""
+    require_reachable(source, settings)
+    if not is_local(settings):
+        yield replace(source, secret=None, variable=settings.url_variable)
+        return
     if source.secret is None:
         yield source
         return

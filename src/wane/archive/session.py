@@ -9,7 +9,9 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from wane.archive.java import java_home
@@ -18,6 +20,9 @@ from wane.errors import SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int], None]
+"""Told how many tasks are done, and of how many."""
 
 _TURN = threading.Lock()
 _LOCAL = re.compile(r"local(\[.*\])?")
@@ -40,6 +45,7 @@ _LOCAL_ONLY = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _MOST_LINES = 8
+_LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 _said: list[IO[bytes]] = []
 """Where the Java process says what nobody needs to read, unless it fails."""
@@ -87,7 +93,9 @@ def _start(settings: SparkSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = java_home()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # On a cluster, a Python that is shipped there: it must have Wane in it.
+    os.environ["PYSPARK_PYTHON"] = dict(settings.settings).get("spark.pyspark.python", sys.executable)
     configuration = SparkConf(loadDefaults=False)
     local = is_local(settings)
     if local:
@@ -128,7 +136,11 @@ def _last_words() -> str:
     return "\n".join(line for line in lines[-_MOST_LINES:] if not line.lstrip().startswith("at "))
 
 
-def run(spark: SparkSession, task: Callable[[int], str], count: int) -> list[str]:
+def unseen(done: int, of: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def run(spark: SparkSession, task: Callable[[int], str], count: int, progress: Progress = unseen) -> list[str]:
     """Run a task for every number below `count`, each on its own, wherever there is room; return what they answer, in any order."""
     if not count:
         return []
@@ -141,10 +153,38 @@ def run(spark: SparkSession, task: Callable[[int], str], count: int) -> list[str
                 yield pa.RecordBatch.from_pydict({"answer": [task(number)]})
 
     try:
-        answers = spark.range(0, count, 1, count).mapInArrow(each, "answer string").collect()
+        with _watched(spark, count, progress):
+            answers = spark.range(0, count, 1, count).mapInArrow(each, "answer string").collect()
     except Exception as problem:
         raise SparkError(f"a task failed on Spark: {_cause(problem)}") from problem
     return [row.answer for row in answers]
+
+
+@contextmanager
+def _watched(spark: SparkSession, count: int, progress: Progress) -> Iterator[None]:
+    """Tell now and then how many tasks of this thread's next job are done."""
+    group = uuid.uuid4().hex
+    spark.sparkContext.setJobGroup(group, "wane")
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+
+    def watch() -> None:
+        told = 0
+        while not over.wait(_LOOK_SECONDS):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+            if done > told:
+                progress(done, count)
+                told = done
+
+    watching = threading.Thread(target=watch, name="wane-progress", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
 
 
 def _cause(problem: Exception) -> str:

@@ -26,12 +26,13 @@ from wane.archive.model import ArchivedRule
 from wane.archive.place import ColdTable, place_of
 from wane.archive.ranges import bounds, cut
 from wane.archive.restore import Restorer
-from wane.archive.secret import told
-from wane.archive.session import run, session
+from wane.archive.secret import require_reachable, told
+from wane.archive.session import Progress, run, session
 from wane.archive.verify import ProofJob, files_of, prove
 from wane.contract.model import Contract, Rule, Table
 from wane.errors import ArchiveError, LeaseLost, Unproven, WaneError
 from wane.events import (
+    ArchiveProgress,
     ArchiveStep,
     BudgetExhausted,
     Listener,
@@ -202,6 +203,7 @@ class _Sweep:
         selection = archiver.bindings.selection(table, rule)
         kept = next(one for one in self.contract.archive if one.table == table.name)
         self.rows: ArchiveRows = bind_archive(self.store.rows, self.store.archive, selection, kept, self._file())
+        require_reachable(self.store.source(), self.contract.spark)
         self.origin = archiver.origin()
         assert self.contract.archive_url is not None
         root = place_of(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
@@ -330,6 +332,12 @@ class _Sweep:
             ArchiveStep(sweep.table, sweep.rule, sweep.id, sweep.state.value, sweep.archived, sweep.evicted, seconds)
         )
 
+    def _progress(self, sweep: Journaled) -> Progress:
+        def tell(done: int, of: int) -> None:
+            self.archiver.listener(ArchiveProgress(sweep.table, sweep.rule, sweep.id, sweep.state.value, done, of))
+
+        return tell
+
     def _move(self, sweep: Journaled, state: State, *, archived: dict[str, int] | None = None) -> Journaled:
         with self.store.transaction() as transaction:
             journal = Journal(transaction, self.store.timetable)
@@ -391,16 +399,17 @@ class _Sweep:
             )
             for part, cold in zip(self.rows.parts, self.cold, strict=True)
         ]
-        with told(self.store.source()) as source:
+        with told(self.store.source(), self.contract.spark) as source:
             job = CopyJob(sweep.id, source, parts, [bounds(self.rows, piece, self.store) for piece in pieces])
-            return answers(run(spark, partial(copy_range, job), len(pieces)))
+            return answers(run(spark, partial(copy_range, job), len(pieces), self._progress(sweep)))
 
     def _verify(self, sweep: Journaled) -> Journaled:
         manifests = self._manifests(sweep)
         files = files_of([cold.folder for cold in self.cold], manifests)
         job = ProofJob(sweep.columns, files, sweep.strict)
         try:
-            prove(self.archiver.spark(), job, manifests, [part.name for part in self.rows.parts])
+            names = [part.name for part in self.rows.parts]
+            prove(self.archiver.spark(), job, manifests, names, self._progress(sweep))
         except Unproven:
             self._move(sweep, State.PLANNED)  # What cannot be trusted is copied again, the next time.
             raise

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from wane.archive import content
 from wane.archive.content import Checks, Shape
 from wane.archive.failure import answering, answers
-from wane.archive.session import run
+from wane.archive.session import Progress, run, unseen
 from wane.errors import Unproven
 
 if TYPE_CHECKING:
@@ -54,9 +54,11 @@ def files_of(folders: Sequence[Path], manifests: Sequence[Any]) -> list[FileJob]
     ]
 
 
-def prove(spark: SparkSession, job: ProofJob, manifests: Sequence[Any], names: Sequence[str]) -> None:
+def prove(
+    spark: SparkSession, job: ProofJob, manifests: Sequence[Any], names: Sequence[str], progress: Progress = unseen
+) -> None:
     """Raise Unproven unless the files hold exactly what the database says that they must."""
-    found = answers(run(spark, partial(read_back, job), len(job.files)))
+    found = answers(run(spark, partial(read_back, job), len(job.files), progress))
     told: dict[tuple[int, int], Checks] = {}
     for answer in found:
         place = answer["range"], answer["part"]

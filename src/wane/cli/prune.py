@@ -29,7 +29,7 @@ from wane.cli.options import (
 from wane.cli.output import console, count_text, moment_text, print_json, say, table
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
-from wane.events import ArchiveStep, ArchiveTended, BatchTaken, Event, Listener, SlowedDown
+from wane.events import ArchiveProgress, ArchiveStep, ArchiveTended, BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.plan.model import read_plan
@@ -235,6 +235,10 @@ def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[threading.Even
                         progress.console.print(f"[dim]{escape(text)} ({event.seconds:.1f} s)[/]", soft_wrap=True)
                 elif isinstance(event, ArchiveTended):
                     text = f"{event.table}: {event.action}: {sum(event.rows.values()):,} rows, {event.files:,} files"
+                    progress.update(task, description=escape(text))
+                elif isinstance(event, ArchiveProgress):
+                    step = "copied" if event.state == "planned" else "read back"
+                    text = f"{event.table}.{event.rule}: {event.done:,} of {event.of:,} pieces {step}"
                     progress.update(task, description=escape(text))
                 elif isinstance(event, SlowedDown):
                     progress.console.print(f"[yellow]{escape(f'{event.table}.{event.rule}: {event.cause}')}[/]")

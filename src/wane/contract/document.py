@@ -609,6 +609,9 @@ class SparkPiece(Piece):
     lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] | None = Field(
         default=None, description="How long a dead writer keeps others from a table's archive."
     )
+    url_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", strict=True)] | None = Field(
+        default=None, description="On a cluster: its workers' environment variable with the database's URL."
+    )
     settings: dict[
         str, Annotated[str, BeforeValidator(_setting), WithJsonSchema({"type": ["string", "number", "boolean"]})]
     ] = Field(default_factory=dict, description="Any of Spark's own settings.")

@@ -306,6 +306,8 @@ class SparkSettings:
     """Rows of the table that one sweep moves; what is left moves with the next one."""
     lease_seconds: int = 60
     """How long a dead writer keeps others from the same table's archive."""
+    url_variable: str | None = None
+    """On a cluster: the environment variable of its workers that holds the database's URL."""
     settings: tuple[tuple[str, str], ...] = ()
     """Any of Spark's own settings."""
 

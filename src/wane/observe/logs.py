@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, TextIO
 
 from wane.events import (
+    ArchiveProgress,
     ArchiveStep,
     ArchiveTended,
     BatchTaken,
@@ -117,7 +118,7 @@ def log_event(event: Event) -> None:
             log(logging.DEBUG, "wane.snapshot_taken", tables=event.tables, counted=event.counted, seconds=seconds)
         case HardDeleted():
             log(logging.DEBUG, event.name, table=event.table, rule=event.rule or "", rows=event.rows, audit=event.audit)
-        case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed():
+        case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed() | ArchiveProgress():
             pass  # Metrics count them; a line for each would drown the others.
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from wane.contract.model import Archive, Contract, Expiry, Mark, Prune, Rule, Table
 from wane.errors import MetricsError
 from wane.events import (
+    ArchiveProgress,
     ArchiveStep,
     ArchiveTended,
     BatchTaken,
@@ -211,7 +212,7 @@ class Metrics:
                 for table, rows in event.rows.items():
                     self.expired_rows.labels(table).inc(rows)
                 self.archive_files.labels(event.table, event.action).inc(event.files)
-            case ArchiveStep() | RowsArchived():
+            case ArchiveStep() | ArchiveProgress() | RowsArchived():
                 pass  # Its batches are counted.
             case RowsRestored():
                 pass  # Nobody counts what comes back: it is rare, and the trail tells it.

@@ -7,6 +7,7 @@ the database computes. It holds no secret but its connection's, which it fetches
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -52,12 +53,26 @@ class Source:
     secret: str | None = field(default=None, repr=False)
     at: str | None = None
     """A socket that tells the secret to processes of the same user."""
+    variable: str | None = None
+    """On another machine: the environment variable that holds it there."""
 
     def address(self) -> str:
         """What to connect to."""
         if self.path is not None:
             return self.path
+        if self.variable is not None:
+            return _from_environment(self.variable)
         return self.secret if self.secret is not None else fetch(self.at or "")
+
+
+def _from_environment(variable: str) -> str:
+    address = os.environ.get(variable)
+    if not address:
+        raise Unreachable(
+            f"the environment variable {variable} is not set on {socket.gethostname()}",
+            "set it to the database's URL for every worker, for example in conf/spark-env.sh, and restart them",
+        )
+    return address
 
 
 def fetch(at: str) -> str:

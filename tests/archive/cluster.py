@@ -1,0 +1,97 @@
+"""A Spark cluster of one's own: a master and workers, started from the package that Wane runs on."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+from wane.archive.java import java_home
+
+START_SECONDS = 120.0
+
+
+@contextmanager
+def cluster(folder: Path, workers: int, environ: Mapping[str, str]) -> Iterator[str]:
+    """The master's URL. Only the workers have `environ`."""
+    port = _free_port()
+    url = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        log = stack.enter_context(_started(folder / "master", ["master.Master", "--port", str(port)], {}))
+        _await(log, "I have been elected leader")
+        for number in range(workers):
+            words = [
+                "worker.Worker",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(folder / f"work-{number}"),
+                url,
+            ]
+            log = stack.enter_context(_started(folder / f"worker-{number}", words, environ))
+            _await(log, "Successfully registered with master")
+        yield url
+
+
+@contextmanager
+def _started(place: Path, words: list[str], environ: Mapping[str, str]) -> Iterator[Path]:
+    home = Path(pyspark.__file__).parent
+    log = place.with_suffix(".log")
+    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{words[0]}"]
+    given = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))},
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": java_home(),
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        **environ,
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--webui-port", "0", *words[1:]], env=given, stdout=output, stderr=output
+        )
+        try:
+            yield log
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _await(log: Path, words: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while words not in (text := log.read_text(errors="replace")):
+        assert time.monotonic() < deadline, text[-2000:]
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return int(line.getsockname()[1])
+
+
+def environment(folder: Path) -> Path:
+    """An environment to be shipped: a Python of its own that finds this one's packages."""
+    inside = folder / "shipped"
+    packages = inside / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    (inside / "bin").mkdir()
+    (inside / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (inside / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    (packages / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith(("site-packages", "src"))))
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for one in inside.iterdir():
+            packed.add(one, one.name)
+    return archive

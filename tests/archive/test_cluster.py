@@ -1,0 +1,114 @@
+"""The same pipeline on a real cluster: a master and two workers, which share nothing with the driver but the archive's folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.cluster import cluster, environment
+from archive.cold import CONTRACT, cold_keeper, events
+from servers import PostgresDatabase, SqliteDatabase
+from wane.prune.sweep import Outcome
+
+SECRET = "sekret-83c1"
+CLUSTER = """
+[spark]
+master = "{master}"
+url_variable = "WANE_TASK_URL"
+range_rows = 25
+[spark.settings]
+"spark.archives" = "{environment}#env"
+"spark.pyspark.python" = "./env/bin/python"
+"spark.driver.host" = "127.0.0.1"
+"spark.executor.memory" = "512m"
+"spark.eventLog.enabled" = true
+"spark.eventLog.dir" = "{log}"
+"spark.eventLog.compress" = false
+"""
+
+
+def wane(folder: Path, *words: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "wane", "archive", *words, "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert SECRET not in done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def tasks(log: Path) -> Iterator[dict[str, Any]]:
+    for file in log.rglob("events_*"):
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerTaskEnd":
+                yield event["Task Info"]
+
+
+def test_ranges_run_on_both_workers_and_nothing_secret_is_sent_to_them(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    events(postgres_database, 200)
+    secret = re.sub(r"//([^@/]*)@", rf"//\1:{SECRET}@", postgres_database.url)
+    log = tmp_path / "log"
+    log.mkdir()
+    with cluster(tmp_path, 2, {"WANE_TASK_URL": secret}) as master:
+        settings = CLUSTER.format(master=master, environment=environment(tmp_path), log=log.as_uri())
+        contract = CONTRACT[: CONTRACT.index("[spark]")].format(url=json.dumps(postgres_database.url)) + settings
+        (tmp_path / "wane.toml").write_text(contract)
+        with cold_keeper(postgres_database, tmp_path, contract.replace("{", "{{").replace("}", "}}")):
+            pass
+        [rule] = wane(tmp_path, "run", "--fast")["rules"]
+        assert (rule["outcome"], rule["archived"]["event"], rule["evicted"]["event"]) == ("done", 200, 200)
+    ran = list(tasks(log))
+    assert {task["Executor ID"] for task in ran} == {"0", "1"}
+    assert len(ran) >= 16, "eight ranges, and at least as many files"
+    shipped = list(tmp_path.glob("work-*/app-*/*/env/bin/python"))
+    assert len(shipped) == 2
+    for file in [*log.rglob("*"), *tmp_path.glob("*.log"), *tmp_path.glob("work-*/app-*/*/std*")]:
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"url_variable": None}, "url_variable"),
+        ({"settings": (("spark.executorEnv.WANE_TASK_URL", "x"),)}, "tell WANE_TASK_URL to everybody"),
+    ],
+)
+def test_without_a_way_to_the_database_nothing_begins(
+    postgres_database: PostgresDatabase, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    events(postgres_database, 10)
+    with cold_keeper(postgres_database, tmp_path) as cold:
+        contract = cold.keeper.archive._contract
+        settings = replace(contract.spark, master="spark://127.0.0.1:1", url_variable="WANE_TASK_URL")
+        cold.keeper.archive._contract = replace(contract, spark=replace(settings, **change))
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert told in done.message
+        assert cold.keeper.archive.status() == []
+        assert len(cold.hot()) == 13
+
+
+def test_sqlite_is_read_where_it_lies(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 10)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        contract = cold.keeper.archive._contract
+        cold.keeper.archive._contract = replace(contract, spark=replace(contract.spark, master="spark://127.0.0.1:1"))
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert "SQLite is read where it lies" in done.message
+        assert cold.keeper.archive.status() == []

@@ -1,0 +1,81 @@
+"""A task's process is killed in the middle of reading: Spark runs the task again, and the archive has every row once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from archive.cold import cold_keeper, events
+from races.racing import Background, await_true
+from servers import Database
+from wane.archive.session import session
+from wane.prune.sweep import Outcome
+
+ROWS = 130
+
+
+def processes() -> dict[int, tuple[int, bytes]]:
+    """Every process's parent and command."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found[int(folder.name)] = parent, (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+def at_work(database: Database) -> list[int]:
+    """The processes that run tasks of this process's Spark, if one of them is in the middle of reading."""
+    known = processes()
+    family = {os.getpid()}
+    while more := {one for one, (parent, _) in known.items() if parent in family} - family:
+        family |= more
+    daemons = {one for one in family if b"pyspark.daemon" in known[one][1]}
+    workers = [one for one in daemons if known[one][0] in daemons]
+    if database.store == "sqlite":
+        reading = any(b"digests.py" in command and parent in workers for parent, command in known.values())
+    else:
+        reading = bool(
+            database.query(
+                "SELECT 1 FROM pg_stat_activity WHERE application_name = 'wane archive' AND wait_event_type = 'Lock'"
+            )
+        )
+    return workers if reading else []
+
+
+def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Database, tmp_path: Path) -> None:
+    events(database, ROWS)
+    if database.store == "sqlite":
+        database.execute("UPDATE event SET body = printf('%.*c', 1000000, 'x')")  # So that reading takes a while.
+    planned, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        planned.set()
+        assert go.wait(60)
+
+    with cold_keeper(database, tmp_path) as cold, closing(database.connect()) as other:
+        session(cold.keeper.contract.spark)  # So that nothing below has to wait for its start.
+        cold.at["planned"] = wait
+        running = Background(cold.one)
+        assert planned.wait(60)
+        if database.store == "postgres":
+            other.execute("BEGIN")
+            other.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
+        go.set()
+        await_true(lambda: bool(at_work(database)), "a task is at work")
+        killed = at_work(database)
+        for process in killed:
+            os.kill(process, signal.SIGKILL)
+        if database.store == "postgres":
+            other.execute("ROLLBACK")
+        done = running.result()
+        assert killed
+        assert done.outcome is Outcome.DONE, done.message
+        assert done.evicted["event"] == ROWS
+        assert cold.cold() == list(range(1, ROWS + 1))
+        assert len(cold.cold("event_read")) == len(set(cold.cold("event_read")))
