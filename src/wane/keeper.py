@@ -20,6 +20,7 @@ from wane.contract.model import Budget, Contract, State
 from wane.errors import UrlError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import Finding
+from wane.observe.asking import Asking
 from wane.observe.examine import read_health
 from wane.observe.growth import GrowthDuty, TableGrowth, read_growth, take_snapshots
 from wane.observe.health import Health
@@ -279,7 +280,8 @@ class Keeper:
         """How many rows each table of the contract has, how old they are, and how many are due: bounded, and cheap to repeat."""
         self.store.rows.with_holds = self.store.is_migrated()
         watched = self._watcher.watched(self.store)
-        return [one.pressure for one in read_pressure(self.store, self.contract, watched, self.store.now())]
+        asking = Asking(self.store, watched, self.store.now())
+        return [one.pressure for one in read_pressure(asking, self.contract, watched)]
 
     def health(self) -> Health:
         """Whether retention does its work: facts, everything that is wrong, and a verdict. Bounded, and cheap to repeat."""

@@ -10,8 +10,9 @@ from typing import Any
 from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
 from wane.contract.model import Cap, Contract, HealthSettings
 from wane.errors import StoreError, Unreachable
+from wane.observe.asking import LOOK_SECONDS, READ_SECONDS, Asking
 from wane.observe.health import Health, RuleHealth, SchedulerHealth, TableHealth
-from wane.observe.pressure import LOOK_SECONDS, PressureReading, RuleDue, estimate_states, read_pressure
+from wane.observe.pressure import PressureReading, RuleDue, estimate_states, read_pressure
 from wane.observe.verdict import judge
 from wane.observe.watched import Watched
 from wane.prune.gates import flag_name
@@ -24,7 +25,6 @@ from wane.store.rows import Statement
 
 _MOST_EXECUTORS = 500
 _OWN_SECONDS = 2.0
-_ALL_SECONDS = 5.0
 _HOT_READS = 5
 _HOT_TABLES = 20
 """How many of the largest tables have their reads timed."""
@@ -37,10 +37,11 @@ def read_health(store: Store, contract: Contract, watched: Watched, *, now: date
     store.rows.with_holds = migrated
     swept = read_swept(store) if migrated else {}
     own = _Own(store, contract, now) if migrated else None
-    readings = read_pressure(store, contract, watched, now)
-    tables = _Tables(store, contract, now, swept, own.disabled if own else ()).read(readings)
+    asking = Asking(store, watched, now)
+    readings = read_pressure(asking, contract, watched)
+    tables = _Tables(asking, contract, swept, own.disabled if own else ()).read(readings)
     selections = [one for table in watched.tables for one in table.selections]
-    bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, _ALL_SECONDS)
+    bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, READ_SECONDS)
     promises = Live(store, contract, watched.schema, selections, now, swept, bounds)
     promises.invariants()
     read = Health(
@@ -96,28 +97,31 @@ class _Tables:
 
     def __init__(
         self,
-        store: Store,
+        asking: Asking,
         contract: Contract,
-        now: datetime,
         swept: dict[tuple[str, str], Swept],
         disabled: Sequence[str],
     ) -> None:
-        self.store = store
+        self.asking = asking
+        self.store = asking.store
         self.contract = contract
         self.settings: HealthSettings = contract.health
-        self.now = now
+        self.now = asking.now
         self.swept = swept
         self.disabled = disabled
-        self.looks = Looks(store.rows)
 
     def read(self, readings: Sequence[PressureReading]) -> tuple[TableHealth, ...]:
         sizes = self._values(
-            {n: look for n, one in enumerate(readings) if (look := self.store.size_look(one.watched.info))}
+            {
+                n: self.asking.look("size", one.watched.info.qualified, look)
+                for n, one in enumerate(readings)
+                if (look := self.store.size_look(one.watched.info))
+            }
         )
         rules = [(n, rule) for n, one in enumerate(readings) for rule in one.rules]
         oldest = self._values(
             {
-                i: partial(self.looks.oldest_due, selection=rule.selection, now=self.now)
+                i: self._oldest(rule)
                 for i, (_, rule) in enumerate(rules)
                 # Most rules have nothing due: then there is no oldest row to look for.
                 if not isinstance(rule.selection.rule.bound, Cap) and (rule.due is None or rule.due.rows)
@@ -140,12 +144,17 @@ class _Tables:
         )
 
     def _values(self, looks: dict[int, Look]) -> dict[int, Any]:
-        values = self.store.look(list(looks.values()), LOOK_SECONDS, _ALL_SECONDS)
+        values = self.asking.read(list(looks.values()))
         return {number: value for number, value in zip(looks, values, strict=True) if value is not UNREAD}
 
+    def _oldest(self, rule: RuleDue) -> Look:
+        write = partial(self.asking.looks.oldest_due, selection=rule.selection, now=self.asking.written_at)
+        return self.asking.look_due("oldest_due", [rule.selection], write)
+
     def _soon(self, rule: RuleDue, every: timedelta) -> Look:
-        most = self.settings.counted_rows
-        return partial(self.looks.soon_due, selection=rule.selection, now=self.now, within=every, most=most)
+        at, most = self.asking.written_at, self.settings.counted_rows
+        write = partial(self.asking.looks.soon_due, selection=rule.selection, now=at, within=every, most=most)
+        return self.asking.look_due("soon", [rule.selection], write)
 
     def _rule(self, rule: RuleDue, every: timedelta | None, oldest: Any, soon: Any) -> RuleHealth:
         selection = rule.selection
@@ -198,7 +207,8 @@ class _Tables:
         sight, most = one.watched.sight, self.settings.counted_rows
         if sight is None or sight.small:
             return self.store.rows.keys_due(one.rules[0].selection, self.now, 1)
-        text, p = gather(self.store.rows, [partial(self.looks.edge, sight=sight, most=most, newest=False)])
+        edge = partial(Looks(self.store.rows).edge, sight=sight, most=most, newest=False)
+        text, p = gather(self.store.rows, [edge])
         return p.statement(text)
 
     def _table(self, one: PressureReading, rules: tuple[RuleHealth, ...], size: Any, hot: float | None) -> TableHealth:

@@ -14,6 +14,7 @@ from typing import Any
 
 from wane.contract.model import Contract
 from wane.errors import StoreError, Unreachable
+from wane.observe.asking import Asking
 from wane.observe.watched import Watched
 from wane.store import Store
 from wane.store.base import Count, Exactness
@@ -21,11 +22,6 @@ from wane.store.looks import UNREAD, Look, Looks, WatchedTable
 from wane.store.moments import read_moment
 from wane.store.rows import Statement
 from wane.store.selection import Selection
-
-LOOK_SECONDS = 0.25
-"""The most that one statement may take."""
-READ_SECONDS = 5.0
-"""The most that a whole reading may take, estimates left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +72,16 @@ class PressureReading:
     rules: tuple[RuleDue, ...]
 
 
-def read_pressure(store: Store, contract: Contract, watched: Watched, now: datetime) -> list[PressureReading]:
+def read_pressure(asking: Asking, contract: Contract, watched: Watched) -> list[PressureReading]:
     """Read the pressure of every table."""
-    most = contract.health.counted_rows
-    tables = [_Looking(store, table, now, most) for table in watched.tables]
+    tables = [_Looking(asking, table, contract.health.counted_rows) for table in watched.tables]
     looks = [look for one in tables for look in one.looks()]
     # Statements that may walk over all rows go last, and alone, so that they hold up no other.
     quick = [look for look in looks if not look.slow]
     slow = [look for look in looks if look.slow]
-    values = store.look([one.write for one in quick], LOOK_SECONDS, READ_SECONDS)
+    values = asking.read([one.write for one in quick])
     for one in slow:
-        values += store.look([one.write], LOOK_SECONDS, READ_SECONDS)
+        values += asking.read([one.write])
     for look, value in zip([*quick, *slow], values, strict=True):
         look.owner.found[look.name] = value
     return [one.reading() for one in tables]
@@ -103,28 +98,35 @@ class _Named:
 class _Looking:
     """The looks at one table, and what comes of them."""
 
-    def __init__(self, store: Store, table: WatchedTable, now: datetime, most: int) -> None:
-        self.store = store
+    def __init__(self, asking: Asking, table: WatchedTable, most: int) -> None:
+        self.asking = asking
+        self.store = asking.store
         self.table = table
-        self.now = now
+        self.now = asking.now
         self.most = most
-        self.writer = Looks(store.rows)
         self.found: dict[str, Any] = {}
 
     def looks(self) -> Iterable[_Named]:
-        yield _Named(self, "rows", partial(self.writer.count, table=self.table.info, most=self.most))
-        if self.table.sight is not None:
-            for newest in (False, True):
-                edge = partial(self.writer.edge, sight=self.table.sight, most=self.most, newest=newest)
-                yield _Named(self, "newest" if newest else "oldest", edge)
+        table, looks, most = self.table, self.asking.looks, self.most
+        count = partial(looks.count, table=table.info, most=most, alone=table.alone)
+        yield _Named(self, "rows", self._look("rows", count))
+        if table.sight is not None:
+            for name in ("oldest", "newest"):
+                edge = partial(looks.edge, sight=table.sight, most=most, newest=name == "newest")
+                yield _Named(self, name, self._look(name, edge))
         for number, selection in enumerate(self.table.selections):
             yield _Named(self, f"due_{number}", self._count([selection]), slow=bool(selection.per))
         if self.table.overlapping:
             slow = any(selection.per for selection in self.table.selections)
             yield _Named(self, "due", self._count(self.table.selections), slow=slow)
 
+    def _look(self, name: str, write: Look) -> Look:
+        return self.asking.look(name, self.table.info.qualified, write)
+
     def _count(self, selections: Sequence[Selection]) -> Look:
-        return partial(self.writer.count_due, selections=selections, now=self.now, most=self.most)
+        at, most = self.asking.written_at, self.most
+        write = partial(self.asking.looks.count_due, selections=selections, now=at, most=most)
+        return self.asking.look_due("due", selections, write)
 
     def reading(self) -> PressureReading:
         found = self.found

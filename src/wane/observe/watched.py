@@ -16,8 +16,9 @@ from wane.contract.model import Contract, Expiry, State, Table
 from wane.contract.names import TableName
 from wane.findings import Finding
 from wane.store import Store
+from wane.store.kept import Kept
 from wane.store.looks import Sight, WatchedTable
-from wane.store.schema import Schema
+from wane.store.schema import Kind, Schema, TableInfo
 from wane.store.selection import READABLE, Selection, bind_rule
 
 TRUSTED_SECONDS = 60.0
@@ -34,6 +35,8 @@ class Watched:
     schema: Schema
     fingerprint: str
     """The contract's."""
+    kept: Kept
+    """What was written to look at them."""
 
 
 class Watcher:
@@ -76,14 +79,24 @@ def watch(store: Store, contract: Contract) -> Watched:
                 tuple(selections),
                 _sight(store, table, selections),
                 None if table.append_only or table.scheduler is None else every.get(table.scheduler),
+                _alone(info, schema),
             )
     for name in [*(one.reference.table for _, _, one in contract.followers()), *dict(contract.excused)]:
         info = schema.find(name.schema, name.name)
         if info is not None and info.kind in READABLE:
-            tables.setdefault(info.qualified, WatchedTable(name, info))
+            tables.setdefault(info.qualified, WatchedTable(name, info, alone=_alone(info, schema)))
     return Watched(
-        tuple(tables.values()), tuple(misfits), tuple(uncovered(contract, schema)), schema, fingerprint(contract)
+        tuple(tables.values()),
+        tuple(misfits),
+        tuple(uncovered(contract, schema)),
+        schema,
+        fingerprint(contract),
+        Kept(store.rows.dialect),
     )
+
+
+def _alone(info: TableInfo, schema: Schema) -> bool:
+    return info.kind is Kind.TABLE and not any(one.parent == info.qualified for one in schema.tables)
 
 
 def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -383,31 +383,44 @@ class Store(ABC):
         moments = [moment for (value,) in found if (moment := read_moment(value, selection.time)) is not None]
         return rows, min(moments, default=None)
 
-    def look(self, looks: Sequence[Look], seconds: float, within: float) -> list[Any]:
-        """The value of each look, or UNREAD: what takes longer than `seconds`, or is refused, is left out alone, and after
-        `within` seconds all that is left."""
-        end = time.monotonic() + within
-        values: list[Any] = []
-        for first in range(0, len(looks), _TOGETHER):
-            part = looks[first : first + _TOGETHER]
-            found = self._look(part, min(seconds, end - time.monotonic()))
-            if found is None and len(part) > 1:
-                alone = [self._look([one], min(seconds, end - time.monotonic())) for one in part]
-                found = [UNREAD if one is None else one[0] for one in alone]
-            values += [UNREAD] * len(part) if found is None else found
-        return values
-
-    def _look(self, looks: Sequence[Look], seconds: float) -> list[Any] | None:
-        if seconds <= 0:
-            return None
-        text, p = gather(self.rows, looks)
+    def held_tables(self, seconds: float) -> frozenset[str] | None:
+        """The tables of which somebody holds anything now; None if that cannot be read, so that every row has to be asked."""
+        if not self.rows.with_holds:
+            return frozenset()
         try:
-            [values] = self.read(p.statement(text), seconds, often=True)
+            return frozenset(name for (name,) in self.read(self.rows.held_tables(), seconds, often=True))
         except Unreachable:
             raise
         except StoreError:
             return None
-        return list(values)
+
+    def look(
+        self, looks: Sequence[Look], seconds: float, within: float, values: Mapping[str, object] | None = None
+    ) -> list[Any]:
+        """The value of each look, or UNREAD: what takes longer than `seconds`, or is refused, is left out alone, and after
+        `within` seconds all that is left. `values` is what looks that are kept need."""
+        end = time.monotonic() + within
+        told: list[Any] = []
+        for first in range(0, len(looks), _TOGETHER):
+            part = looks[first : first + _TOGETHER]
+            found = self._look(part, min(seconds, end - time.monotonic()), values)
+            if found is None and len(part) > 1:
+                alone = [self._look([one], min(seconds, end - time.monotonic()), values) for one in part]
+                found = [UNREAD if one is None else one[0] for one in alone]
+            told += [UNREAD] * len(part) if found is None else found
+        return told
+
+    def _look(self, looks: Sequence[Look], seconds: float, values: Mapping[str, object] | None) -> list[Any] | None:
+        if seconds <= 0:
+            return None
+        text, p = gather(self.rows, looks, values)
+        try:
+            [found] = self.read(p.statement(text), seconds, often=True)
+        except Unreachable:
+            raise
+        except StoreError:
+            return None
+        return list(found)
 
     def count_never_due(self, selection: Selection, limit: int, seconds: float) -> int | None:
         """How many rows the rule speaks of and can never select, because their time is no moment; counts up to `limit`."""

@@ -6,7 +6,7 @@ limit, and reads no more of a large table than of a small one. What is due is `R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import combinations
@@ -15,7 +15,7 @@ from typing import Final
 from wane.contract.model import Cap, Expiry, State, Table, Time
 from wane.contract.names import TableName
 from wane.store.moments import LATEST
-from wane.store.rows import Parameters, Rows, cutoff
+from wane.store.rows import Parameters, Rows, cutoff, losing, qualified
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, BoundReference, Selection
 
@@ -57,6 +57,8 @@ class WatchedTable:
     sight: Sight | None = None
     every: timedelta | None = None
     """How often it is swept; None if nobody does."""
+    alone: bool = False
+    """Whether it is a table of its own, and nothing inherits from it."""
 
     @property
     def overlapping(self) -> bool:
@@ -78,13 +80,24 @@ class WatchedTable:
 class Looks:
     """Writes looks."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, held: Collection[str] | None = None) -> None:
+        """`held` are the tables of which anything is held, if that was read just now: of others no row is asked for holds."""
         self.rows = rows
+        self._held = held
+        self._free = rows.without_holds()
 
-    def count(self, p: Parameters, table: TableInfo, most: int) -> str:
-        """The rows of a table, up to one more than `most`."""
-        some = f"SELECT 1 FROM {self.rows.dialect.table(table)} LIMIT {p.bind('counted', most + 1)}"
-        return f"SELECT count(*) FROM ({some}) AS some_rows"
+    def may_be_held(self, selection: Selection) -> bool:
+        """Whether rows of a rule have to be asked for holds."""
+        return self._held is None or (
+            bool(self._held) and any(qualified(table) in self._held for table in losing(selection))
+        )
+
+    def _asking(self, selection: Selection) -> Rows:
+        return self.rows if self.may_be_held(selection) else self._free
+
+    def count(self, p: Parameters, table: TableInfo, most: int, *, alone: bool = False) -> str:
+        """The rows of a table, up to one more than `most`, or, of a small one, all of them."""
+        return self.rows.dialect.count_up_to(table, p.bind("counted", most + 1), alone=alone)
 
     def count_states(self, p: Parameters, selection: Selection, states: Sequence[State]) -> str:
         """The rows in some states, all of them: for the planner to estimate, not to run."""
@@ -104,16 +117,19 @@ class Looks:
             few = f"(SELECT count(*) FROM ({some}) AS t) <= {p.bind('few', most)}"
             return f"SELECT {best}({time}) FROM ({some}) AS t WHERE {where} AND {few}"
         probes = []
-        for number, state in enumerate(sight.states or (None,)):
+        for state in sight.states or (None,):
             conditions = self._moments(p, sight.time, sight.column)
             if state is not None and sight.state is not None:
                 mine = dialect.one_of(p, "state", self.rows.column(sight.state), sight.state, [state])
                 conditions.insert(0, mine)
             probes.append(
-                f"SELECT * FROM (SELECT {time} AS moment FROM {dialect.table(sight.table)} AS t"
-                f" WHERE {' AND '.join(conditions)} ORDER BY {time} {'DESC' if newest else 'ASC'} LIMIT 1) AS p{number}"
+                f"SELECT {time} AS moment FROM {dialect.table(sight.table)} AS t"
+                f" WHERE {' AND '.join(conditions)} ORDER BY {time} {'DESC' if newest else 'ASC'} LIMIT 1"
             )
-        return f"SELECT {best}(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
+        if len(probes) == 1:
+            return probes[0]
+        each = " UNION ALL ".join(f"SELECT * FROM ({probe}) AS p{number}" for number, probe in enumerate(probes))
+        return f"SELECT {best}(moment) FROM ({each}) AS edges"
 
     def _moments(self, p: Parameters, time: Time, column: Column) -> list[str]:
         """The row has a moment, and not one that never comes."""
@@ -130,35 +146,35 @@ class Looks:
         parts = []
         for selection in selections:
             keys = self.rows.keys(selection)
-            some = self.rows.oldest(p, selection, now, most + 1, outputs=keys)
+            some = self._asking(selection).oldest(p, selection, now, most + 1, outputs=keys)
             parts.append(f"SELECT {', '.join(keys)} FROM ({some}) AS d")
         return f"SELECT count(*) FROM ({' UNION '.join(parts)}) AS some_due"
 
     def _count_each_state(self, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
         """In no order, which would have to be made where a rule has several states."""
-        table = self.rows.dialect.table(selection.table)
+        table, rows = self.rows.dialect.table(selection.table), self._asking(selection)
         counts = []
-        for states in self.rows.one_state_each(selection):
-            where = " AND ".join(self.rows.due(p, selection, now, states))
+        for states in rows.one_state_each(selection):
+            where = " AND ".join(rows.due(p, selection, now, states))
             some = f"SELECT 1 FROM {table} AS t WHERE {where} LIMIT {p.bind('counted', most + 1)}"
             counts.append(f"(SELECT count(*) FROM ({some}) AS some_due)")
         return f"SELECT {' + '.join(counts)}"
 
     def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
         """The moment of the oldest due row."""
-        probes = self.rows.edge_probes(p, selection, now, newest=False)
-        return f"SELECT min(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
+        probes = self._asking(selection).edge_probes(p, selection, now, newest=False)
+        return probes[0] if len(probes) == 1 else f"SELECT min(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
 
     def soon_due(self, p: Parameters, selection: Selection, now: datetime, within: timedelta, most: int) -> str:
         """The rows that become due within a time, up to one more than `most`. Guards are not asked: they may fall until then."""
         moment = cutoff(selection.rule, now)
         assert moment is not None
         inclusive = isinstance(selection.rule.bound, Expiry)
-        column, time, dialect = selection.time_column, selection.time, self.rows.dialect
+        column, time = selection.time_column, selection.time
         conditions = [
             *self._mine(p, selection),
-            *dialect.since(p, "t", column, time, moment),
-            *dialect.before(p, "t", column, time, moment + within, inclusive=inclusive),
+            *self.rows.since(p, "t", column, time, moment),
+            *self.rows.before(p, "t", column, time, moment + within, inclusive=inclusive),
         ]
         return self._some(p, selection, conditions, most)
 
@@ -168,7 +184,7 @@ class Looks:
         column, time = selection.time_column, selection.time
         dialect = self.rows.dialect
         conditions = [
-            *dialect.since(p, "t", column, time, moment),
+            *self.rows.since(p, "t", column, time, moment),
             *dialect.before(p, "t", column, time, LATEST, inclusive=False),
         ]
         return self._some(p, selection, conditions, most)
@@ -212,7 +228,8 @@ class Looks:
         return f"SELECT count(*) FROM ({some}) AS c WHERE {dialect.none(there)}"
 
 
-def gather(rows: Rows, looks: Sequence[Look]) -> tuple[str, Parameters]:
-    """Several looks as one statement of one row."""
+def gather(rows: Rows, looks: Sequence[Look], values: Mapping[str, object] | None = None) -> tuple[str, Parameters]:
+    """Several looks as one statement of one row; `values` is what looks that were written before need."""
     p = rows.parameters()
+    p.values.update(values or {})
     return "SELECT " + ", ".join(f"({look(p)}) AS look_{number}" for number, look in enumerate(looks)), p

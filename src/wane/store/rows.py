@@ -35,18 +35,34 @@ class Statement:
 class Parameters:
     """Collects the values of one statement and hands out their placeholders."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, suffix: str = "") -> None:
+        """Every name ends with the suffix: what several wrote can be put together then."""
         self.dialect = dialect
         self.values: dict[str, object] = {}
+        self._suffix = suffix
+        self._bound: dict[tuple[str, str], str] = {}
+        self._numbers: dict[str, int] = {}
 
     def bind(self, name: str, value: object) -> str:
         """The placeholder for a value; the same value under the same name is bound once."""
-        unique, number = name, 2
         # True equals 1, and a list of one the list of the other; a database knows the difference.
-        while unique in self.values and repr(self.values[unique]) != repr(value):
-            unique, number = f"{name}_{number}", number + 1
-        self.values[unique] = value
+        written = repr(value)
+        unique = self._bound.get((name, written))
+        # Whoever wrote another value in its place since meant that one.
+        if unique is None or repr(self.values[unique]) != written:
+            unique = self._unused(name)
+            self._bound[name, written] = unique
+            self.values[unique] = value
         return self.dialect.placeholder(unique)
+
+    def _unused(self, name: str) -> str:
+        number = self._numbers.get(name, 1)
+        unique = f"{name}{self._suffix}" if number == 1 else f"{name}_{number}{self._suffix}"
+        while unique in self.values:
+            number += 1
+            unique = f"{name}_{number}{self._suffix}"
+        self._numbers[name] = number + 1
+        return unique
 
     def statement(self, text: str) -> Statement:
         return Statement(text, dict(self.values))
@@ -109,6 +125,11 @@ class Dialect(ABC):
     @abstractmethod
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
         """The condition that a column holds a value, or is NULL if the value is None; an index on the column serves it."""
+
+    def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
+        """A query that counts the rows of a table, up to a number that is bound or written. `alone`: nothing inherits from it."""
+        del alone
+        return f"SELECT count(*) FROM (SELECT 1 FROM {self.table(table)} LIMIT {most}) AS some_rows"
 
     @abstractmethod
     def none(self, query: str) -> str:
@@ -199,6 +220,20 @@ class Rows:
     def parameters(self) -> Parameters:
         return Parameters(self.dialect)
 
+    def without_holds(self) -> Rows:
+        """The same, where it is known that nothing is held."""
+        return Rows(self.dialect)
+
+    def before(
+        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
+    ) -> list[str]:
+        """Conditions under which a plausible value means a moment before the given one (inclusive: or at it)."""
+        return self.dialect.before(p, alias, column, time, moment, inclusive=inclusive)
+
+    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+        """Conditions under which a value is plausible and means the given moment or a later one."""
+        return self.dialect.since(p, alias, column, time, moment)
+
     def column(self, column: Column, alias: str = "t") -> str:
         return f"{alias}.{self.dialect.quote(column.name)}"
 
@@ -257,9 +292,14 @@ class Rows:
 
     def _nothing_held(self, p: Parameters, selection: Selection) -> list[str]:
         """Nobody holds anything of the tables that lose rows. Answered once for the whole statement."""
-        tables = [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]
-        holds = [self._active_hold(p, table) for table in tables]
+        holds = [self._active_hold(p, table) for table in losing(selection)]
         return [f"NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})" for hold, active in holds]
+
+    def held_tables(self) -> Statement:
+        """The tables of which somebody holds anything, by their full names."""
+        return Statement(
+            f"SELECT DISTINCT h.table_name FROM {self.dialect.own('hold')} AS h WHERE {self.dialect.in_force('h')}", {}
+        )
 
     def anything_held(self, selection: Selection) -> Statement:
         """A row if somebody holds anything of the tables that lose rows."""
@@ -309,7 +349,7 @@ class Rows:
         moment = cutoff(selection.rule, now)
         assert moment is not None
         inclusive = isinstance(bound, Expiry)
-        return self.dialect.before(p, "t", selection.time_column, selection.time, moment, inclusive=inclusive)
+        return self.before(p, "t", selection.time_column, selection.time, moment, inclusive=inclusive)
 
     def _beyond_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         """At or below the first row that the cap has no room for. By position, never by count: two pruners agree on it."""
@@ -788,6 +828,11 @@ def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
     for follower in selection.followers:
         visit((), follower)
     return paths
+
+
+def losing(selection: Selection) -> list[TableInfo]:
+    """The tables that lose rows under a rule: its own, and those of its followers."""
+    return [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]
 
 
 def qualified(table: TableInfo) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import select
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import psycopg
@@ -58,10 +59,12 @@ _MIGRATION_MILLISECONDS = 60_000
 _PREPARED_AFTER = 3
 """Statements that come again and again are prepared when they have come so often."""
 # The plan of a prepared statement is kept. One that was made while a table was nearly empty would read all of it, over and over, when it is full.
-_PLANNED = (
+_SETTINGS = (
     "SELECT set_config('enable_seqscan', %(others)s, false), set_config('enable_bitmapscan', %(others)s, false),"
-    " set_config('plan_cache_mode', %(kept)s, false)"
+    " set_config('plan_cache_mode', %(kept)s, false), set_config('statement_timeout', %(timeout)s, false)"
 )
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
+_KEPT_TEXTS = 128
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
@@ -102,6 +105,7 @@ class PostgresStore(Store):
         self._turn = threading.RLock()
         self._inside = 0
         self._by_index = False
+        self._milliseconds = 0
         self._answer_seconds = answer_seconds
         self._connection = _connect(url, read_only=read_only, answer_seconds=answer_seconds)
         self._own_identity = ""
@@ -117,10 +121,11 @@ class PostgresStore(Store):
         self._closed = True
         self._connection.close()
 
-    def _connected(self, *, by_index: bool | None = None) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connected(self, *, by_index: bool | None = None, milliseconds: int = 0) -> psycopg.Connection[tuple[Any, ...]]:
         """The connection; a new one if it broke since the last call, but never inside a transaction.
 
-        `by_index` says whether statements must be planned by index alone; None, that it does not matter.
+        `by_index` says whether statements must be planned by index alone; None, that it does not matter. `milliseconds` is what a
+        statement may take; 0, as long as it likes.
         """
         connection = self._connection
         if self._inside:
@@ -131,13 +136,14 @@ class PostgresStore(Store):
                 connection.execute("SELECT 1")
         if connection.closed and not self._closed:
             self._connection = _connect(self._url, read_only=self._read_only, answer_seconds=self._answer_seconds)
-            self._by_index = False
-        if by_index is not None and by_index is not self._by_index and not self._connection.closed:
-            kept = (
-                "force_generic_plan" if by_index else "auto"
-            )  # There is one good plan: planning anew costs as much as running.
-            self._connection.execute(_PLANNED, {"others": "off" if by_index else "on", "kept": kept})
-            self._by_index = by_index
+            self._by_index, self._milliseconds = False, 0
+        by_index = self._by_index if by_index is None else by_index
+        if (by_index, milliseconds) != (self._by_index, self._milliseconds) and not self._connection.closed:
+            # There is one good plan: planning anew costs as much as running.
+            kept = "force_generic_plan" if by_index else "auto"
+            settings = {"others": "off" if by_index else "on", "kept": kept, "timeout": str(milliseconds)}
+            self._connection.execute(_SETTINGS, settings)
+            self._by_index, self._milliseconds = by_index, milliseconds
         return self._connection
 
     def now(self) -> datetime:
@@ -182,19 +188,26 @@ class PostgresStore(Store):
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         with self._reading(seconds, by_index=often) as connection:
-            return connection.execute(statement.text, statement.parameters, prepare=often or None).fetchall()
+            if not often:
+                return connection.execute(statement.text, statement.parameters).fetchall()
+            # The driver would look for placeholders in a long text again every time.
+            text, names = _numbered(statement.text)
+            values = [statement.parameters[name] for name in names]
+            return psycopg.RawCursor(connection).execute(text, values, prepare=True).fetchall()
 
     @contextmanager
     def _reading(self, seconds: float, *, by_index: bool = False) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         with self._turn, _explained("the database refused to answer"):
-            connection = self._connected(by_index=by_index)
-            connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(int(seconds * 1000) or 1)])
+            milliseconds = int(seconds * 1000) or 1
+            connection = self._connected(by_index=by_index, milliseconds=milliseconds)
+            if self._inside:
+                connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(milliseconds)])
             connection.prepare_threshold = _PREPARED_AFTER if by_index else None
             try:
                 yield connection
             finally:
                 connection.prepare_threshold = None
-                if not connection.closed:
+                if self._inside and not connection.closed:
                     connection.execute("SET statement_timeout = 0")
 
     def time_read(self, statement: Statement, times: int, seconds: float) -> float:
@@ -406,6 +419,17 @@ def _connect(
         for name, value in options.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, value])
     return connection
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """A text with PostgreSQL's own placeholders, and the names of the values in their order."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
+
+    return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
 
 
 def _has_news(connection: psycopg.Connection[Any]) -> bool:

@@ -7,9 +7,10 @@ table that cannot be read is told without numbers, and the others are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from wane.contract.model import Cap, HealthSettings, Time, Unit
 from wane.errors import WrongArgument
@@ -156,6 +157,7 @@ class _Writer:
 
     def watch(self) -> str:
         tables = "\n".join(self._table(one) for one in self.watching.tables)
+        held = self._looks().rows.held_tables().text
         body = f"""\
 #variable_conflict use_variable
 DECLARE
@@ -164,6 +166,7 @@ DECLARE
   wane_sum bigint;
   wane_most bigint;
   wane_worst text;
+  wane_held boolean := EXISTS ({held});
 BEGIN
 {tables}
 END"""
@@ -176,15 +179,20 @@ END"""
         p = Parameters(WatchingDialect(NOW))
         return f"({plain(p.statement(look(p)))})"
 
-    def _looks(self, now: str = NOW) -> Looks:
+    def _asked(self, variable: str, write: Callable[[Looks, Parameters], str]) -> str:
+        """A look at what is due; while nothing is held, no row is asked for holds."""
+        asking, free = (self._one(partial(write, looks)) for looks in (self._looks(), self._looks(held=())))
+        return f"IF wane_held THEN {variable} := {asking}; ELSE {variable} := {free}; END IF;"
+
+    def _looks(self, now: str = NOW, held: Collection[str] | None = None) -> Looks:
         rows = Rows(WatchingDialect(now))
         rows.with_holds = True
-        return Looks(rows)
+        return Looks(rows, held)
 
     def _table(self, one: WatchedTable) -> str:
         looks, rules = self._looks(), list(one.selections)
         name = literal(str(one.name))
-        rows = self._one(lambda p: looks.count(p, one.info, self.most))
+        rows = self._one(lambda p: looks.count(p, one.info, self.most, alone=one.alone))
         lines = [
             (
                 f"  wane_tbl := {name}; wane_rule := NULL; wane_rows := NULL; wane_rows_exactness := NULL; wane_oldest := NULL;"
@@ -270,11 +278,10 @@ END"""
         return [head, "  BEGIN", *looks, "  EXCEPTION WHEN OTHERS THEN NULL;", "  END;", add, "  RETURN NEXT;"]
 
     def _counted(self, one: WatchedTable, selection: Selection) -> list[str]:
-        looks = self._looks()
-        due = self._one(lambda p: looks.count_due(p, [selection], ANY_MOMENT, self.most))
+        due = self._asked("wane_due", lambda looks, p: looks.count_due(p, [selection], ANY_MOMENT, self.most))
         planned = self._looks(_PLANNED_NOW).rows.count_due(selection, ANY_MOMENT)
         lines = [
-            f"    wane_due := {due}; wane_due_exactness := 'exact';",
+            f"    {due} wane_due_exactness := 'exact';",
             f"    IF wane_due > {self.most} THEN",
             (
                 f"      wane_due := greatest({OWN_SCHEMA}.sql_estimate({literal(plain(planned))}), {self.most});"
@@ -284,11 +291,14 @@ END"""
         ]
         if isinstance(selection.rule.bound, Cap):
             return lines
-        oldest = self._one(lambda p: looks.oldest_due(p, selection, ANY_MOMENT))
-        lines.append("    IF wane_all THEN")
-        lines.append(f"      wane_oldest_due := {instant(oldest, selection.time)};")
+        oldest = self._asked(
+            "wane_oldest_due",
+            lambda looks, p: instant(f"({looks.oldest_due(p, selection, ANY_MOMENT)})", selection.time),
+        )
+        lines += ["    IF wane_all THEN", f"      {oldest}"]
         every = one.every
         if every is not None:
+            looks = self._looks()
             soon = self._one(lambda p: looks.soon_due(p, selection, ANY_MOMENT, every, self.most))
             lines.append(f"      wane_soon := {soon};")
         return [*lines, "    END IF;"]
