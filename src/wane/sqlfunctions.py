@@ -155,6 +155,7 @@ class _Offers:
             tables=watched.tables,
             promises=[Promise(one.code, one.table, one.write, one.limit) for one in questions],
             settings=contract.health,
+            growth=contract.growth,
             master_flag=contract.sweep.master_flag,
             flags=[(str(table.name), flag_name(table.name, contract.sweep)) for table in contract.tables],
             schedulers=[(one.name, one.every) for one in contract.schedulers],

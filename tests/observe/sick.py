@@ -14,10 +14,12 @@ from prune.keeping import insert, moment
 from servers import Database
 from wane.contract.model import Contract, HealthSettings
 from wane.keeper import Keeper
+from wane.observe.health import TableHealth
 from wane.queue import Queue, RetryPolicy
 from wane.reference import schema_sql
 from wane.store import open_store
 from wane.store.own import AuditEntry
+from wane.store.snapshots import Snapshot, Snapshots
 from wane.store.timetable import Alive, Window
 from wane.store.url import resolve_url
 
@@ -119,6 +121,19 @@ class World:
         at = moment(ago(days))
         with self.keeper.store.transaction() as transaction:
             transaction.own.record(AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule))
+
+    def measure(self, table: str, rate: float, *, days: float = MINUTE) -> None:
+        """A snapshot of so many days ago, at which the table grew by so many rows a day."""
+        store = self.keeper.store
+        full = f"{'main' if store.kind == 'sqlite' else 'public'}.{table}"
+        at, near = moment(ago(days)), abs(rate) / 10
+        taken = Snapshot(at, full, 100, True, None, False, rate, rate - near, rate + near)
+        with store.transaction() as transaction:
+            Snapshots(store.rows.dialect).write(transaction.execute, taken)
+
+    def table(self, name: str) -> TableHealth:
+        [found] = [one for one in self.keeper.health().tables if one.pressure.table == name]
+        return found
 
     def age_trail(self, days: float) -> None:
         """As if the last sweeps had been so many days ago."""

@@ -118,10 +118,92 @@ def test_partitions_are_recommended_from_a_number_of_rows_on(
         assert [(one["code"], one["table"]) for one in told["findings"]] == expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "rate", "words"),
+    [
+        ({"partition_rows": 250}, None, "partitions are worth their while"),
+        ({"partition_finished_rows": 250}, None, "finished rows"),
+        ({"partition_rows": 10_000}, 1_000.0, "in 10 days"),
+        ({"partition_rows": 100_000}, 1_000.0, ""),
+        ({"partition_rows": 10_000}, -1_000.0, ""),
+        ({"partition_rows": 300}, None, ""),
+    ],
+    ids=["rows", "finished rows", "rate", "slow rate", "shrinking", "neither"],
+)
+def test_an_alert_precedes_the_threshold_of_partitions(
+    postgres_database: Database, settings: dict[str, int], rate: float | None, words: str
+) -> None:
+    with healthy(postgres_database) as world:
+        insert(postgres_database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(100, 300)))
+        postgres_database.script("ANALYZE job")
+        world.settle(counted_rows=20, hot_read_ms=1_000.0, **settings)
+        if rate is not None:
+            world.measure("job", rate)
+        install(world.keeper)
+        health = world.keeper.health()
+        expected = [("partition-near", "job")] if words else []
+        assert [(one.code, one.table) for one in health.findings] == expected
+        assert health.healthy
+        assert all(words in one.message for one in health.findings)
+        [(told,)] = postgres_database.query("SELECT wane.fn_retention_health()")
+        assert [(one["code"], one["table"]) for one in told["findings"]] == expected
+        facts = [("partition_near", "partition_days", "partition_recommended", "growth_per_day")] * 2
+        [mine, theirs] = [
+            [next(one for one in tables if one["table"] == "job")[key] for key in keys]
+            for tables, keys in zip((health.as_dict()["tables"], told["tables"]), facts, strict=True)
+        ]
+        assert mine == theirs
+
+
 def test_sqlite_has_no_partitions_to_recommend(sqlite_database: Database) -> None:
     with healthy(sqlite_database) as world:
         world.settle(partition_rows=2, partition_finished_rows=1)
         assert world.codes() == []
+
+
+def test_what_comes_in_is_what_a_table_grows_by_and_what_left_meanwhile(database: Database) -> None:
+    with healthy(database) as world:
+        world.record("job", "old", 50, days=HOUR)
+        world.record("job", "old", 50, days=MINUTE)
+        assert world.table("job").inflow_per_hour is None
+        world.measure("job", 240.0)
+        job = world.table("job")
+        assert job.growth_per_day == 240
+        assert job.pruned_per_hour == pytest.approx(100, rel=0.05)
+        assert job.inflow_per_hour == pytest.approx(110, rel=0.05)
+        world.measure("job", -24_000.0)
+        assert world.table("job").inflow_per_hour == 0
+        if database.store == "postgres":
+            install(world.keeper)
+            [(told,)] = database.query("SELECT wane.fn_retention_health()")
+            [theirs] = [one for one in told["tables"] if one["table"] == "job"]
+            assert (theirs["growth_per_day"], theirs["inflow_per_hour"]) == (-24_000, 0)
+            assert theirs["pruned_per_hour"] == pytest.approx(100, rel=0.05)
+
+
+def test_where_more_becomes_due_than_is_counted_what_comes_in_tells_the_pace(database: Database) -> None:
+    with healthy(database) as world:
+        insert(database, "job", "id, state, at_ms", *((n, "done", ago(8)) for n in range(100, 150)))
+        insert(database, "job", "id, state, at_ms", *((n, "done", ago(7 - MINUTE)) for n in range(200, 250)))
+        world.record("job", "old", 2_000, days=4 * HOUR)
+        world.record("job", "old", 2_000, days=MINUTE)
+        world.settle(counted_rows=10)
+        # It takes a thousand an hour, and of what becomes due in five minutes no more than ten are counted.
+        assert world.table("job").rules[0].due_per_hour == pytest.approx(132, rel=0.01)
+        world.measure("job", 48_000.0)
+        assert world.table("job").rules[0].due_per_hour == pytest.approx(3_000, rel=0.05)
+        codes = [(one.code, one.table) for one in world.keeper.health().findings if one.table == "job"]
+        assert ("falling-behind", "job") in codes
+        if database.store == "postgres":
+            install(world.keeper)
+            [(told,)] = database.query("SELECT wane.fn_retention_health()")
+            assert ("falling-behind", "job") in [(one["code"], one["table"]) for one in told["findings"]]
+
+
+def test_what_was_measured_long_ago_says_nothing_of_today(database: Database) -> None:
+    with healthy(database) as world:
+        world.measure("job", 240.0, days=3)
+        assert world.table("job").growth_per_day is None
 
 
 def test_reads_through_the_index_are_timed_where_a_table_is_large(database: Database) -> None:

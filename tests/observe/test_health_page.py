@@ -8,7 +8,7 @@ import re
 import pytest
 
 from docs.sessions import ROOT
-from observe.sick import SICKNESSES, healthy
+from observe.sick import SICKNESSES, healthy, second_singleton
 from servers import PostgresDatabase, SqliteDatabase
 from wane.sqlfunctions import install
 
@@ -34,7 +34,7 @@ TOLD = codes(SOURCES[0]) | codes(SOURCES[1])
 
 
 def test_every_code_has_an_entry_and_every_entry_a_code() -> None:
-    for heading, count in (("Sicknesses", 16), ("Broken promises", 7)):
+    for heading, count in (("Sicknesses", 17), ("Broken promises", 7)):
         section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
         entries = re.findall(r"^### `([a-z-]+)`$", section, re.MULTILINE)
         assert entries == sorted(entries)
@@ -43,7 +43,14 @@ def test_every_code_has_an_entry_and_every_entry_a_code() -> None:
 
 
 def test_every_sickness_has_a_test() -> None:
-    elsewhere = {"not-migrated", "drifted-functions", "partition-recommended", "unread-table", "promise-unchecked"}
+    elsewhere = {
+        "not-migrated",
+        "drifted-functions",
+        "partition-near",
+        "partition-recommended",
+        "unread-table",
+        "promise-unchecked",
+    }
     assert {code for code, _ in SICKNESSES.values()} | elsewhere == TOLD
 
 
@@ -58,6 +65,25 @@ def test_every_key_of_the_report_is_there(sqlite_database: SqliteDatabase) -> No
         report = world.keeper.health().as_dict()
     keys = {*report, *report["tables"][0], *report["tables"][0]["rules"][0]}
     assert [key for key in keys if f"`{key}`" not in PAGE and not key.endswith(("_exactness", "rule"))] == []
+
+
+def test_the_function_tells_what_the_command_tells(postgres_database: PostgresDatabase) -> None:
+    with healthy(postgres_database) as world:
+        install(world.keeper)
+        second_singleton(world)
+        report = world.keeper.health().as_dict()
+        [(told,)] = postgres_database.query("SELECT wane.fn_retention_health()")
+    assert report.keys() - told.keys() == {"database", "functions", "migrated"}
+    assert told.keys() <= report.keys()
+    for mine, theirs in zip(report["tables"], told["tables"], strict=True):
+        assert mine.keys() == theirs.keys()
+        assert [one.keys() for one in mine["rules"]] == [one.keys() for one in theirs["rules"]]
+        same = ("table", "scheduler", "every_seconds", "enabled", "rows", "due", "partition_recommended", "bytes")
+        assert [mine[key] for key in same] == [theirs[key] for key in same]
+    assert (report["verdict"], told["verdict"]) == ("sick: false-excuse",) * 2
+    [finding] = told["findings"]
+    assert report["findings"][0].keys() - finding.keys() == {"file", "path"}
+    assert finding["fix"] == report["findings"][0]["fix"]
 
 
 def test_its_sql_runs(postgres_database: PostgresDatabase) -> None:

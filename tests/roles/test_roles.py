@@ -18,7 +18,7 @@ from wane.contract.settings import RoleSettings
 from wane.errors import NotAllowed, NotMigrated, StoreError
 from wane.keeper import Keeper, open_keeper
 from wane.prune.sweep import Outcome
-from wane.sqlfunctions import install
+from wane.sqlfunctions import install, sql_surface
 from wane.store import open_store
 from wane.store.url import resolve_url
 
@@ -340,6 +340,30 @@ def test_the_reader_sees_the_pressure_of_tables_that_it_may_not_read(fresh: Worl
             connection.rollback()
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute("SELECT * FROM wane.sql_watch(false)")
+
+
+def test_installing_functions_again_keeps_what_the_roles_were_given(fresh: World) -> None:
+    fresh.database.script("DROP VIEW v_queue_retention_pressure")
+    changed = replace(fresh.contract, health=replace(fresh.contract.health, counted_rows=5))
+    with Keeper(fresh.contract, open_store(resolve_url(fresh.database.url))) as keeper:
+        install(keeper)
+        keeper.apply_roles()
+        for contract in (fresh.contract, changed):
+            again = Keeper(contract, keeper.store)
+            install(again)
+            assert again.roles().missing == ()
+        fresh.database.script(sql_surface(keeper).text)
+        assert keeper.roles().missing == ()
+    with psycopg.connect(fresh.url("reader")) as connection:
+        assert connection.execute("SELECT rows FROM wane.v_queue_retention_pressure WHERE tbl = 'job'").fetchall()
+
+
+def test_installing_functions_gives_nobody_rights_that_they_did_not_have(fresh: World) -> None:
+    with Keeper(fresh.contract, open_store(resolve_url(fresh.database.url))) as keeper:
+        install(keeper)
+        install(keeper)
+        assert fresh.database.query("SELECT prosecdef FROM pg_proc WHERE proname = 'sql_watch'") == [(False,)]
+        assert keeper.roles().missing
 
 
 def test_the_printed_script_does_the_same(postgres_database: PostgresDatabase) -> None:

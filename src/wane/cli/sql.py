@@ -24,11 +24,17 @@ def install(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json:
     with open_keeper(url, contract=contract) as keeper:
         before = installed_fingerprint(keeper.store)
         surface = install_functions(keeper)
+        missing = len(keeper.roles().missing) if keeper.contract.roles.enabled else 0
     if as_json:
-        print_json({"fingerprint": surface.fingerprint, "replaced": before, "refused": _refused(surface)})
+        refused = _refused(surface)
+        print_json(
+            {"fingerprint": surface.fingerprint, "replaced": before, "refused": refused, "roles_missing": missing}
+        )
     else:
         replaced = f", in place of {before}" if before not in (None, surface.fingerprint) else ""
         say(f"installed for the contract [bold]{surface.fingerprint}[/]{replaced}")
+        if missing:
+            say(f"[yellow]roles lack {many(missing, 'statement')}:[/] `wane roles --apply` runs them")
     _end(surface, as_json=as_json)
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
-from wane.contract.model import Cap, Contract, HealthSettings
+from wane.contract.model import Cap, Contract, HealthSettings, Mark
+from wane.contract.names import TableName
 from wane.errors import StoreError, Unreachable
 from wane.observe.asking import LOOK_SECONDS, READ_SECONDS, Asking
-from wane.observe.health import Health, RuleHealth, SchedulerHealth, TableHealth
+from wane.observe.forecast import days_to
+from wane.observe.health import Health, RuleHealth, TableHealth
+from wane.observe.own import OWN_SECONDS, OwnFacts
 from wane.observe.pressure import PressureReading, RuleDue, estimate_states, read_pressure
 from wane.observe.verdict import judge
 from wane.observe.watched import Watched
-from wane.prune.gates import flag_name
 from wane.store import Store
 from wane.store.base import Count
 from wane.store.looks import UNREAD, Look, Looks, gather
 from wane.store.moments import read_moment
-from wane.store.own import OwnTables, Swept
+from wane.store.own import Swept
 from wane.store.rows import Statement
+from wane.store.schema import Kind
 
-_MOST_EXECUTORS = 500
-_OWN_SECONDS = 2.0
 _HOT_READS = 5
 _HOT_TABLES = 20
 """How many of the largest tables have their reads timed."""
@@ -36,10 +38,10 @@ def read_health(store: Store, contract: Contract, watched: Watched, *, now: date
     migrated = store.is_migrated()
     store.rows.with_holds = migrated
     swept = read_swept(store) if migrated else {}
-    own = _Own(store, contract, now) if migrated else None
+    own = OwnFacts(store, contract, now) if migrated else None
     asking = Asking(store, watched, now)
     readings = read_pressure(asking, contract, watched)
-    tables = _Tables(asking, contract, swept, own.disabled if own else ()).read(readings)
+    tables = _Tables(asking, contract, swept, own).read(readings)
     selections = [one for table in watched.tables for one in table.selections]
     bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, READ_SECONDS)
     promises = Live(store, contract, watched.schema, selections, now, swept, bounds)
@@ -53,7 +55,7 @@ def read_health(store: Store, contract: Contract, watched: Watched, *, now: date
         enabled=own is not None and own.enabled,
         master_flag=contract.sweep.master_flag,
         disabled_tables=own.disabled if own else (),
-        functions=store.functions_fingerprint(_OWN_SECONDS),
+        functions=store.functions_fingerprint(OWN_SECONDS),
         dead_letters=own.dead_letters if own else 0,
         uncovered=tuple(map(str, watched.uncovered)),
         schedulers=own.schedulers if own else (),
@@ -61,35 +63,6 @@ def read_health(store: Store, contract: Contract, watched: Watched, *, now: date
         tables=tables,
     )
     return judge(read, contract, watched.misfits, promises.report.findings)
-
-
-class _Own:
-    """What Wane's own tables say."""
-
-    def __init__(self, store: Store, contract: Contract, now: datetime) -> None:
-        def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-            return store.read(Statement(text, parameters), _OWN_SECONDS)
-
-        flags = OwnTables(store.rows.dialect, run).flags()
-        master = flags.get(contract.sweep.master_flag)
-        self.enabled = master is not None and master.enabled
-        names = {str(table.name): flag_name(table.name, contract.sweep) for table in contract.tables}
-        self.disabled = tuple(
-            name for name, flag in names.items() if (set_ := flags.get(flag)) is not None and not set_.enabled
-        )
-        self.in_force = store.timetable.in_force(run)
-        self.executors = tuple(store.timetable.heartbeats(run, _MOST_EXECUTORS))
-        windows = {window.scheduler: window for window in store.timetable.windows(run)}
-        self.schedulers = tuple(
-            SchedulerHealth(
-                one.name,
-                one.every.total_seconds(),
-                known := windows.get(one.name),
-                0.0 if known is None else max((now - known.due_at).total_seconds(), 0.0),
-            )
-            for one in contract.schedulers
-        )
-        self.dead_letters = sum(many for _, state, many, _ in store.messages.counts(run) if state == "dead")
 
 
 class _Tables:
@@ -100,7 +73,7 @@ class _Tables:
         asking: Asking,
         contract: Contract,
         swept: dict[tuple[str, str], Swept],
-        disabled: Sequence[str],
+        own: OwnFacts | None,
     ) -> None:
         self.asking = asking
         self.store = asking.store
@@ -108,7 +81,8 @@ class _Tables:
         self.settings: HealthSettings = contract.health
         self.now = asking.now
         self.swept = swept
-        self.disabled = disabled
+        self.disabled = own.disabled if own else ()
+        self.trends = own.trends if own else {}
 
     def read(self, readings: Sequence[PressureReading]) -> tuple[TableHealth, ...]:
         sizes = self._values(
@@ -135,12 +109,18 @@ class _Tables:
             }
         )
         found: dict[int, list[RuleHealth]] = {}
+        become: dict[int, int | None] = {}
         for i, (n, rule) in enumerate(rules):
             every = readings[n].watched.every
             found.setdefault(n, []).append(self._rule(rule, every, oldest.get(i), soon.get(i)))
+            become[n] = soon.get(i)
         timed = self._timed(readings)
         return tuple(
-            self._table(one, tuple(found.get(n, ())), sizes.get(n), timed.get(n)) for n, one in enumerate(readings)
+            self._refined(
+                self._table(one, tuple(found.get(n, ())), sizes.get(n), timed.get(n)),
+                become.get(n),
+            )
+            for n, one in enumerate(readings)
         )
 
     def _values(self, looks: dict[int, Look]) -> dict[int, Any]:
@@ -175,7 +155,16 @@ class _Tables:
             last_rows=None if last is None else last.last_rows,
             pruned_per_hour=pruned,
             due_per_hour=None if soon is None or every is None else soon / every.total_seconds() * 3_600,
+            takes=not isinstance(selection.rule.action, Mark),
         )
+
+    def _refined(self, table: TableHealth, soon: int | None) -> TableHealth:
+        """Where more becomes due than is counted, as much as comes in; of several rules, nobody knows which of them it is for."""
+        if len(table.rules) != 1 or soon is None or soon <= self.settings.counted_rows or table.inflow_per_hour is None:
+            return table
+        [rule] = table.rules
+        more = max(rule.due_per_hour or 0.0, table.inflow_per_hour)
+        return replace(table, rules=(replace(rule, due_per_hour=more),))
 
     def _late(self, rule: RuleDue, oldest: datetime | None, every: timedelta, last: Swept | None) -> timedelta | None:
         if oldest is None:
@@ -215,6 +204,13 @@ class _Tables:
         table, pressure = one.watched.table, one.pressure
         every = one.watched.every
         finished = self._finished(one)
+        recommended = self._partition(one, finished, 1.0)
+        trend = self.trends.get(str(TableName(one.watched.info.name, one.watched.info.schema)))
+        days = None
+        if pressure.rows is not None and self._may_partition(one):
+            days = days_to(self.settings.partition_rows, pressure.rows.rows, trend).days
+        growth = self.contract.growth
+        soon = days is not None and days <= growth.warn / timedelta(days=1)
         return TableHealth(
             pressure=pressure,
             scheduler=None if table is None else table.scheduler,
@@ -223,14 +219,17 @@ class _Tables:
             oldest_age_seconds=None if pressure.oldest is None else (self.now - pressure.oldest).total_seconds(),
             hot_read_ms=None if hot is None else round(hot * 1_000, 3),
             finished=finished,
-            partition_recommended=self._partition(one, finished),
+            partition_recommended=recommended,
+            partition_near=not recommended and (soon or self._partition(one, finished, growth.near)),
+            partition_days=days,
+            growth_per_day=None if trend is None else trend.rate,
             enabled=pressure.table not in self.disabled,
             rules=rules,
         )
 
     def _finished(self, one: PressureReading) -> Count | None:
         rows = one.pressure.rows
-        if rows is None or rows.rows < self.settings.partition_finished_rows:
+        if rows is None or rows.rows < self.contract.growth.near * self.settings.partition_finished_rows:
             return None
         try:
             estimate = estimate_states(self.store, one.watched)
@@ -240,10 +239,14 @@ class _Tables:
             return None
         return None if estimate is None else Count(estimate, rows.exactness)
 
-    def _partition(self, one: PressureReading, finished: Count | None) -> bool:
-        """Whether the table has outgrown a table; only PostgreSQL has partitions."""
-        if self.store.kind != "postgres" or one.watched.info.kind.value != "table" or not one.rules:
+    def _may_partition(self, one: PressureReading) -> bool:
+        """Only PostgreSQL has partitions, and only tables with rules need them."""
+        return self.store.kind == "postgres" and one.watched.info.kind is Kind.TABLE and bool(one.rules)
+
+    def _partition(self, one: PressureReading, finished: Count | None, share: float) -> bool:
+        """Whether the table has so large a share of the rows from which on it has outgrown a table."""
+        if not self._may_partition(one):
             return False
         rows = one.pressure.rows
-        large = rows is not None and rows.rows >= self.settings.partition_rows
-        return large or (finished is not None and finished.rows >= self.settings.partition_finished_rows)
+        large = rows is not None and rows.rows >= share * self.settings.partition_rows
+        return large or (finished is not None and finished.rows >= share * self.settings.partition_finished_rows)

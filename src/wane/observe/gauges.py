@@ -15,8 +15,8 @@ from typing import Any
 
 from wane.contract.model import Archive, Cap, Contract, Rule, Table
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
-from wane.observe.forecast import Trend, days_to
-from wane.observe.growth import find_alert
+from wane.observe.forecast import days_to
+from wane.observe.growth import find_alert, told_trend
 from wane.observe.logs import UNSCHEDULED
 from wane.observe.measured import shown_name
 from wane.store import Store
@@ -198,12 +198,9 @@ class Gauges:
             if one.rows is None:
                 continue
             yield TABLE_ROWS, (table,), one.rows
-            known = None
-            if one.rate is not None and one.rate_low is not None and one.rate_high is not None:
-                known = Trend(
-                    one.rate, one.rate_low, one.rate_high
-                )  # Only days are told of it: its spread is not needed.
-                yield TABLE_RATE, (table,), one.rate
+            known = told_trend(one)
+            if known is not None:
+                yield TABLE_RATE, (table,), known.rate
             days = [days_to(threshold, one.rows, known) for threshold in settings.thresholds]
             alert = find_alert(one.rows, days, settings)
             for each in days:

@@ -224,6 +224,13 @@ def _trend(history: Sequence[Snapshot], settings: GrowthSettings) -> Trend | Non
     return trend(points, settings.least / timedelta(days=1))
 
 
+def told_trend(latest: Snapshot) -> Trend | None:
+    """The trend that a snapshot was taken with; only its rate is remembered, and not how far points lay from it."""
+    if latest.rate is None or latest.rate_low is None or latest.rate_high is None:
+        return None
+    return Trend(latest.rate, latest.rate_low, latest.rate_high)
+
+
 def _days(one: Snapshot, first: Snapshot) -> float:
     return (one.taken_at - first.taken_at) / timedelta(days=1)
 

@@ -21,6 +21,8 @@ class RuleHealth:
     """One rule: what is due, since when, and how fast it comes and goes. None: unknown."""
 
     rule: str
+    takes: bool
+    """Whether rows leave the table under it; a rule that marks only changes them."""
     due: Count | None
     oldest_due: datetime | None
     late_seconds: float | None
@@ -31,7 +33,7 @@ class RuleHealth:
     pruned_per_hour: float | None
     """What sweeps took, by the trail's latest entries."""
     due_per_hour: float | None
-    """What becomes due within the next sweep interval."""
+    """What becomes due within the next sweep interval; where that is more than is counted, what comes in, if that is known."""
 
     @property
     def drain_seconds(self) -> float | None:
@@ -73,6 +75,12 @@ class TableHealth:
     finished: Count | None
     """Rows in states that are not live, where that matters: about as many as partitions would be recommended for."""
     partition_recommended: bool
+    partition_near: bool
+    """Whether partitions will be recommended soon: by its rows, or by its rate."""
+    partition_days: float | None
+    """Until it has as many rows as partitions are recommended for, by its rate; None: never, or nobody can tell."""
+    growth_per_day: float | None
+    """Rows, by its latest snapshots; None where nobody can tell."""
     enabled: bool
     rules: tuple[RuleHealth, ...]
 
@@ -83,6 +91,19 @@ class TableHealth:
     @property
     def last_sweep(self) -> datetime | None:
         return max((one.last_sweep for one in self.rules if one.last_sweep is not None), default=None)
+
+    @property
+    def pruned_per_hour(self) -> float | None:
+        """What sweeps took of it, under all of its rules that take rows."""
+        each = [one.pruned_per_hour for one in self.rules if one.takes]
+        return None if not each or None in each else sum(one for one in each if one is not None)
+
+    @property
+    def inflow_per_hour(self) -> float | None:
+        """What comes in: what it grows by, and what sweeps took meanwhile."""
+        if self.growth_per_day is None or self.pruned_per_hour is None:
+            return None
+        return max(self.growth_per_day / 24 + self.pruned_per_hour, 0.0)
 
     @property
     def drain_seconds(self) -> float | None:
@@ -102,9 +123,14 @@ class TableHealth:
             "oldest_age_seconds": _rounded(self.oldest_age_seconds),
             "late_seconds": _rounded(self.late_seconds),
             "last_sweep": self.last_sweep,
+            "growth_per_day": _rounded(self.growth_per_day),
+            "inflow_per_hour": _rounded(self.inflow_per_hour),
+            "pruned_per_hour": _rounded(self.pruned_per_hour),
             "drain_seconds": _rounded(self.drain_seconds),
             "hot_read_ms": self.hot_read_ms,
             "partition_recommended": self.partition_recommended,
+            "partition_near": self.partition_near,
+            "partition_days": _rounded(self.partition_days),
             "rules": [rule.as_dict() for rule in self.rules],
         }
 

@@ -101,6 +101,9 @@ def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Fin
         yield _warning(
             "partition-recommended", name, _large(table, contract), "see `partition_recommended` in the documentation"
         )
+    if table.partition_near:
+        fix = f"see how it grows, `wane growth {name}`, then let more rows leave, or prepare for partitions"
+        yield _warning("partition-near", name, _nearly(table, contract), fix)
     limit = contract.health.hot_read_ms
     if table.hot_read_ms is not None and table.hot_read_ms > limit:
         message = f"finding one row through the index of its rule takes {table.hot_read_ms:g} ms, and {limit:g} ms are allowed"
@@ -118,6 +121,19 @@ def _large(table: TableHealth, contract: Contract) -> str:
         f"it has {_count(table.finished)} finished rows; from {settings.partition_finished_rows:,} on, partitions are"
         " worth their while"
     )
+
+
+def _nearly(table: TableHealth, contract: Contract) -> str:
+    settings, near = contract.health, contract.growth.near
+    rows = table.pressure.rows
+    assert rows is not None
+    if table.finished is not None and table.finished.rows >= near * settings.partition_finished_rows:
+        return (
+            f"it has {_count(table.finished)} finished rows; from {settings.partition_finished_rows:,} on, partitions are"
+            " worth their while"
+        )
+    days = "" if table.partition_days is None else f"; at its rate that is in {max(table.partition_days, 1):,.0f} days"
+    return f"it has {_count(rows)} rows; from {settings.partition_rows:,} on, partitions are worth their while{days}"
 
 
 def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract) -> Iterable[Finding]:

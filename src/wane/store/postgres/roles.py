@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from wane.contract.model import Contract, Mark
+from wane.contract.model import Archive, Contract, Mark
 from wane.contract.settings import RoleSettings
 from wane.store.own import Execute
 from wane.store.postgres.reflect import OWN_SCHEMA
@@ -184,8 +184,12 @@ class RolePlanner:
             # Rows are locked before they leave, and who may update one column may lock a row.
             yield selection.table, ("UPDATE", (selection.key[0].name,))
         for path in follower_paths(selection):
-            yield path[-1].reference.table, _SELECT
-            yield path[-1].reference.table, _DELETE
+            table = path[-1].reference.table
+            yield table, _SELECT
+            yield table, _DELETE
+            if isinstance(selection.rule.action, Archive):
+                # Followers are locked while they are compared with their copies.
+                yield table, ("UPDATE", (path[-1].reference.columns[0].name,))
         for guard in selection.saved_by:
             yield guard.table, _SELECT
             if not guard.enforced:

@@ -8,17 +8,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from wane.contract.model import Cap
+from wane.contract.model import Cap, Mark
+from wane.contract.names import TableName
 from wane.errors import WrongArgument
-from wane.store.looks import Looks
+from wane.store.looks import Looks, WatchedTable
 from wane.store.postgres.functions.watching import NOW, SETTINGS, Watching, WatchingDialect
 from wane.store.postgres.functions.words import ANY_MOMENT, dollars, interval, literal, plain
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.rows import Rows, cutoff
+from wane.store.schema import Kind
 from wane.store.selection import Selection
 from wane.store.timetable import SILENT_AFTER_BEATS
 
 HEALTH_FUNCTION = "fn_retention_health"
+_PRUNED = "(CASE WHEN t.every IS NOT NULL THEN a.total / (greatest(extract(epoch FROM wane_now - a.first_at)::float8, t.every) / 3600) END)"
+_FIXES = {
+    "another-contract": "put this one in force, `wane adopt`, or look with the other one",
+    "cap-exceeded": "look at `wane plan`: the budget may be too small, or rows are held",
+    "dangling-reference": "find who deletes outside of Wane; a foreign key would refuse it",
+    "dead-letters": "see why, then try them again or resolve them: `wane queue dead list`",
+    "false-excuse": "give the table rules, or mend what writes it",
+    "late-scheduler": "start one, `wane run`, or see what keeps it: `wane status`",
+    "orphaned-follower": "find who deletes outside of Wane, then delete them",
+    "overdue": "see who sweeps, `wane status`, and what would leave: `wane plan`",
+    "partition-near": "see how it grows, `wane growth`, then let more rows leave, or prepare for partitions",
+    "partition-recommended": "see `partition_recommended` in the documentation",
+    "silent-executor": "see what became of its process; it is forgotten after a day",
+    "slow-reads": "see how rows are found: `wane plan -v`; a smaller table, a better index or a vacuum help",
+    "stale-claim": "run workers that claim, or give them back: `wane claims return-expired`",
+    "stale-reservation": "start a worker, which takes them over: `wane status` tells who runs",
+    "sweeps-off": "turn them on: `wane enable`",
+    "table-off": "turn them on: `wane enable TABLE`",
+    "uncovered-table": "give it rules, or the reason under [excused]",
+    "unread-table": "see why: `wane plan`, `wane check --cover`",
+}
 
 
 def health_function(watching: Watching) -> str:
@@ -51,6 +74,8 @@ DECLARE
   wane_count bigint;
   wane_came bigint;
   wane_last timestamptz;
+  wane_days float8;
+  wane_near boolean;
   wane_row record;
 BEGIN
   wane_enabled := coalesce((SELECT f.enabled FROM {own}.flag AS f WHERE f.name = {literal(one.master_flag)}), false);
@@ -81,13 +106,16 @@ BEGIN
   FOR wane_row IN
     SELECT coalesce(jsonb_agg({self._rule_object()} ORDER BY o.place) FILTER (WHERE w.wane_rule IS NOT NULL), '[]') AS rules,
       min(w.wane_tbl) AS name, jsonb_agg(to_jsonb(w)) FILTER (WHERE w.wane_rule IS NULL) -> 0 AS facts,
-      max(a.last_at) AS last_sweep, t.scheduler, t.every, t.place
+      max(a.last_at) AS last_sweep, t.scheduler, t.every, t.place, t.may_partition, t.finished, g.rate, g.rate_low,
+      CASE WHEN bool_and(a.total IS NOT NULL) FILTER (WHERE o.takes) THEN sum({_PRUNED}) FILTER (WHERE o.takes) END AS pruned
     FROM {own}.sql_watch(true) AS w
     JOIN {self._tables()} ON t.name = w.wane_tbl
+    LEFT JOIN ({self._growth()}) AS g ON g.table_name = t.full_name
     LEFT JOIN {self._rules()} ON o.name = w.wane_tbl AND o.rule = w.wane_rule
     LEFT JOIN ({self._trail()}) AS a ON a.table_name = w.wane_tbl AND a.rule = w.wane_rule
-    GROUP BY t.name, t.scheduler, t.every, t.place ORDER BY t.place
+    GROUP BY t.name, t.scheduler, t.every, t.place, t.may_partition, t.finished, g.rate, g.rate_low ORDER BY t.place
   LOOP
+{self._near()}
     wane_tables := wane_tables || jsonb_build_object('table', wane_row.name, 'scheduler', wane_row.scheduler,
       'every_seconds', wane_row.every, 'enabled', NOT wane_disabled ? wane_row.name, 'rows', wane_row.facts -> 'wane_rows',
       'oldest', wane_row.facts -> 'wane_oldest', 'newest', wane_row.facts -> 'wane_newest', 'due', wane_row.facts -> 'wane_due',
@@ -98,14 +126,20 @@ BEGIN
       'bytes', wane_row.facts -> 'wane_bytes', 'hot_read_ms', round((wane_row.facts ->> 'wane_hot_ms')::numeric, 3),
       'oldest_age_seconds', round(extract(epoch FROM wane_now - (wane_row.facts ->> 'wane_oldest')::timestamptz)::numeric, 1),
       'late_seconds', (SELECT max((r ->> 'late_seconds')::numeric) FROM jsonb_array_elements(wane_row.rules) AS r),
-      'last_sweep', wane_row.last_sweep, 'partition_recommended', coalesce((wane_row.facts ->> 'wane_large')::boolean, false),
-      'rules', wane_row.rules);
+      'last_sweep', wane_row.last_sweep, 'growth_per_day', round(wane_row.rate::numeric, 1),
+      'inflow_per_hour', round(greatest(wane_row.rate / 24 + wane_row.pruned, 0 * (wane_row.rate + wane_row.pruned))::numeric, 1),
+      'pruned_per_hour', round(wane_row.pruned::numeric, 1), 'drain_seconds', (SELECT CASE WHEN bool_and(r ->> 'drain_seconds' IS NOT NULL)
+        THEN max((r ->> 'drain_seconds')::numeric) END FROM jsonb_array_elements(wane_row.rules) AS r),
+      'partition_recommended', coalesce((wane_row.facts ->> 'wane_large')::boolean, false), 'partition_near', wane_near,
+      'partition_days', round(wane_days::numeric, 1), 'rules', wane_row.rules);
   END LOOP;
 {self._judged(grace)}
 {self._caps()}
 {self._promises()}
 {self._uncovered()}
   RETURN jsonb_build_object('healthy', NOT EXISTS (SELECT FROM jsonb_array_elements(wane_found) AS f WHERE f ->> 'severity' = 'error'),
+    'verdict', coalesce((SELECT 'sick: ' || string_agg(c.code, ', ' ORDER BY c.place) FROM (SELECT f ->> 'code' AS code, min(n) AS place
+      FROM jsonb_array_elements(wane_found) WITH ORDINALITY AS o(f, n) WHERE f ->> 'severity' = 'error' GROUP BY 1) AS c), 'healthy'),
     'now', wane_now, 'contract', {literal(one.fingerprint)}, 'in_force', wane_in_force, 'enabled', wane_enabled,
     'disabled_tables', wane_disabled, 'dead_letters', wane_dead, 'uncovered', wane_uncovered, 'schedulers', wane_schedulers,
     'executors', wane_executors, 'tables', wane_tables, 'findings', wane_found);
@@ -118,7 +152,7 @@ END"""
     def _finding(self, code: str, table: str, message: str, *, severity: str = "error") -> str:
         return (
             f"jsonb_build_object('severity', {literal(severity)}, 'code', {literal(code)}, 'table', {table},"
-            f" 'message', {message})"
+            f" 'message', {message}, 'fix', {literal(_FIXES[code])})"
         )
 
     # What the contract says, as tables
@@ -143,10 +177,45 @@ END"""
                 "NULL::text" if one.table is None or one.table.scheduler is None else literal(one.table.scheduler),
                 "NULL::float8" if one.every is None else _seconds(one.every),
                 str(n),
+                literal(str(TableName(one.info.name, one.info.schema))),
+                str(one.info.kind is Kind.TABLE and bool(one.selections)).lower(),
+                f"{self._finished(one)}::text",
             ]
             for n, one in enumerate(self.watching.tables)
         ]
-        return self._values(rows, "t(name, scheduler, every, place)", "'', '', 0::float8, 0")
+        names = "t(name, scheduler, every, place, full_name, may_partition, finished)"
+        return self._values(rows, names, "'', '', 0::float8, 0, '', false, ''")
+
+    def _finished(self, one: WatchedTable) -> str:
+        """The query that finds a table's finished rows, for the planner to estimate."""
+        if not one.finished or not one.selections:
+            return "NULL"
+        rows = Rows(WatchingDialect(NOW))
+        p = rows.parameters()
+        return literal(plain(p.statement(Looks(rows).count_states(p, one.selections[0], one.finished))))
+
+    def _growth(self) -> str:
+        """How fast tables grew when they were last measured, if that is not long ago."""
+        settings = self.watching.growth
+        return f"""\
+SELECT s.table_name, s.rate, s.rate_low FROM {OWN_SCHEMA}.snapshot AS s
+      WHERE s.taken_at = (SELECT max(taken_at) FROM {OWN_SCHEMA}.snapshot WHERE taken_at <= wane_now)
+        AND s.taken_at >= wane_now - {interval(max(2 * settings.every, settings.least))}
+        AND s.rate IS NOT NULL AND s.rate_low IS NOT NULL AND s.rate_high IS NOT NULL"""
+
+    def _near(self) -> str:
+        """Whether partitions will be recommended soon, and when."""
+        health, growth = self.watching.settings, self.watching.growth
+        rows = "(wane_row.facts ->> 'wane_rows')::bigint"
+        finished = growth.near * health.partition_finished_rows
+        return f"""\
+    wane_days := CASE WHEN NOT wane_row.may_partition THEN NULL WHEN {rows} >= {health.partition_rows} THEN 0
+      WHEN wane_row.rate_low > 0 THEN ({health.partition_rows} - {rows}) / wane_row.rate END;
+    wane_near := coalesce(wane_row.may_partition AND NOT (wane_row.facts ->> 'wane_large')::boolean
+      AND ({rows} >= {growth.near * health.partition_rows!r} OR wane_days <= {growth.warn / timedelta(days=1)!r}), false);
+    IF wane_row.may_partition AND NOT wane_near AND NOT (wane_row.facts ->> 'wane_large')::boolean AND {rows} >= {finished!r}
+      AND wane_row.finished IS NOT NULL
+    THEN wane_near := coalesce({OWN_SCHEMA}.sql_estimate(wane_row.finished) >= {finished!r}, false); END IF;"""
 
     def _rules(self) -> str:
         rows = [
@@ -157,11 +226,14 @@ END"""
                 str(selection.rule.budget.rows),
                 str((str(one.name), selection.rule.name) in self.watching.forgiving).lower(),
                 str(n),
+                str(not isinstance(selection.rule.action, Mark)).lower(),
+                str(len(one.selections) == 1).lower(),
             ]
             for one in self.watching.tables
             for n, selection in enumerate(one.selections)
         ]
-        return self._values(rows, "o(name, rule, keep, budget, forgiving, place)", "'', '', 0::float8, 0, false, 0")
+        names = "o(name, rule, keep, budget, forgiving, place, takes, alone)"
+        return self._values(rows, names, "'', '', 0::float8, 0, false, 0, false, false")
 
     def _trail(self) -> str:
         """What the latest entries say of each rule, as `OwnTables.swept` reads them."""
@@ -181,14 +253,17 @@ SELECT g.table_name, g.rule, g.total, g.first_at, r.executed_at AS last_at,
             f" WHEN w.wane_oldest_due IS NULL THEN NULL WHEN o.forgiving AND a.last_rows < o.budget THEN greatest(least({since}, {swept}), 0)"
             f" ELSE greatest({since}, 0) END"
         )
-        soon = "w.wane_soon / t.every * 3600"
-        hours = "greatest(extract(epoch FROM wane_now - a.first_at)::float8, t.every) / 3600"
+        # Where more becomes due than is counted, as much as comes in, if that is known.
+        soon = (
+            f"(w.wane_soon / t.every * 3600 + CASE WHEN o.alone AND o.takes AND w.wane_soon > {self.watching.settings.counted_rows}"
+            f" THEN greatest(coalesce(g.rate / 24 + {_PRUNED}, 0) - w.wane_soon / t.every * 3600, 0) ELSE 0 END)"
+        )
         return (
             "jsonb_build_object('rule', w.wane_rule, 'due', w.wane_due, 'due_exactness', w.wane_due_exactness,"
             f" 'oldest_due', w.wane_oldest_due, 'late_seconds', round(({late})::numeric, 1), 'last_sweep', a.last_at,"
-            f" 'last_rows', a.last_rows, 'pruned_per_hour', round((a.total / ({hours}))::numeric, 1),"
+            f" 'last_rows', a.last_rows, 'pruned_per_hour', round(({_PRUNED})::numeric, 1),"
             f" 'due_per_hour', round(({soon})::numeric, 1), 'drain_seconds', CASE WHEN w.wane_due = 0 THEN 0"
-            f" WHEN a.total / ({hours}) > {soon} THEN round((w.wane_due / (a.total / ({hours}) - {soon}) * 3600)::numeric, 1) END)"
+            f" WHEN {_PRUNED} > {soon} THEN round((w.wane_due / ({_PRUNED} - {soon}) * 3600)::numeric, 1) END)"
         )
 
     # Judging
@@ -199,10 +274,13 @@ SELECT g.table_name, g.rule, g.total, g.first_at, r.executed_at AS last_at,
         large = self._finding(
             "partition-recommended", "t ->> 'table'", "'partitions are worth their while'", severity="warning"
         )
+        near = self._finding(
+            "partition-near", "t ->> 'table'", "'partitions will soon be worth their while'", severity="warning"
+        )
         slow = self._finding("slow-reads", "t ->> 'table'", "'reads through its index are slow'", severity="warning")
         unread = self._finding("unread-table", "t ->> 'table'", "'it could not be read'", severity="warning")
         return f"""\
-  wane_found := wane_found || coalesce((SELECT jsonb_agg(jsonb_build_object('severity', 'error', 'table', x.tbl, 'message', {late}, 'code',
+  wane_found := wane_found || coalesce((SELECT jsonb_agg(jsonb_build_object('severity', 'error', 'table', x.tbl, 'message', {late}, 'fix', {literal(_FIXES["overdue"])}, 'code',
       CASE WHEN x.swept IS NULL THEN 'overdue' WHEN x.taken = 0 AND x.late + x.every > x.swept + 1 THEN 'sweeps-without-effect'
         WHEN x.taken > 0 AND x.swept <= x.every + {grace} AND coalesce((x.rule ->> 'pruned_per_hour')::float8, 0)
           <= coalesce((x.rule ->> 'due_per_hour')::float8, 0) THEN 'falling-behind' ELSE 'overdue' END))
@@ -213,6 +291,8 @@ SELECT g.table_name, g.rule, g.total, g.first_at, r.executed_at AS last_at,
     WHERE t ->> 'rows' IS NULL OR EXISTS (SELECT FROM jsonb_array_elements(t -> 'rules') AS r WHERE r ->> 'due' IS NULL)), '[]');
   wane_found := wane_found || coalesce((SELECT jsonb_agg({large}) FROM jsonb_array_elements(wane_tables) AS t
     WHERE (t ->> 'partition_recommended')::boolean), '[]');
+  wane_found := wane_found || coalesce((SELECT jsonb_agg({near}) FROM jsonb_array_elements(wane_tables) AS t
+    WHERE (t ->> 'partition_near')::boolean), '[]');
   wane_found := wane_found || coalesce((SELECT jsonb_agg({slow}) FROM jsonb_array_elements(wane_tables) AS t
     WHERE (t ->> 'hot_read_ms')::float8 > {ms}), '[]');"""
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from wane.contract.model import Cap, HealthSettings, Time, Unit
+from wane.contract.settings import GrowthSettings
 from wane.errors import WrongArgument
 from wane.store.looks import Look, Looks, WatchedTable
 from wane.store.moments import LATEST, PER_SECOND
@@ -72,6 +73,7 @@ class Watching:
     tables: Sequence[WatchedTable]
     promises: Sequence[Promise]
     settings: HealthSettings
+    growth: GrowthSettings
     master_flag: str
     flags: Sequence[tuple[str, str]]
     """Each table of the contract with its flag."""
@@ -119,7 +121,24 @@ class WatchingDialect(PostgresDialect):
 
 def pressure_statements(watching: Watching) -> list[str]:
     """The view and the functions that it needs, in an order in which they can be created."""
-    return [_estimate(), _Writer(watching).watch(), _view()]
+    return [_estimate(), *_keeping_rights(_Writer(watching).watch()), _view()]
+
+
+def _keeping_rights(replaced: str) -> list[str]:
+    """The function behind the view, which acts with the rights that it acted with before.
+
+    Replacing a function keeps who may call it, and forgets that it acts as its owner: readers would no longer see what they may see.
+    """
+    watch = f"{OWN_SCHEMA}.sql_watch(boolean)"
+    before = f"""\
+BEGIN
+  PERFORM set_config('wane.watch_as_owner', (SELECT prosecdef::text FROM pg_catalog.pg_proc WHERE oid = to_regprocedure('{watch}')), true);
+END"""
+    after = f"""\
+BEGIN
+  IF current_setting('wane.watch_as_owner', true) = 'true' THEN ALTER FUNCTION {watch} SECURITY DEFINER; END IF;
+END"""
+    return [f"DO {dollars(before)}", replaced, f"DO {dollars(after)}"]
 
 
 def instant(expression: str, time: Time) -> str:
