@@ -140,6 +140,16 @@ def test_every_series_of_the_database_of_the_state_store_is_read(database: Datab
     assert {found.pop(one) for one in wanted} == {0.0}
     assert found.pop(("wane_up", ())) == 1.0
     assert found.pop(("wane_database_read_seconds", ())) > 0
+    assert found.pop(("wane_healthy", ())) == 0.0  # Sweeps are off.
+    off = (("code", "sweeps-off"), ("severity", "error"), ("table", ""))
+    assert found.pop(("wane_health_findings", off)) == 1.0
+    assert found.pop(("wane_uncovered_tables", ())) == 0.0
+    swept = {name for scheduler, name, by in STATESTORE if by != "cap"}
+    for name in swept:
+        for gauge in ("wane_table_late_seconds", "wane_table_drain_seconds"):
+            assert found.pop((gauge, (("table", name),))) == 0.0
+        if database.store == "postgres":
+            assert found.pop(("wane_table_partition_recommended", (("table", name),))) == 0.0
     assert set(found) == expected_of_statestore()
 
 

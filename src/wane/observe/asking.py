@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 from datetime import datetime
 from typing import Any
@@ -23,7 +24,8 @@ class Asking:
 
     written_at = ANCHOR
 
-    def __init__(self, store: Store, watched: Watched, now: datetime) -> None:
+    def __init__(self, store: Store, watched: Watched, now: datetime, seconds: float = READ_SECONDS) -> None:
+        self._end = time.monotonic() + seconds
         self.store = store
         self.now = now
         self._kept = watched.kept
@@ -42,4 +44,11 @@ class Asking:
 
     def read(self, looks: Sequence[Look]) -> list[Any]:
         """The value of each look, or UNREAD."""
-        return self.store.look(looks, LOOK_SECONDS, READ_SECONDS, self._kept.values(self.now)) if looks else []
+        if not looks:
+            return []
+        return self.store.look(looks, LOOK_SECONDS, self.left, self._kept.values(self.now))
+
+    @property
+    def left(self) -> float:
+        """How many seconds are left of what the whole reading may take."""
+        return max(self._end - time.monotonic(), 0.0)

@@ -32,18 +32,18 @@ _HOT_TABLES = 20
 """How many of the largest tables have their reads timed."""
 
 
-def read_health(store: Store, contract: Contract, watched: Watched, *, now: datetime | None = None) -> Health:
-    """Read everything, in a few statements, and judge it."""
-    now = now or store.now()
+def read_health(store: Store, contract: Contract, watched: Watched, *, seconds: float = READ_SECONDS) -> Health:
+    """Read everything, in a few statements that take so long at the most, and judge it."""
+    now = store.now()
     migrated = store.is_migrated()
     store.rows.with_holds = migrated
     swept = read_swept(store) if migrated else {}
     own = OwnFacts(store, contract, now) if migrated else None
-    asking = Asking(store, watched, now)
+    asking = Asking(store, watched, now, seconds)
     readings = read_pressure(asking, contract, watched)
     tables = _Tables(asking, contract, swept, own).read(readings)
     selections = [one for table in watched.tables for one in table.selections]
-    bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, READ_SECONDS)
+    bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, asking.left)
     promises = Live(store, contract, watched.schema, selections, now, swept, bounds)
     promises.invariants()
     read = Health(
@@ -219,6 +219,7 @@ class _Tables:
             oldest_age_seconds=None if pressure.oldest is None else (self.now - pressure.oldest).total_seconds(),
             hot_read_ms=None if hot is None else round(hot * 1_000, 3),
             finished=finished,
+            may_partition=self._may_partition(one),
             partition_recommended=recommended,
             partition_near=not recommended and (soon or self._partition(one, finished, growth.near)),
             partition_days=days,

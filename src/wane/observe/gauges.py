@@ -16,7 +16,9 @@ from typing import Any
 from wane.contract.model import Archive, Cap, Contract, Rule, Table
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.observe.forecast import days_to
+from wane.observe.gauge import Gauge, Told, Values
 from wane.observe.growth import find_alert, told_trend
+from wane.observe.health_gauges import HEALTH_GAUGES, HealthGauges
 from wane.observe.logs import UNSCHEDULED
 from wane.observe.measured import shown_name
 from wane.store import Store
@@ -37,15 +39,6 @@ _KEPT_SECONDS = 300.0
 """How long the last reading of a rule stands in for one that was left out."""
 _BOUND_SECONDS = 60.0
 """How long a look at the schema is trusted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """A metric that is read from the database."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
 
 
 _RULE = ("scheduler", "table", "rule")
@@ -110,10 +103,8 @@ GAUGES = (
     TABLE_RATE,
     DAYS_TO,
     NEAR,
+    *HEALTH_GAUGES,
 )
-
-Values = dict[Gauge, list[tuple[tuple[str, ...], float]]]
-"""For each gauge: label values and what it shows."""
 
 
 @dataclass(slots=True)
@@ -132,8 +123,14 @@ class Gauges:
     """Reads the gauges of one contract."""
 
     def __init__(
-        self, contract: Contract, *, budget_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self,
+        contract: Contract,
+        *,
+        health: HealthGauges | None = None,
+        budget_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """With `health`, its verdict is told too."""
         self.contract = contract
         self.budget_seconds = budget_seconds
         self._clock = clock
@@ -141,6 +138,7 @@ class Gauges:
         self._known = {self._labels(table, rule): _Known() for table, rule in self._rules}
         self._bound: dict[tuple[str, ...], Selection] = {}
         self._bound_at = float("-inf")
+        self._health = health
 
     def read(self, store: Store) -> Values:
         """Read what the budget allows; raise if the database is not there."""
@@ -151,6 +149,10 @@ class Gauges:
         if store.is_migrated():
             store.rows.with_holds = True  # Wane's own tables may have come after the connection.
             self._own_tables(store, now, end, values)
+        # Half of what is left is for the backlogs, which are told rule by rule.
+        if self._health is not None:
+            for gauge, labels, value in self._health.read(store, (end - self._clock()) / 2):
+                values[gauge].append((labels, value))
         self._backlogs(store, now, end, values)
         values[READ_SECONDS].append(((), self._clock() - began))
         return values
@@ -173,23 +175,23 @@ class Gauges:
             for gauge, labels, value in found:
                 values[gauge].append((labels, value))
 
-    def _schedulers(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+    def _schedulers(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
         for window in store.timetable.windows(run):
             yield LATE, (window.scheduler,), _seconds(now, window.due_at)
 
-    def _executors(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+    def _executors(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
         for beat in store.timetable.heartbeats(run, _MOST_EXECUTORS):
             yield BEAT_AGE, (beat.executor, beat.role), _seconds(now, beat.beat_at)
             yield BEAT_EVERY, (beat.executor, beat.role), beat.every_seconds
 
-    def _queues(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+    def _queues(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
         known = store.messages.pools(run, _MOST_POOLS)
         for pool in dict.fromkeys([self.contract.queue.pool, *known]):
             for state, (many, oldest) in store.messages.depths(run, pool, COUNTED_ROWS).items():
                 yield MESSAGES, (pool, state.value), many
                 yield OLDEST_MESSAGE, (pool, state.value), _seconds(now, oldest)
 
-    def _growth(self, store: Store, run: _Run, now: datetime) -> Iterable[_Told]:
+    def _growth(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
         settings = self.contract.growth
         for one in Snapshots(store.rows.dialect).latest(run, now, _MOST_TABLES):
             table = shown_name(self.contract, one.table)
@@ -277,7 +279,6 @@ class Gauges:
 
 
 _Run = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
-_Told = tuple[Gauge, tuple[str, ...], float]
 
 
 def _seconds(now: datetime | None, then: datetime | None) -> float:

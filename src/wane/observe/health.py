@@ -74,6 +74,8 @@ class TableHealth:
     """A read through the index of its first rule, the fastest of five; timed for the largest tables only."""
     finished: Count | None
     """Rows in states that are not live, where that matters: about as many as partitions would be recommended for."""
+    may_partition: bool
+    """Whether the store has partitions, and the table rules and none of them."""
     partition_recommended: bool
     partition_near: bool
     """Whether partitions will be recommended soon: by its rows, or by its rate."""

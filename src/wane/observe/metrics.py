@@ -261,10 +261,12 @@ class Metrics:
         `patience_seconds`: then the database is down.
         """
         from wane.observe.gauges import Gauges
+        from wane.observe.health_gauges import HealthGauges
         from wane.observe.scrape import DatabaseScrape
 
         self.close()
-        gauges = Gauges(self.contract, budget_seconds=budget_seconds)
+        health = HealthGauges(self.contract)
+        gauges = Gauges(self.contract, health=health, budget_seconds=budget_seconds)
         self._scrape = DatabaseScrape(
             gauges, open_store, fresh_seconds=fresh_seconds, patience_seconds=patience_seconds
         )

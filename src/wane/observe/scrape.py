@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 
 from wane.errors import WaneError
-from wane.observe.gauges import GAUGES, UP, Gauges, Values
+from wane.observe.gauge import Values
+from wane.observe.gauges import GAUGES, UP, Gauges
 from wane.observe.logs import log
 from wane.store import Store
 
