@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import typer
 from rich.markup import escape
@@ -32,7 +31,7 @@ def pressure(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json
     with open_keeper(url, contract=contract, read_only=True) as keeper:
         found = keeper.pressure()
     if as_json:
-        print_json([plain(one.as_dict()) for one in found])
+        print_json([one.as_dict() for one in found])
         return
     shown = table("table", "rows", "oldest", "newest", "due", "share", right=("rows", "due", "share"))
     for one in found:
@@ -54,20 +53,11 @@ def health(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: 
     with open_keeper(url, contract=contract, read_only=True) as keeper:
         found = keeper.health()
     if as_json:
-        print_json(plain(found.as_dict()))
+        print_json(found.as_dict())
     else:
         _print(found)
     if not found.healthy:
         raise typer.Exit(1)
-
-
-def plain(value: Any) -> Any:
-    """Moments in ISO 8601, as JSON has none."""
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [plain(one) for one in value]
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _print(found: Health) -> None:

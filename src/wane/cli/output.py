@@ -40,7 +40,14 @@ def say(text: str) -> None:
 
 def print_json(data: Any) -> None:
     readable = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not readable, default=str) + "\n")
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not readable, default=_plain) + "\n")
+
+
+def _plain(value: object) -> str:
+    """Moments in ISO 8601, in UTC: JSON has none of its own, and every command writes them alike."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    return str(value)
 
 
 def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:

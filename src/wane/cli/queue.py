@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from wane.cli.alone import open_alone
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, many, moment_text, print_fitting, print_json, say, table
 from wane.cli.prune import ActorOption
 from wane.contract.duration import parse_duration
 from wane.errors import WaneError
-from wane.keeper import open_keeper
 from wane.queue import Answered, DeadLetter, Message, MessageState, Queue
 from wane.schedule.worker import policy_of
 
@@ -210,7 +210,7 @@ def dead_resolve(
     as_json: JsonOption = False,
 ) -> None:
     """Say that a dead letter was dealt with: from now on it may be pruned."""
-    with open_keeper(url, contract=contract, actor=actor) as keeper:
+    with open_alone(url, contract, actor=actor) as keeper:
         queue = keeper.queue(keeper.contract.queue.pool if pool is None else pool)
         answered = queue.resolve(message_id, by=keeper.pruner.actor)
     _settled(queue, message_id, answered, "is resolved", as_json=as_json)
@@ -252,7 +252,7 @@ def _no_letter(queue: Queue, message_id: str) -> WaneError:
 
 @contextmanager
 def _queue(contract: Path, url: str | None, pool: str | None, *, read_only: bool = False) -> Iterator[Queue]:
-    with open_keeper(url, contract=contract, read_only=read_only) as keeper:
+    with open_alone(url, contract, read_only=read_only) as keeper:
         yield keeper.queue(keeper.contract.queue.pool if pool is None else pool, policy=policy_of(keeper.contract))
 
 

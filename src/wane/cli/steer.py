@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from wane.cli.alone import open_alone
 from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, moment_text, print_fitting, print_json, say, table
@@ -65,7 +66,7 @@ def hold_add(
         if not equals:
             raise typer.BadParameter(f"{text!r} is not COLUMN=VALUE", param_hint="--key")
         values[column] = value
-    with open_keeper(url, contract=contract) as keeper:
+    with open_alone(url, contract) as keeper:
         now = keeper.store.now()
         moment = None
         if ends is not None:
@@ -92,7 +93,7 @@ def hold_list(
     as_json: JsonOption = False,
 ) -> None:
     """List holds in force, newest first."""
-    with open_keeper(url, contract=contract) as keeper:
+    with open_alone(url, contract) as keeper:
         holds = keeper.holds(name, everything=everything, limit=limit)
     if as_json:
         print_json([asdict(hold) for hold in holds])
@@ -120,7 +121,7 @@ def hold_release(
     as_json: JsonOption = False,
 ) -> None:
     """Let a hold go: the rules decide again."""
-    with open_keeper(url, contract=contract) as keeper:
+    with open_alone(url, contract) as keeper:
         keeper.release_hold(number)
     if as_json:
         print_json({"released": number})
@@ -141,7 +142,7 @@ def audit_list(
     as_json: JsonOption = False,
 ) -> None:
     """List the trail, newest first."""
-    with open_keeper(url, contract=contract) as keeper:
+    with open_alone(url, contract) as keeper:
         moment = None if since is None else parse_moment(since, keeper.store.now(), "--since")
         entries = keeper.audit(kind=kind, table=name, since=moment, limit=limit)
     if as_json:

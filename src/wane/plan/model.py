@@ -68,7 +68,7 @@ class Plan:
         return sum(step.due.rows for step in self.steps if step.due is not None)
 
     def as_json(self) -> str:
-        return _ADAPTER.dump_json(self, indent=2).decode()
+        return json.dumps(_ADAPTER.dump_python(self), indent=2, ensure_ascii=False, default=_plain)
 
     def write(self, path: Path) -> None:
         """Write the plan to a file, whole or not at all."""
@@ -82,6 +82,11 @@ class Plan:
 
 
 _ADAPTER = TypeAdapter(Plan)
+
+
+def _plain(value: object) -> str:
+    """Moments as all of Wane's JSON writes them, and other values of parameters as they are shown."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def read_plan(path: Path) -> Plan:
