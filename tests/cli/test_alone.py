@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -58,4 +57,4 @@ def test_without_a_url_the_contract_is_missed(wane: Wane) -> None:
     for command in COMMANDS:
         done = wane(*command.split())
         assert (done.code, "wane.toml" in done.err) == (1, True), command
-    assert os.listdir() == []
+    assert list(Path.cwd().iterdir()) == []

@@ -200,6 +200,7 @@ def late_scheduler(world: World) -> None:
 
 def silent_executor(world: World) -> None:
     store = world.keeper.store
+    store.timetable.leave(store.run, "worker-1")
     store.timetable.beat(store.run, Alive("worker-2", "worker", "idle", "f", 10.0), moment(ago(HOUR)))
 
 

@@ -6,17 +6,20 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from observe.sick import HOUR, MINUTE, SICKNESSES, World, ago, broken_rule, healthy, slow_reads
+from observe.sick import HOUR, MINUTE, SICKNESSES, World, ago, broken_rule, healthy, silent_executor, slow_reads
 from prune.keeping import DAY, insert
 from servers import Database, PostgresDatabase
 from wane.contract.names import TableName
 from wane.findings import Severity
 from wane.keeper import Keeper
+from wane.schedule.housekeeping import keep_house
 from wane.sqlfunctions import install
 from wane.store import open_store
+from wane.store.timetable import Alive
 from wane.store.url import resolve_url
 
 ALONE = {name: one for name, one in SICKNESSES.items() if one[0] != "slow-reads"}
@@ -71,6 +74,35 @@ def test_each_sickness_is_told_alone(database: Database, make: Callable[[World],
         live = [(one.code, one.table) for one in world.keeper.check_live()]
         assert live == [(code, found.table) for code in LIVE.get(found.code, [])]
         assert health.verdict == (f"sick: {found.code}" if sick else "healthy")
+
+
+def test_a_silent_executor_is_no_sickness_once_another_does_its_work(database: Database) -> None:
+    with healthy(database) as world:
+        silent_executor(world)
+        store = world.keeper.store
+        assert not world.keeper.health().healthy
+        store.timetable.beat(store.run, Alive("scheduler-1", "scheduler", "idle", "f", 10.0), store.clock())
+        assert not world.keeper.health().healthy
+        store.timetable.beat(store.run, Alive("worker-3", "worker", "idle", "f", 10.0), store.clock())
+        health = world.keeper.health()
+        [found] = health.findings
+        assert (health.healthy, found.code, found.severity) == (True, "silent-executor", Severity.WARNING)
+        assert "another worker is alive" in found.message
+        if database.store == "postgres":
+            install(world.keeper)
+            [(told,)] = database.query("SELECT wane.fn_retention_health()")
+            assert [(one["code"], one["severity"]) for one in told["findings"]] == [("silent-executor", "warning")]
+
+
+def test_how_long_a_silent_executor_is_told_of_is_a_setting(database: Database) -> None:
+    with healthy(database) as world:
+        silent_executor(world)
+        store = world.keeper.store
+        keep_house(store, world.keeper.contract, actor="tester")
+        assert len(world.keeper.health().executors) == 1
+        world.settle(forget_silent=timedelta(minutes=30))
+        keep_house(store, world.keeper.contract, actor="tester")
+        assert world.keeper.health().executors == ()
 
 
 def test_without_wanes_own_tables_nothing_can_be_swept(database: Database) -> None:

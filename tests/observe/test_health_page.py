@@ -96,7 +96,9 @@ def test_its_sql_runs(postgres_database: PostgresDatabase) -> None:
     assert postgres_database.query(findings) == []
 
 
-@pytest.mark.parametrize("name", ["grace", "partition_rows", "partition_finished_rows", "hot_read_ms", "counted_rows"])
+@pytest.mark.parametrize(
+    "name", ["grace", "partition_rows", "partition_finished_rows", "hot_read_ms", "counted_rows", "forget_silent"]
+)
 def test_every_setting_is_there(name: str) -> None:
     assert f"`{name}`" in PAGE
     assert f"\n{name} " in (ROOT / "docs/reference/contract.md").read_text(encoding="utf-8")

@@ -388,6 +388,11 @@ PoolName = Annotated[
 ]
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 _SCHEMA = WithJsonSchema(_DURATION_SCHEMA)
+Forgotten = Annotated[
+    timedelta,
+    duration_between(60 * _SECOND, 365 * _DAY, 'executors beat every ten seconds: "1d" is usual'),
+    _SCHEMA,
+]
 Lease = Annotated[
     timedelta,
     duration_between(
@@ -445,6 +450,9 @@ class HealthPiece(Piece):
     )
     counted_rows: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
         default=None, description="Rows are counted up to here, and estimated beyond."
+    )
+    forget_silent: Forgotten | None = Field(
+        default=None, description="How long an executor that fell silent is told of."
     )
 
     def over(self, default: HealthSettings) -> HealthSettings:

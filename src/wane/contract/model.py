@@ -207,6 +207,8 @@ class HealthSettings:
     """What a read through a rule's index may take."""
     counted_rows: int = 1_000
     """Rows are counted up to here; beyond, they are estimated."""
+    forget_silent: timedelta = timedelta(days=1)
+    """How long an executor that fell silent is told of."""
 
 
 @dataclass(frozen=True, slots=True)

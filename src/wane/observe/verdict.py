@@ -68,12 +68,18 @@ def _runners(read: Health, contract: Contract) -> Iterable[Finding]:
             every = format_duration(timedelta(seconds=one.every_seconds))
             message = f"the scheduler {one.name} should have ticked {_ago(one.late_seconds)}, and does every {every}"
             yield _error("late-scheduler", "", message, "start one, `wane run`, or see what keeps it: `wane status`")
-    for beat in read.silent:
+    silent = read.silent
+    roles = {one.role for one in read.executors if one not in silent}
+    for beat in silent:
         seconds = (read.now - beat.beat_at).total_seconds()
         message = (
             f"{beat.executor} last said that it is alive {_ago(seconds)}, and should every {beat.every_seconds:g} s"
         )
-        yield _error("silent-executor", "", message, "see what became of its process; it is forgotten after a day")
+        forgotten = format_duration(contract.health.forget_silent)
+        if beat.role in roles:
+            message += f"; another {beat.role} is alive and does its work"
+        fix = f"see what became of its process; it is forgotten {forgotten} after its last word"
+        yield _warning("silent-executor", "", message, fix, error=beat.role not in roles)
     if read.dead_letters:
         message = (
             f"{read.dead_letters:,} messages of the cleanup queue failed too often, and nobody has dealt with them"

@@ -15,7 +15,6 @@ from wane.store import Store
 
 _ROWS = 10_000
 """The most that one call takes of one rule."""
-_SILENT_DAYS = 1
 _MOST_LETTERS = 1_000
 
 
@@ -55,7 +54,7 @@ def own_contract(store: Store, contract: Contract) -> Contract:
             Table(
                 name("heartbeat"),
                 why="An executor that is alive beats every few seconds.",
-                rules=(Rule("silent", age("beat_at", timedelta(days=_SILENT_DAYS))),),
+                rules=(Rule("silent", age("beat_at", contract.health.forget_silent)),),
             ),
             Table(
                 name("snapshot"),

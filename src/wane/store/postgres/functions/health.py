@@ -33,7 +33,7 @@ _FIXES = {
     "overdue": "see who sweeps, `wane status`, and what would leave: `wane plan`",
     "partition-near": "see how it grows, `wane growth`, then let more rows leave, or prepare for partitions",
     "partition-recommended": "see `partition_recommended` in the documentation",
-    "silent-executor": "see what became of its process; it is forgotten after a day",
+    "silent-executor": "see what became of its process",
     "slow-reads": "see how rows are found: `wane plan -v`; a smaller table, a better index or a vacuum help",
     "stale-claim": "run workers that claim, or give them back: `wane claims return-expired`",
     "stale-reservation": "start a worker, which takes them over: `wane status` tells who runs",
@@ -96,7 +96,9 @@ BEGIN
   wane_executors := coalesce((SELECT jsonb_agg(jsonb_build_object('executor', h.executor, 'role', h.role, 'beat_at', h.beat_at,
     'silent', extract(epoch FROM wane_now - h.beat_at) > h.every_seconds * {SILENT_AFTER_BEATS}) ORDER BY h.role, h.executor)
     FROM (SELECT * FROM {own}.heartbeat ORDER BY role, executor LIMIT 500) AS h), '[]');
-  wane_found := wane_found || coalesce((SELECT jsonb_agg({self._finding("silent-executor", "''", "format('%s is silent', e ->> 'executor')")})
+  wane_found := wane_found || coalesce((SELECT jsonb_agg({self._finding("silent-executor", "''", "format('%s is silent', e ->> 'executor')")}
+      || jsonb_build_object('severity', CASE WHEN NOT EXISTS (SELECT FROM jsonb_array_elements(wane_executors) AS a WHERE a ->> 'role' = e ->> 'role'
+        AND NOT (a ->> 'silent')::boolean) THEN {literal("error")} ELSE {literal("warning")} END))
     FROM jsonb_array_elements(wane_executors) AS e WHERE (e ->> 'silent')::boolean), '[]');
   wane_dead := (SELECT count(*) FROM (SELECT 1 FROM {own}.message WHERE state = 'dead' AND resolved_at IS NULL LIMIT 10000) AS d);
   IF wane_dead > 0 THEN
