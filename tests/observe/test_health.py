@@ -10,7 +10,18 @@ from datetime import timedelta
 
 import pytest
 
-from observe.sick import HOUR, MINUTE, SICKNESSES, World, ago, broken_rule, healthy, silent_executor, slow_reads
+from observe.sick import (
+    HOUR,
+    MINUTE,
+    SICKNESSES,
+    World,
+    ago,
+    broken_rule,
+    healthy,
+    overdue,
+    silent_executor,
+    slow_reads,
+)
 from prune.keeping import DAY, insert
 from servers import Database, PostgresDatabase
 from wane.contract.names import TableName
@@ -274,6 +285,31 @@ def test_a_rule_that_the_latest_entries_do_not_mention_is_looked_up(
         assert all(one.last_sweep is not None for one in health.tables if one.rules)
         [job] = [one for one in health.tables if one.pressure.table == "job"]
         assert job.rules[0].last_rows == 7
+
+
+def test_a_keeper_that_is_kept_sees_holds_come_and_go(database: Database) -> None:
+    with healthy(database) as world:
+        overdue(world)
+        if database.store == "postgres":
+            install(world.keeper)
+
+        def due() -> set[int]:
+            told = {one.due.rows for one in world.keeper.pressure() if one.table == "job" and one.due is not None}
+            if database.store == "postgres":
+                told |= {
+                    rows
+                    for (rows,) in database.query("SELECT due FROM wane.v_queue_retention_pressure WHERE tbl = 'job'")
+                }
+            return told
+
+        assert due() == {1}
+        number = world.keeper.hold("job", {"id": 10}, reason="a test").id
+        assert due() == {0}
+        assert world.codes() == []
+        assert number is not None
+        world.keeper.release_hold(number)
+        assert due() == {1}
+        assert world.codes() == [("overdue", "job")]
 
 
 def test_how_long_it_takes_until_nothing_is_due(database: Database) -> None:

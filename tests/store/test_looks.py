@@ -12,8 +12,10 @@ import pytest
 from covering import loaded, numbers
 from servers import Database, SqliteDatabase
 from wane.contract.model import Contract
+from wane.keeper import Keeper
 from wane.observe.watched import watch
 from wane.store import Store, open_store
+from wane.store.kept import ANCHOR, Kept
 from wane.store.looks import UNREAD, Look, Looks, gather
 from wane.store.selection import Selection, bind_contract
 from wane.store.url import resolve_url
@@ -87,6 +89,70 @@ def test_what_is_due_and_what_will_be_in_every_encoding(database: Database, enco
             5.0,
         )
     assert found == [7, 2, 3, 2, write(-30), write(5), None, write(-30)]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_look_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Database, encoding: str) -> None:
+    kind, time, write = ENCODINGS[encoding]
+    database.script(f"CREATE TABLE event (id integer PRIMARY KEY, at {kind})")
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
+    promised = contract(time)
+    with open_store(resolve_url(database.url), read_only=True) as store:
+        selection, kept = one(store, promised), Kept(store.rows.dialect)
+        fresh, writes = Looks(store.rows), Looks(kept.rows, ())
+
+        def asked(looks: Looks, now: datetime) -> list[Look]:
+            return [
+                partial(looks.count_due, selections=[selection], now=now, most=100),
+                partial(looks.oldest_due, selection=selection, now=now),
+                partial(looks.soon_due, selection=selection, now=now, within=timedelta(hours=5), most=100),
+            ]
+
+        written = [kept.look(number, look) for number, look in enumerate(asked(writes, ANCHOR))]
+        counts = set()
+        # Not to the second: what stands behind the point decides too.
+        for hours in (-7.0001, -0.5, 0, 0.0001, 0.5, 3.9999999, 4, 40.25):
+            now = NOW + timedelta(hours=hours)
+            expected = store.look(asked(fresh, now), 5.0, 5.0)
+            assert store.look(written, 5.0, 5.0, kept.values(now)) == expected
+            counts.add(expected[0])
+        assert len(counts) >= 5
+
+
+def test_what_is_held_is_asked_for_only_where_something_is_held(database: Database) -> None:
+    database.script("CREATE TABLE event (id integer PRIMARY KEY, at bigint)")
+    _, time, write = ENCODINGS["ms"]
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
+    promised = contract(time)
+    with open_store(resolve_url(database.url)) as store:
+        store.migrate()
+        keeper = Keeper(promised, store)
+        selection = one(store, promised)
+
+        def due() -> Any:
+            looks = Looks(store.rows, store.held_tables(5.0))
+            return store.look([partial(looks.count_due, selections=[selection], now=NOW, most=100)], 5.0, 5.0)
+
+        assert (store.held_tables(5.0), due()) == (frozenset(), [2])
+        hold = keeper.hold("event", {"id": 0}, reason="a test")
+        assert (len(store.held_tables(5.0) or ()), due()) == (1, [1])
+        assert hold.id is not None
+        keeper.release_hold(hold.id)
+        assert (store.held_tables(5.0), due()) == (frozenset(), [2])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 12, 30])
+def test_rows_are_counted_up_to_a_number_whichever_way(database: Database, rows: int) -> None:
+    database.script("CREATE TABLE event (id integer PRIMARY KEY, at bigint)")
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, n) for n in range(rows)])
+    with open_store(resolve_url(database.url), read_only=True) as store:
+        looks, [table] = Looks(store.rows), store.reflect().tables
+        bounded, alone = store.look(
+            [partial(looks.count, table=table, most=10, alone=alone) for alone in (False, True)], 5.0, 5.0
+        )
+        assert bounded == min(rows, 11)
+        # A table of a few pages may be counted to its end.
+        assert alone in (min(rows, 11), rows)
 
 
 def test_a_look_that_fails_or_takes_too_long_fails_alone(database: Database) -> None:
