@@ -40,7 +40,7 @@ def test_exit_code_three_says_that_rows_are_due(wane: Wane, filled: Database) ->
 def test_a_plan_is_data(wane: Wane, filled: Database) -> None:
     done = wane("plan", "--at", AT, "--json", "--exit-code")
     assert (done.code, done.err) == (3, "")
-    assert done.json["made_at"] == "2026-01-10T00:00:00Z"
+    assert done.json["made_at"] == "2026-01-10T00:00:00+00:00"
     [step] = done.json["steps"]
     assert step["due"] == {"rows": 3, "exactness": "exact"}
     assert step["followers"] == {"note": {"rows": 2, "exactness": "exact"}}

@@ -243,6 +243,12 @@ def test_where_more_becomes_due_than_is_counted_what_comes_in_tells_the_pace(dat
             assert ("falling-behind", "job") in [(one["code"], one["table"]) for one in told["findings"]]
 
 
+def test_every_table_has_a_size_once_it_was_measured(database: Database) -> None:
+    with healthy(database) as world:
+        world.keeper.take_snapshots()
+        assert all(one.bytes for one in world.keeper.health().tables)
+
+
 def test_what_was_measured_long_ago_says_nothing_of_today(database: Database) -> None:
     with healthy(database) as world:
         world.measure("job", 240.0, days=3)

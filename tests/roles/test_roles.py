@@ -245,8 +245,10 @@ def test_a_member_of_the_admin_role_sweeps_runs_holds_and_measures(fresh: World)
 def test_nobody_else_sweeps(world: World, role: str) -> None:
     if role != "application":
         # They may not even see whether Wane's own tables are there.
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match="own tables cannot be read") as barred:
             world.keeper(role)
+        assert "wane roles --apply" in barred.value.hint
+        assert "v_queue_retention_pressure" in barred.value.hint
         return
     with world.keeper(role) as keeper:
         for call in (keeper.sweep, keeper.run):

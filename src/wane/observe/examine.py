@@ -83,6 +83,7 @@ class _Tables:
         self.swept = swept
         self.disabled = own.disabled if own else ()
         self.trends = own.trends if own else {}
+        self.measured = own.sizes if own else {}
 
     def read(self, readings: Sequence[PressureReading]) -> tuple[TableHealth, ...]:
         sizes = self._values(
@@ -205,7 +206,8 @@ class _Tables:
         every = one.watched.every
         finished = self._finished(one)
         recommended = self._partition(one, finished, 1.0)
-        trend = self.trends.get(str(TableName(one.watched.info.name, one.watched.info.schema)))
+        full = str(TableName(one.watched.info.name, one.watched.info.schema))
+        trend, size = self.trends.get(full), self.measured.get(full) if size is None else size
         days = None
         if pressure.rows is not None and self._may_partition(one):
             days = days_to(self.settings.partition_rows, pressure.rows.rows, trend).days

@@ -56,3 +56,5 @@ class OwnFacts:
             if one.taken_at >= oldest and (found := told_trend(one)) is not None
         }
         """How fast tables grow, by their full names."""
+        self.sizes = {one.table: one.bytes for one in latest if one.taken_at >= oldest and one.bytes is not None}
+        """What they took then."""

@@ -355,8 +355,14 @@ class PostgresStore(Store):
         )
 
     def applied_migrations(self) -> list[str]:
-        [(known,)] = self._rows(_HAS_TABLE)
-        return [name for (name,) in self._rows(_APPLIED)] if known else []
+        hint = (
+            "whoever runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
+            f" pressure needs the reader role, and asks {OWN_SCHEMA}.v_queue_retention_pressure"
+        )
+        with self._turn, _explained("Wane's own tables cannot be read", hint):
+            connection = self._connected()
+            [(known,)] = connection.execute(_HAS_TABLE).fetchall()
+            return [name for (name,) in connection.execute(_APPLIED).fetchall()] if known else []
 
     def migrate(self) -> list[str]:
         connection = self._connected()
