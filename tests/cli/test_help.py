@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from cli.conftest import Wane
+from cli.running import commands
 from wane import __version__
-from wane.cli import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-
-
-def commands(command: object = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every command with its path, those below a noun too."""
-    command = command or typer.main.get_command(app)
-    below = getattr(command, "commands", {})
-    if not below:
-        yield path, command
-    for name, one in below.items():
-        yield from commands(one, (*path, name))
 
 
 COMMANDS = dict(commands())
