@@ -5,20 +5,22 @@ Reads only, and each read is bounded. Offline mistakes are the contract's own bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report, rule_place
 from wane.check.values import check_excuse, check_states, check_times
-from wane.contract.model import Contract, Excuse
+from wane.contract.model import Archive, Contract, Excuse
 from wane.contract.names import TableName
 from wane.contract.pieces import key_path
+from wane.errors import BindError
 from wane.findings import Finding, Severity
 from wane.store import Store
+from wane.store.archive_rows import bind_archive
 from wane.store.schema import Kind, Schema
-from wane.store.selection import READABLE, bind_contract
+from wane.store.selection import READABLE, Selection, bind_contract
 
 HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 """What can grow. Views hold nothing, foreign tables are bounded where they live, partitions count with their parent."""
@@ -47,8 +49,22 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
         with report.alone(selection.name, rule_place(selection)):
             check_indexes(store, selection, lambda table: rows(table.qualified), report)
             check_times(store, selection, now, seconds, report)
+        if isinstance(selection.rule.action, Archive):
+            report.findings += _unarchivable(store, contract, selection)
     _check_tables(store, contract, schema, seconds, Severity.ERROR if strict else Severity.WARNING, report)
     return report.findings
+
+
+def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Sequence[Finding]:
+    """What the archive cannot keep of a rule's rows."""
+    settings = next(one for one in contract.archive if one.table == selection.name)
+    try:
+        bind_archive(
+            store.rows, store.archive, selection, settings, "" if contract.path is None else str(contract.path)
+        )
+    except BindError as problem:
+        return problem.findings
+    return ()
 
 
 def _check_tables(

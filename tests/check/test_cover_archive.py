@@ -1,0 +1,51 @@
+"""What the archive could not keep is found before anything is archived."""
+
+from __future__ import annotations
+
+from covering import EVENTS, codes, findings
+from servers import Database
+
+ARCHIVED = f"""{EVENTS}then = "archive"
+[archive]
+url = "./archive"
+[archive.events]
+keep = "forever"
+"""
+
+
+def create(database: Database, columns: str) -> None:
+    database.script(
+        f"CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, at bigint, {columns});"
+        " CREATE INDEX events_at ON events (at, id);"
+    )
+
+
+def test_a_table_that_the_archive_can_keep_has_no_findings(database: Database) -> None:
+    create(database, "body text, price numeric(10, 2)")
+    assert findings(database, ARCHIVED) == []
+
+
+def test_a_name_that_the_archive_cannot_have(database: Database) -> None:
+    create(database, '"a,b" text')
+    assert codes(findings(database, ARCHIVED)) == ["unarchivable-name"]
+
+
+def test_a_type_that_would_lose_something_is_named_with_its_fix(database: Database) -> None:
+    create(database, "price" if database.store == "sqlite" else "price money")
+    [one] = findings(database, ARCHIVED)
+    assert one.code == "unarchivable-type"
+    assert "events.price" in one.message
+    assert 'cast = { price = "text" }' in one.fix
+    assert findings(database, f'{ARCHIVED}cast = {{ price = "text" }}\n') == []
+    [one] = findings(database, f'{ARCHIVED}cast = {{ price = "text", cost = "text" }}\n')
+    assert one.code == "missing-column"
+
+
+def test_rows_that_would_be_archived_twice(database: Database) -> None:
+    create(database, "body text")
+    database.script(
+        "CREATE TABLE reads (id bigint NOT NULL PRIMARY KEY, first bigint, second bigint);"
+        " CREATE INDEX reads_first ON reads (first); CREATE INDEX reads_second ON reads (second);"
+    )
+    twice = ARCHIVED.replace('then = "archive"', 'then = "archive"\nwith = ["reads.first", "reads.second"]')
+    assert "archived-twice" in codes(findings(database, twice))
