@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ import pytest
 
 from archive.cold import CONTRACT, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import stage, without_spark
-from servers import Database
+from servers import Database, PostgresDatabase
+from wane.archive import bring as bringing
 from wane.archive import restore as restoring
+from wane.archive.bring import bring_piece
 from wane.archive.model import Restored
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.prune.sweep import Outcome
 from wane.store.archive_restore_journal import RestoreJournal
+from wane.store.postgres.transaction import _GATE
 
 pytestmark = [pytest.mark.timeout(120)]
 
@@ -316,24 +320,95 @@ def test_rows_whose_staging_vanished_are_chosen_anew(
         conserve(cold, known, done=True)
 
 
+@pytest.mark.parametrize("when", ["chosen", "planned"])
 def test_a_restore_that_lost_its_lease_changes_nothing_more(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     events(database, 60)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
 
-        def replaced(*arguments: Any) -> list[int]:
-            found = stage(*arguments)
+        def lose() -> None:
             lease = cold.keeper.store.rows.dialect.own("lease")
             database.execute(f"UPDATE {lease} SET fence = fence + 1")
+
+        def staged(*arguments: Any) -> list[int]:
+            found = stage(*arguments)
+            lose()
             return found
 
-        monkeypatch.setattr(restoring, "stage", replaced)
+        bring = restoring._Restore._bring
+
+        def bringing(this: Any, *arguments: Any) -> None:
+            lose()
+            bring(this, *arguments)
+
+        if when == "chosen":
+            monkeypatch.setattr(restoring, "stage", staged)
+        else:
+            monkeypatch.setattr(restoring._Restore, "_bring", bringing)
         with pytest.raises(ArchiveBusy):
             back(cold, where="id <= 40")
         assert cold.hot() == STAYING
         assert len(cold.cold()) == 60
+        with cold.keeper.store.transaction() as transaction:
+            assert (RestoreJournal(transaction).unfinished("event") is None) is (when == "chosen")
+
+
+def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 60)
+
+    def twice(job: Any, number: int) -> str:
+        """A task that runs once more, from where it began, because Spark believed that it was dead."""
+        with bringing._opened(job.source) as store, store.transaction() as transaction:
+            before = RestoreJournal(transaction).pieces(job.restore)[number]
+        bring_piece(job, number)
+        with bringing._opened(job.source) as store:
+            late = bringing._Bringing(job, store, before)
+            try:
+                late.batch(list(bringing._families(job, number))[:5])
+            except ArchiveBusy:
+                return json.dumps({"piece": number})
+        return json.dumps({"error": "ArchiveError", "message": "it went on"})
+
+    monkeypatch.setattr(restoring, "bring_piece", twice)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        assert back(cold, where="id <= 40").restored["event"] == 40
+        assert trail(database, "restore")["event"] == 40
+
+
+def test_no_sweep_or_prune_takes_restored_rows_before_their_time(database: Database, tmp_path: Path) -> None:
+    events(database, 10)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        done = back(cold, where="id <= 4", protect=timedelta(days=2))
+        assert done.protected_until is not None
+        assert {hold.ends_at for hold in cold.keeper.holds()} == {done.protected_until}
+        assert len(cold.keeper.holds()) == 4 + 4, "what left with them is protected too"
+        assert cold.one().archived["event"] == 0
+        assert set(cold.hot()) == {1, 2, 3, 4, *STAYING}
+        assert back(cold, where="id = 5", protect=timedelta(0)).protected_until is None
+        assert cold.one().archived["event"] == 1
+
+
+def test_replacing_waits_for_batches_that_are_under_way(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    database = postgres_database
+    events(database, 5)
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        database.execute("INSERT INTO event VALUES (1, 'done', 5, 'another', NULL)")
+        with database.connect() as inside, ThreadPoolExecutor(1) as pool:
+            inside.execute("BEGIN")
+            inside.execute(f"SELECT pg_advisory_xact_lock_shared({_GATE}, hashtext('public.event'))")
+            restored = pool.submit(back, cold, where="id = 1", on_conflict="replace")
+            while database.query(waiting) == [(0,)]:
+                assert not restored.done(), "it did not wait"
+            inside.execute("COMMIT")
+            assert restored.result().replaced == 1
 
 
 def test_rows_without_a_primary_key_cannot_be_protected(database: Database, tmp_path: Path) -> None:

@@ -72,9 +72,12 @@ class Launcher:
             time.sleep(1.0 + random.Random(seed).uniform(0, 2.0))
         while target not in ("-", self._last()) and time.monotonic() < deadline:
             time.sleep(0.002)
-        os.kill(child, signal.SIGKILL)
+        self.kill(child)
         assert self._hear() == f"{-signal.SIGKILL}\n", "it ended by itself"
         return self._last()
+
+    def kill(self, child: int) -> None:
+        os.kill(child, signal.SIGKILL)
 
     def _last(self) -> str:
         return (self._log.read_text().splitlines() or [""])[-1]
@@ -147,12 +150,17 @@ class Books:
             contents: dict[int, Any] = {row["id"]: row["body"] for row in archived(self.cold / "event")}
             contents |= dict(self.database.query("SELECT id, body FROM event"))
             assert {n: contents[n] for n in self.application.bodies} == self.application.bodies
-            audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
-            told: Counter[str] = Counter()
-            for counts in self.database.query(f"SELECT counts FROM {audit} WHERE kind = 'archive'"):
-                told.update(json.loads(counts[0]) if isinstance(counts[0], str) else counts[0])
+            told = self.told()
             assert told["event"] == len(archived(self.cold / "event"))
             assert told["event_read"] == len(archived(self.cold / "event_read"))
+
+    def told(self) -> Counter[str]:
+        """What left for the archive, by the trail."""
+        audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
+        told: Counter[str] = Counter()
+        for counts in self.database.query(f"SELECT counts FROM {audit} WHERE kind = 'archive'"):
+            told.update(json.loads(counts[0]) if isinstance(counts[0], str) else counts[0])
+        return told
 
 
 def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:

@@ -1,0 +1,121 @@
+"""Starts processes that restore and archive by turns, so that each can be killed: `python restore_launcher.py CONTRACT STEPS`.
+
+Like archive_launcher.py: the code is the product's own, but for Spark, whose tasks run in forked processes here. Each process leads a group of its own, so
+that a kill takes its tasks with it, as it does when a machine dies.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from archive import forked
+from crash.archive_launcher import PACE, TargetedSteps
+from wane.archive import restore, sweep, verify
+from wane.contract.load import load_contract
+from wane.errors import ArchiveBusy, ArchiveError
+from wane.keeper import open_keeper
+from wane.prune.sweep import Outcome
+from wane.store.archive_restore import RestoreRows
+from wane.store.archive_restore_journal import RestoreJournal
+from wane.store.postgres.store import PostgresStore
+from wane.store.sqlite.store import SqliteStore
+
+PROTECT = timedelta(milliseconds=20)
+
+
+def hook(steps: TargetedSteps) -> None:
+    run: Any = forked.run
+    for module, name, value in (
+        (restore, "run", run),
+        (sweep, "run", run),
+        (verify, "run", run),
+        (restore, "stage", forked.stage),
+        (restore.Restorer, "spark", lambda _: None),
+        (sweep.Archiver, "spark", lambda _: None),
+    ):
+        setattr(module, name, value)
+    steps.function(restore, "stage", "stage")
+    steps.function(restore, "bring_piece", "bring")
+    steps.function(restore, "remove_copies", "remove copies")
+    for owner, method, step in (
+        (restore._Restore, "_look", "look"),
+        (restore._Restore, "_sweep_out", "sweep out"),
+        (RestoreJournal, "plan", "plan restore"),
+        (RestoreJournal, "lock_piece", "lock piece"),
+        (RestoreRows, "insert", "insert"),
+        (RestoreRows, "hold", "hold"),
+        (RestoreJournal, "progress", "bring back"),
+    ):
+        steps.before(owner, method, step)
+    original = RestoreJournal.move
+
+    def move(this: RestoreJournal, number: int, state: Any) -> Any:
+        moved = original(this, number, state)
+        steps.enter(f"restore to {state}")
+        return moved
+
+    RestoreJournal.move = move  # type: ignore[method-assign,assignment]
+    steps.around(SqliteStore)
+    steps.around(PostgresStore)
+
+
+def restore_and_archive(contract: Path, generator: random.Random, *, forever: bool) -> None:
+    loaded = load_contract(contract)
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1, range_rows=20))
+    with open_keeper(contract=loaded, actor="to be killed") as keeper:
+        while True:
+            done = keeper.archive.run(pace=PACE)
+            busy = any("is being written by" in rule.message for rule in done.rules)
+            assert busy or not done.failed, done
+            if not forever and not busy:
+                assert {rule.outcome for rule in done.rules} == {Outcome.DONE}, done
+                return
+            if forever and not busy:
+                where = f"id % 5 = {generator.randrange(5)}"
+                try:
+                    keeper.archive.restore("event", where=where, on_conflict="skip", protect=PROTECT, pace=PACE)
+                except ArchiveBusy:
+                    pass
+                except ArchiveError as problem:
+                    if "is archived yet" not in str(problem):
+                        raise
+            time.sleep(0.05)
+
+
+def main(contract: str, log: str) -> None:
+    for line in sys.stdin:
+        seed, _, target = line.strip().partition(" ")
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            steps = TargetedSteps(file, random.Random(int(seed)))
+            steps.target = target
+            code = 1
+            try:
+                hook(steps)
+                restore_and_archive(Path(contract), random.Random(int(seed)), forever=target != "finish")
+                code = 0
+            finally:
+                sys.stderr.flush()
+                if code:
+                    import traceback
+
+                    traceback.print_exc()
+                os._exit(code)
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
