@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from wane.check.live import Bounds, Live, becomes_due_late
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Age, Archive, Mark, Rule, State, Table
+from wane.contract.model import Age, Archive, Mark, Rule, Shelve, State, Table
 from wane.contract.model import Orphans as OrphansBound
 from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.keeper import Keeper
@@ -170,7 +170,7 @@ class _Offers:
 
     def _by_rule(self, table: Table, rule: Rule) -> ByRule:
         kind = "mark" if isinstance(rule.action, Mark) else "prune"
-        if isinstance(rule.action, Archive):
+        if isinstance(rule.action, Archive | Shelve):
             taking, reason = None, "the rule moves rows to the archive; it does not prune them"
         else:
             taking, reason = self._take(table, rule, f"{table.name}.{rule.name}")
@@ -181,7 +181,8 @@ class _Offers:
             table
             for table in self.contract.tables
             if any(
-                isinstance(rule.bound, OrphansBound) and not isinstance(rule.action, Archive) for rule in table.rules
+                isinstance(rule.bound, OrphansBound) and not isinstance(rule.action, Archive | Shelve)
+                for rule in table.rules
             )
         ]
 
@@ -256,7 +257,7 @@ class _Offers:
         found = dict.fromkeys(
             state
             for rule in events.rules
-            if isinstance(rule.bound, Age) and not isinstance(rule.action, Mark | Archive)
+            if isinstance(rule.bound, Age) and not isinstance(rule.action, Mark | Archive | Shelve)
             for state in rule.states
             if isinstance(state, str) and state not in NEVER and state not in events.live
         )

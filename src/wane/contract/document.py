@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -603,6 +603,9 @@ class ArchiveTablePiece(Piece):
     """How long the archive keeps a table's rows."""
 
     keep: Keep
+    tier: Literal["lake", "database"] | None = Field(
+        default=None, description="Where its rows go: the archive at `url`, or another schema of the same database."
+    )
     cast: dict[ColumnName, Annotated[str, BeforeValidator(_cast), WithJsonSchema({"enum": list(CASTS)})]] = Field(
         default_factory=dict, description="Columns that the archive keeps as another type."
     )

@@ -24,6 +24,7 @@ from wane.contract.model import (
     Prune,
     ReferencedBy,
     Rule,
+    Shelve,
     Table,
 )
 from wane.contract.names import TableName
@@ -199,10 +200,17 @@ class _Lint:
             self._followers(table, rule, follower.followers, mistakes, (*above, name))
 
     def _archive(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
-        if not isinstance(rule.action, Archive):
+        if not isinstance(rule.action, Archive | Shelve):
             return
         place = [*_place(table, rule), "then"]
-        if self.contract.archive_url is None:
+        if isinstance(rule.action, Shelve) and not isinstance(self.archived.get(table.name), Forever):
+            self.origins.of("archive", table.name).error(
+                ["archive", table.name, "keep"],
+                "kept-by-hand",
+                "nothing drops tables of the database's own archive by age",
+                'say `keep = "forever"`, and drop `<table>_<yyyymm>` by hand; or archive to `url`, which forgets by itself',
+            )
+        if isinstance(rule.action, Archive) and self.contract.archive_url is None:
             mistakes.error(place, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
         kept = self.archived.get(table.name)
         if kept is None:
@@ -268,7 +276,7 @@ class _Lint:
             table = self.ruled.get(name)
             if table is None and self.origins.has("table", name):
                 continue
-            if table is None or not any(isinstance(rule.action, Archive) for rule in table.rules):
+            if table is None or not any(isinstance(rule.action, Archive | Shelve) for rule in table.rules):
                 self.origins.of("archive", name).error(
                     ["archive", name], "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`'
                 )

@@ -139,13 +139,20 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
+class Shelve:
+    """The row moves to a table of its month in another schema of the same database (PostgreSQL)."""
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """The row stays and its state becomes `state`."""
 
     state: State
 
 
-Action = Prune | Archive | Mark
+Action = Prune | Archive | Shelve | Mark
 
 
 @dataclass(frozen=True, slots=True)

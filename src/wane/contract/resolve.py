@@ -8,7 +8,7 @@ whole table. Files that do not include each other may not speak of the same thin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from wane.contract.document import (
 )
 from wane.contract.lint import lint
 from wane.contract.model import (
+    Archive,
     ArchiveTable,
     Budget,
     Contract,
@@ -38,6 +39,7 @@ from wane.contract.model import (
     HealthSettings,
     QueueSettings,
     Scheduler,
+    Shelve,
     SparkSettings,
     StoreSettings,
     SweepSettings,
@@ -101,6 +103,7 @@ class _Resolver:
         excused: dict[TableName, Excuse] = {}
         floors: dict[TableName, timedelta] = {}
         archive: dict[TableName, ArchiveTable] = {}
+        shelved: set[TableName] = set()
         for file in self.files:
             for name, data, place in self._named(file, "table"):
                 table = self._table(file, name, data, place, surroundings)
@@ -120,7 +123,10 @@ class _Resolver:
                 if self._may_declare(file, place, name) and keep is not None:
                     assert kept is not None
                     archive[name] = ArchiveTable(name, keep, tuple(kept.cast.items()))
+                    if kept.tier == "database":
+                        shelved.add(name)
         self._drop_replaced(tables, excused)
+        tables = {name: self._shelving(table) if name in shelved else table for name, table in tables.items()}
         contract = Contract(
             path=path,
             tables=tuple(tables.values()),
@@ -239,6 +245,12 @@ class _Resolver:
                 f"{earlier.mistakes.file} sets it to something else",
                 "files that do not include each other must agree: change one, or give one another name",
             )
+
+    def _shelving(self, table: Table) -> Table:
+        """A table whose archived rows stay in the database."""
+        shelve = Shelve(self.roles.archive_schema)
+        rules = (replace(one, action=shelve) if isinstance(one.action, Archive) else one for one in table.rules)
+        return replace(table, rules=tuple(rules))
 
     def _named(self, file: SourceFile, section: str) -> Iterator[tuple[TableName, Any, list[object]]]:
         """The entries of a section whose keys are tables."""

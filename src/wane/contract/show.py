@@ -22,6 +22,7 @@ from wane.contract.model import (
     Orphans,
     ReferencedBy,
     Rule,
+    Shelve,
     Table,
     WhileNull,
 )
@@ -159,11 +160,13 @@ def _bound(rule: Rule) -> str:
         due, after = f"{bound.reference} NULL and {due}", f"where {bound.reference} is NULL {after}"
     if isinstance(action, Mark):
         return f"become {_states([action.state])} {after}"
-    return f"archived {after}" if isinstance(action, Archive) else due
+    return f"archived {after}" if isinstance(action, Archive | Shelve) else due
 
 
 def _archived(contract: Contract, table: Table, rule: Rule) -> str:
     keep = next((entry.keep for entry in contract.archive if entry.table == table.name), None)
+    if isinstance(rule.action, Shelve) and rule.active:
+        return f", as {rule.action.schema}.{table.name.name}_<yyyymm> forever"
     if keep is None or not rule.active or not isinstance(rule.action, Archive):
         return ""
     return f", in the archive {'forever' if isinstance(keep, Forever) else f'until {format_duration(keep)}'}"

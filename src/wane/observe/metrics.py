@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wane.contract.model import Archive, Contract, Expiry, Mark, Prune, Rule, Table
+from wane.contract.model import Archive, Contract, Expiry, Mark, Prune, Rule, Shelve, Table
 from wane.errors import MetricsError
 from wane.events import (
     ArchiveProgress,
@@ -162,7 +162,7 @@ class Metrics:
         labels = (_scheduler(table), str(table.name), rule.name)
         if isinstance(rule.action, Prune):
             self.pruned_rows.labels(_scheduler(table), table.label(rule))
-        if isinstance(rule.action, Archive):
+        if isinstance(rule.action, Archive | Shelve):
             self.archived_rows.labels(_scheduler(table), str(table.name))
             self.expired_rows.labels(str(table.name))
             for action in _TENDED:
@@ -226,7 +226,7 @@ class Metrics:
         if kind == "mark":
             self.marked_rows.labels(scheduler, event.table, event.rule or "").inc(event.counts.get(event.table, 0))
             return
-        if kind == "archive":
+        if kind in ("archive", "shelve"):
             for table, rows in event.counts.items():
                 self.archived_rows.labels(scheduler, table).inc(rows)
             return

@@ -10,7 +10,7 @@ from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Archive, Contract, Mark, Rule
+from wane.contract.model import Archive, Contract, Mark, Rule, Shelve
 from wane.contract.pieces import key_path
 from wane.errors import StoreError, Unreachable
 from wane.findings import Finding, Severity, errors_of
@@ -140,6 +140,8 @@ def _unreadable(contract: Contract, selection: Selection, problem: StoreError) -
 def action_name(rule: Rule) -> str:
     if isinstance(rule.action, Mark):
         return "mark"
+    if isinstance(rule.action, Shelve):
+        return "shelve"
     return "archive" if isinstance(rule.action, Archive) else "prune"
 
 

@@ -25,7 +25,7 @@ class Step:
     table: str
     rule: str
     action: str
-    """"prune", "archive" or "mark"."""
+    """"prune", "archive", "shelve" or "mark"."""
     cutoff: datetime | None
     """Rows go if strictly before it; for an expiry, at or before it. A cap has none."""
     due: Count | None

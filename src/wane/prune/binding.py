@@ -15,7 +15,7 @@ from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report
 from wane.contract.lookup import find_rule, find_table
-from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, State, Table
+from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table
 from wane.contract.names import TableName
 from wane.errors import BindError, WrongArgument
 from wane.findings import did_you_mean, errors_of
@@ -133,8 +133,7 @@ def _covering(table: Table, state: State | None, *, orphans: bool) -> Rule:
             or (f"states with rules: {', '.join(known)}" if known else "add a rule with `keep`"),
         )
     rule = fitting[0]
-    if isinstance(rule.action, Archive):
-        raise WrongArgument(
-            f"{table.name}.{rule.name} moves rows to the archive; it does not prune them", "run the archive"
-        )
+    if isinstance(rule.action, Archive | Shelve):
+        how = "run the archive" if isinstance(rule.action, Archive) else f"prune by the rule: --rule {rule.name}"
+        raise WrongArgument(f"{table.name}.{rule.name} moves rows to the archive; it does not prune them", how)
     return rule

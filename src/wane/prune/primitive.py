@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from wane.contract.duration import format_duration
-from wane.contract.model import Archive, Cap, Contract, Mark, Rule, Table
+from wane.contract.model import Archive, Cap, Contract, Mark, Rule, Shelve, Table
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, hard_deleted, nobody
 from wane.plan.build import plan_step
@@ -26,6 +26,8 @@ from wane.store.rows import cutoff
 from wane.store.selection import Selection
 from wane.store.transaction import Batch, Taken, Transaction, gated
 
+_KINDS: dict[type[object], str] = {Mark: "mark", Shelve: "shelve"}
+"""What the trail calls a call by what its rule does."""
 _MOST_SCOPES = 1_000
 """How many scopes beyond their cap one call looks at."""
 
@@ -155,7 +157,7 @@ class Pruner:
             if states is not None:
                 raise WrongArgument("a rule has its own states", "leave `states` out")
             chosen = self._by_rule(declared, rule)
-            return Order(declared, chosen, "mark" if isinstance(chosen.action, Mark) else "prune")
+            return Order(declared, chosen, _KINDS.get(type(chosen.action), "prune"))
         if states is None and orphans:
             given = self.bindings.orphan_states(declared)
         elif states is None and declared.state is not None:
@@ -236,7 +238,9 @@ class Pruner:
                 )
             )
             # Inside a caller's transaction nothing is gone yet, and nobody will tell whether it was committed.
-            for table, rows in pruned.counts.items() if connection is None and pruned.kind != "mark" else ():
+            for table, rows in (
+                pruned.counts.items() if connection is None and pruned.kind not in ("mark", "shelve") else ()
+            ):
                 if rows and self.contract.events.tells_hard_deleted(table):
                     self.listener(hard_deleted(table, pruned.rule, rows, pruned.audit_id))
         return taken

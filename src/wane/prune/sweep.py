@@ -20,7 +20,18 @@ from typing import Any
 
 from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
 from wane.errors import BindError, LeaseLost, Locked, TimedOut, WaneError
-from wane.events import BatchTaken, BudgetExhausted, Listener, RuleFailed, RuleSwept, SlowedDown, hard_deleted, nobody
+from wane.events import (
+    BatchTaken,
+    BudgetExhausted,
+    Listener,
+    RowsArchived,
+    RuleFailed,
+    RuleSwept,
+    SlowedDown,
+    hard_deleted,
+    nobody,
+)
+from wane.plan.build import action_name
 from wane.prune.admission import require_admin
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
@@ -196,7 +207,7 @@ class _RuleSweep:
         self.budget = budget
         self.frozen = frozen
         self.name = f"{table.name}.{rule.name}"
-        self.action = "mark" if isinstance(rule.action, Mark) else "prune"
+        self.action = action_name(rule)
         self.counts: Counter[str] = Counter({str(table.name): 0})
         self.batches = 0
         self.audit_id: int | None = None
@@ -238,6 +249,9 @@ class _RuleSweep:
         for table, rows in swept.counts.items() if self.action == "prune" else ():
             if rows and self.sweeper.contract.events.tells_hard_deleted(table):
                 self.sweeper.listener(hard_deleted(table, swept.rule, rows, self.audit_id))
+        if self.action == "shelve" and swept.rows and self.sweeper.contract.events.tells_archived(swept.table):
+            moved = dict(swept.counts)
+            self.sweeper.listener(RowsArchived(swept.table, swept.rule, self.audit_id or 0, moved, moved, 0))
         self.sweeper.listener(
             RuleSwept(
                 self.table.scheduler,

@@ -6,7 +6,7 @@ encoding does not fit its column makes a finding, and a rule with findings is ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from wane.contract.model import (
     Reference,
     ReferencedBy,
     Rule,
+    Shelve,
     State,
     Table,
     Time,
@@ -109,6 +110,10 @@ class Types:
     def rules_allowed(self, table: TableInfo) -> str:
         raise NotImplementedError
 
+    def shelving_allowed(self, table: TableInfo) -> str:
+        """Whether rows of a table can move to another schema of the same database."""
+        raise NotImplementedError
+
 
 def bind_contract(contract: Contract, schema: Schema, types: Types) -> tuple[list[Selection], list[Finding]]:
     """Every active rule of the contract that fits the database, and everything that does not."""
@@ -128,6 +133,12 @@ def bind_rule(
     """One rule, if it fits the database, and everything that keeps it from fitting."""
     binder = _Binder(contract, table, rule, schema, types)
     return binder.bind(), binder.findings
+
+
+def _all(followers: Sequence[Follower]) -> Iterator[Follower]:
+    for follower in followers:
+        yield follower
+        yield from _all(follower.followers)
 
 
 class _Missing(Exception):
@@ -157,6 +168,14 @@ class _Binder:
         problem = self.types.rules_allowed(table)
         if problem:
             self._error("", "refused-table", problem)
+        if isinstance(rule.action, Shelve):
+            for one in (
+                table,
+                *(self._table(f.reference.table, f"rule.{rule.name}.with") for f in _all(rule.followers)),
+            ):
+                problem = self.types.shelving_allowed(one)
+                if problem:
+                    self._error(f"rule.{rule.name}.then", "refused-tier", problem)
         key = self._key(table)
         state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
         self._check_states(state)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from wane.contract.model import Mark
+from wane.contract.model import Mark, Shelve
 from wane.errors import StoreError
 from wane.store.own import Flag, OwnTables
 from wane.store.rows import Rows, Statement, follower_paths
@@ -160,7 +160,8 @@ class Transaction(ABC):
         width = len(selection.key)
         floor: Position | None = found[-1][width:]
         keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
-        if not selection.followers and not selection.watched and not isinstance(selection.rule.action, Mark):
+        moves = isinstance(selection.rule.action, Mark | Shelve)
+        if not selection.followers and not selection.watched and not moves:
             # Nothing leaves with these rows and nothing keeps them: the statement that takes them is the second look.
             taken = self.change(self.rows.take_keys(selection, batch.now, keys, held=batch.held)) if keys else 0
             return Taken({str(selection.name): taken}, floor, done=False)
@@ -170,7 +171,7 @@ class Transaction(ABC):
         if due and not fitting:
             if batch.whole:
                 return Taken({}, batch.floor, done=False)
-            return Taken(self._take_some_followers(batch, due[0][:-1]), batch.floor, done=False)
+            return Taken(self.take_some_followers(batch, due[0][:-1]), batch.floor, done=False)
         chosen = [row[:-1] for row in due[:fitting]]
         if fitting < len(due):
             floor = batch.floor  # The rest is still before the candidates' end.
@@ -183,14 +184,21 @@ class Transaction(ABC):
         counts: Counter[str] = Counter({str(selection.name): 0})
         for path in follower_paths(selection):
             name = path[-1].reference.name
-            counts[str(name)] += self.change(self.rows.delete_followers(selection, path, keys))
+            counts[str(name)] += self.let_go(
+                path[-1].reference.table, self.rows.delete_followers(selection, path, keys)
+            )
             if path[-1].watched and self._read(self.rows.any_follower(selection, path, keys)):
                 raise kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
-        taken = self.change(self.rows.take_keys(selection, now, keys, held=held))
+        taken = self.let_go(selection.table, self.rows.take_keys(selection, now, keys, held=held))
         if taken != len(keys):
             raise kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
         counts[str(selection.name)] += taken
         return dict(counts)
+
+    def let_go(self, table: TableInfo, statement: Statement) -> int:
+        """Run a statement that takes rows of one table, which may have to be copied on their way; return how many it took."""
+        del table
+        return self.change(statement)
 
     def take_followers(self, selection: Selection, statement: Statement) -> bool:
         """Lock the rows whose keys a statement reads, look again, and delete what follows those that it still reads, if any."""
@@ -200,7 +208,7 @@ class Transaction(ABC):
             self.change(self.rows.delete_followers(selection, path, keys))
         return bool(keys)
 
-    def _take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
+    def take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
         """A row with more followers than fit loses them first, batch by batch, and leaves when the rest fits."""
         room = batch.most
         counts: Counter[str] = Counter({str(batch.selection.name): 0})
@@ -208,7 +216,7 @@ class Transaction(ABC):
         for path in paths:
             if room > 0:
                 statement = self.rows.delete_some_followers(batch.selection, path, key, batch.now, room)
-                gone = self.change(statement)
+                gone = self.let_go(path[-1].reference.table, statement)
                 counts[str(path[-1].reference.name)] += gone
                 room -= gone
         # None went because something keeps them, or because the application was faster.

@@ -32,6 +32,7 @@ _WHOLE = ("smallint", "integer", "bigint")
 _BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _FRACTIONAL = ("double precision", "numeric")
 _COMPARABLE = ({*_WHOLE, *_FRACTIONAL, "real"}, {"text", "character varying", "character"})
+_MOST_NAME_BYTES = 63
 _DAY = (
     r"([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
     r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
@@ -258,6 +259,11 @@ class PostgresTypes(Types):
 
     def rules_allowed(self, table: TableInfo) -> str:
         return ""
+
+    def shelving_allowed(self, table: TableInfo) -> str:
+        if len(f"{table.name}_yyyymm".encode()) <= _MOST_NAME_BYTES:
+            return ""
+        return f"{table.name} is too long a name: PostgreSQL would cut off the month behind it"
 
 
 def _native(column: Column, time: Time, kind: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from wane.contract.model import Contract
+from wane.contract.model import Contract, Shelve
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
@@ -24,6 +24,7 @@ from wane.store.migrations import migrations
 from wane.store.own import Execute
 from wane.store.postgres.archive import PostgresArchive
 from wane.store.postgres.bounded import BoundedConnection
+from wane.store.postgres.cold import preview_shelving
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.functions.stamp import FINGERPRINT
 from wane.store.postgres.messages import PostgresMessages
@@ -297,6 +298,8 @@ class PostgresStore(Store):
                 self._inside -= 1
 
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
+        if isinstance(selection.rule.action, Shelve):
+            return preview_shelving(self.rows, selection, self._preview_locked(selection, now, limit))
         if takes_by_key(selection):
             return self._preview_locked(selection, now, limit)
         return [self.rows.take_range(selection, now, limit)]

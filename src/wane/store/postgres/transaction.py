@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,8 +13,9 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from wane.contract.model import Mark
+from wane.contract.model import Mark, Shelve
 from wane.errors import StoreError
+from wane.store.postgres.cold import Shelf, shelves
 from wane.store.rows import Rows, Statement, qualified
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
@@ -54,6 +56,8 @@ class PostgresTransaction(Transaction):
         self.last_words: Statement | None = None
         """What is still to be run, with the commit."""
         self._cursor = connection.cursor(row_factory=tuple_row)
+        self._shelf: Shelf | None = None
+        """Where rows go that are taken now; None if they go for good."""
 
     def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         self._cursor.execute(text.encode(), parameters)
@@ -160,14 +164,41 @@ class PostgresTransaction(Transaction):
                 return Taken({str(selection.name): count}, tuple(end), done=False)
         return Taken({str(selection.name): 0}, batch.floor, done=True)
 
+    def take_chosen(self, selection: Selection, now: datetime, keys: list[Key], *, held: bool = True) -> dict[str, int]:
+        if not isinstance(selection.rule.action, Shelve):
+            return super().take_chosen(selection, now, keys, held=held)
+        counts: Counter[str] = Counter()
+        for shelf, some in shelves(self, selection, keys):
+            with self._onto(shelf):
+                counts.update(super().take_chosen(selection, now, some, held=held))
+        return dict(counts)
+
+    def take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
+        if not isinstance(batch.selection.rule.action, Shelve):
+            return super().take_some_followers(batch, key)
+        [(shelf, _)] = shelves(self, batch.selection, [key])
+        with self._onto(shelf):
+            return super().take_some_followers(batch, key)
+
+    @contextmanager
+    def _onto(self, shelf: Shelf) -> Iterator[None]:
+        self._shelf = shelf
+        try:
+            yield
+        finally:
+            self._shelf = None
+
+    def let_go(self, table: TableInfo, statement: Statement) -> int:
+        return self.change(statement if self._shelf is None else self._shelf.copying(table, statement))
+
 
 def takes_by_key(selection: Selection) -> bool:
     """Whether a rule's rows are looked up and locked before they are taken: see Transaction._take_locked.
 
     Marks too: a trigger may keep a row as it was, and only who knows which rows were meant notices.
     """
-    marks = isinstance(selection.rule.action, Mark)
-    return marks or bool(selection.followers or selection.saved_by or selection.watched)
+    moves = isinstance(selection.rule.action, Mark | Shelve)
+    return moves or bool(selection.followers or selection.saved_by or selection.watched)
 
 
 def _gates(tables: Sequence[TableInfo]) -> dict[str, object]:

@@ -231,6 +231,9 @@ class SqliteTypes(Types):
             "so only tables of the main database can have rules"
         )
 
+    def shelving_allowed(self, table: TableInfo) -> str:
+        return f'SQLite has no schemas to keep rows of {table.name} in: archive to `url`, without `tier = "database"`'
+
 
 def _fits_json(value: object) -> bool:
     """Whether SQLite reads a value from JSON as the very value: whole numbers do, and texts without a zero byte."""
