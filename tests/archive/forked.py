@@ -22,7 +22,7 @@ from wane.errors import ArchiveError
 from wane.store.archive_types import KEY, PARENT, SWEEP
 
 
-def run(_: object, task: Callable[[int], str], count: int) -> list[str]:
+def run(_: object, task: Callable[[int], str], count: int, *progress: object) -> list[str]:
     """What Spark does: every task in a process of its own."""
     answers = []
     for number in range(count):
