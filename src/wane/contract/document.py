@@ -466,10 +466,13 @@ class SchedulerPiece(Piece):
     every: Every = Field(description="How often it sweeps.")
 
 
+NamedTable = Annotated[Any, BeforeValidator(_table_name), WithJsonSchema({"type": "string"})]
+
+
 class FollowerPiece(Piece):
     """Rows of another table that leave with the row they refer to."""
 
-    table: Annotated[Any, BeforeValidator(_table_name), WithJsonSchema({"type": "string"})]
+    table: NamedTable
     columns: Columns
     to: Columns | None = None
     where: dict[ColumnName, Annotated[Any, BeforeValidator(_state), WithJsonSchema(_STATE_SCHEMA)]] = Field(

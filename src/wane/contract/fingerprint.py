@@ -14,7 +14,7 @@ from typing import Any
 from wane.contract.model import Contract
 from wane.contract.names import TableName
 
-_UNORDERED = {"excused", "floors", "schedulers", "archive", "live", "states", "guards"}
+_UNORDERED = {"excused", "floors", "schedulers", "archive", "partitions", "live", "states", "guards"}
 """What means the same in any order. Tables and rules do not: they run in the order of the file."""
 
 _PROSE = {
@@ -36,6 +36,8 @@ _PROSE = {
     "roles",
     "events",
     "upkeep",
+    "ahead",
+    "lock",
 }
 
 
@@ -57,7 +59,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TableName):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value) if field.name not in _PROSE]
+        # A contract without partitions means what it meant before there were any.
+        fields = [
+            field.name
+            for field in dataclasses.fields(value)
+            if field.name not in _PROSE and (field.name != "partitions" or getattr(value, field.name))
+        ]
         return {"is": type(value).__name__, **{name: _field(name, getattr(value, name)) for name in fields}}
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)

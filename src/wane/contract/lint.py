@@ -23,6 +23,7 @@ from wane.contract.model import (
     Orphans,
     Prune,
     ReferencedBy,
+    Retired,
     Rule,
     Shelve,
     Table,
@@ -41,7 +42,7 @@ UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
 
 def lint(contract: Contract, surroundings: Surroundings, origins: Origins, *, complete: bool) -> None:
     """Note every mistake between tables in the file that makes it. What seems unused is told only of a complete contract."""
-    _Lint(contract, origins).run()
+    _Lint(contract, origins).run(complete=complete)
     if complete:
         _unused(contract, surroundings, origins)
 
@@ -55,7 +56,7 @@ class _Lint:
         self.floors = dict(contract.floors)
         self.archived = {entry.table: entry.keep for entry in contract.archive}
 
-    def run(self) -> None:
+    def run(self, *, complete: bool) -> None:
         for table in self.contract.tables:
             mistakes = self.origins.of("table", table.name)
             if table.name in self.excused:
@@ -68,9 +69,35 @@ class _Lint:
                 self._followers(table, rule, rule.followers, mistakes, (table.name,))
                 self._archive(table, rule, mistakes)
         self._guard_cycles()
+        self._partitions(complete=complete)
         self._strays()
         self._ambiguous()
         self._passwords()
+
+    def _partitions(self, *, complete: bool) -> None:
+        """What leaves by the month obeys what rules and floors say of the same table."""
+        for one in self.contract.partitions:
+            mistakes, place = self.origins.of("partition", one.table), ["partition", one.table]
+            table = self.ruled.get(one.table)
+            if table is None:
+                if complete:  # Else its own mistakes may be why it is not there.
+                    fix = did_you_mean(str(one.table), map(str, self.ruled)) or "add the table with its rules"
+                    message = f"no rules say which rows of {one.table} may leave"
+                    mistakes.error(place, "partition-without-rules", message, fix)
+                continue
+            floor = self.floors.get(one.table)
+            if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
+                message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
+                mistakes.error([*place, "keep"], "under-floor", message, "keep rows longer, or lower the floor")
+            if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, Archive) for rule in table.rules):
+                message = f"no rule of {one.table} archives"
+                mistakes.error([*place, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
+            follow = {f.reference.table for t, _, f in self.contract.followers() if t.name == one.table}
+            for name, _ in one.followers:
+                if name not in follow:
+                    message = f"{name} does not follow {one.table}"
+                    fix = did_you_mean(str(name), map(str, follow)) or "name a table that a rule's `with` names"
+                    mistakes.error([*place, "with"], "partition-not-followed", message, fix)
 
     def _marked_states(self, table: Table, mistakes: Mistakes) -> None:
         """A state that a rule writes must itself have a rule or an excuse, or marked rows would stay unbounded."""

@@ -33,6 +33,7 @@ SECTIONS = (
     "table",
     "excused",
     "archive",
+    "partition",
     "spark",
 )
 _REFERENCE = "reference:"

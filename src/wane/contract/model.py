@@ -7,7 +7,7 @@ A value of these types has passed all checks that need no database.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -303,6 +303,36 @@ class ArchiveTable:
     """Columns whose own type the archive cannot keep, and what their values become there."""
 
 
+class Retired(StrEnum):
+    """What becomes of a partition whose rows are all past their time."""
+
+    DROP = "drop"
+    MOVE = "move"
+    """To the schema of archived tables."""
+    ARCHIVE = "archive"
+    """Its rows to the archive, through the pipeline; then it is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """How a table is partitioned by months (PostgreSQL), and when a month leaves."""
+
+    table: TableName
+    time: Time
+    keep: timedelta | Forever
+    ahead: int = 3
+    """Months that are made ahead."""
+    quarantine: timedelta = timedelta(days=7)
+    """How long a partition that was taken off can be put back before it is dropped."""
+    then: Retired = Retired.DROP
+    rows: int | None = None
+    """Recommended from so many rows on; None: as [health] says."""
+    lock: timedelta = timedelta(milliseconds=200)
+    """How long a statement may wait for a lock that makes the application wait behind it."""
+    followers: tuple[tuple[TableName, Time], ...] = ()
+    """Tables that are partitioned along, each by a time of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How the archive's pipeline runs."""
@@ -342,6 +372,7 @@ class Contract:
     windows: tuple[tuple[str, timedelta | Forever], ...] = ()
     archive_url: str | None = field(default=None, repr=False)
     archive: tuple[ArchiveTable, ...] = ()
+    partitions: tuple[Partitioned, ...] = ()
     store: StoreSettings = StoreSettings()
     sweep: SweepSettings = SweepSettings()
     queue: QueueSettings = QueueSettings()
@@ -359,6 +390,16 @@ class Contract:
             if table.name == name:
                 return table
         raise KeyError(str(name))
+
+    def partitioned(self, name: TableName) -> Partitioned | None:
+        """How a table is partitioned, also one that is partitioned along with another; None if it is not."""
+        for one in self.partitions:
+            if one.table == name:
+                return one
+            for table, time in one.followers:
+                if table == name:
+                    return replace(one, table=table, time=time, followers=())
+        return None
 
     def rules(self) -> Iterator[tuple[Table, Rule]]:
         """Every rule that can select rows, in the order of the file."""

@@ -37,6 +37,7 @@ from wane.contract.model import (
     Excuse,
     Forever,
     HealthSettings,
+    Partitioned,
     QueueSettings,
     Scheduler,
     Shelve,
@@ -49,8 +50,8 @@ from wane.contract.names import TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes, describe, key_path
 from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
-from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece, UpkeepPiece
 from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
+from wane.contract.sections import EventsPiece, GrowthPiece, PartitionPiece, RolesPiece, SpacePiece, UpkeepPiece
 from wane.findings import errors_of
 
 P = TypeVar("P", bound=Piece)
@@ -104,6 +105,7 @@ class _Resolver:
         floors: dict[TableName, timedelta] = {}
         archive: dict[TableName, ArchiveTable] = {}
         shelved: set[TableName] = set()
+        partitions: dict[TableName, Partitioned] = {}
         for file in self.files:
             for name, data, place in self._named(file, "table"):
                 table = self._table(file, name, data, place, surroundings)
@@ -125,6 +127,10 @@ class _Resolver:
                     archive[name] = ArchiveTable(name, keep, tuple(kept.cast.items()))
                     if kept.tier == "database":
                         shelved.add(name)
+            for name, data, place in self._named(file, "partition"):
+                partitioned = self._partition(file, name, data, place, surroundings)
+                if self._may_declare(file, place, name) and partitioned is not None:
+                    partitions[name] = partitioned
         self._drop_replaced(tables, excused)
         tables = {name: self._shelving(table) if name in shelved else table for name, table in tables.items()}
         contract = Contract(
@@ -136,6 +142,7 @@ class _Resolver:
             windows=tuple(self.windows.items()),
             archive_url=self.archive_url,
             archive=tuple(archive.values()),
+            partitions=tuple(partitions.values()),
             store=StoreSettings(self.store.url, tuple(self.store.schemas), tuple(self.store.attach.items())),
             sweep=self.sweep,
             queue=self.queue,
@@ -274,6 +281,18 @@ class _Resolver:
             read_rules(rules, None, [*place, "rule"], file.mistakes, surroundings)
             return None
         return read_table(name, piece, rules, place, file.mistakes, surroundings)
+
+    def _partition(
+        self, file: SourceFile, name: TableName, data: Any, place: list[object], surroundings: Surroundings
+    ) -> Partitioned | None:
+        piece = file.mistakes.read(PartitionPiece, data, place)
+        keep = None if piece is None else surroundings.keep(piece.keep, [*place, "keep"], file.mistakes)
+        if piece is None or keep is None:
+            return None
+        plain = ("ahead", "quarantine", "then", "rows", "lock")
+        given = {key: getattr(piece, key) for key in plain if key in piece.model_fields_set}
+        followers = tuple((one.table, one.time) for one in piece.with_)
+        return Partitioned(name, piece.time, keep, followers=followers, **given)
 
     def _duration(self, file: SourceFile, value: object, place: list[object]) -> timedelta | Forever | None:
         try:

@@ -31,7 +31,7 @@ from wane.contract.document import (
     Window,
 )
 from wane.contract.model import ExcuseKind
-from wane.contract.sections import EventsPiece, GrowthPiece, RolesPiece, SpacePiece, UpkeepPiece
+from wane.contract.sections import EventsPiece, GrowthPiece, PartitionPiece, RolesPiece, SpacePiece, UpkeepPiece
 
 _PIECES: tuple[type[Piece], ...] = (
     ArchiveTablePiece,
@@ -51,6 +51,7 @@ _PIECES: tuple[type[Piece], ...] = (
     RolesPiece,
     EventsPiece,
     UpkeepPiece,
+    PartitionPiece,
 )
 _NAME = {"minLength": 1}
 
@@ -106,6 +107,7 @@ def json_schema() -> dict[str, Any]:
                 "properties": {"url": {**_value(Url), "description": "The cold place: a URL or a path."}},
                 "description": "The cold place, and how long it keeps the rows of each table.",
             },
+            "partition": {**_named(_to("PartitionPiece")), "description": "PostgreSQL: tables that are partitioned."},
             "spark": _to("SparkPiece"),
         },
         "additionalProperties": False,

@@ -1,4 +1,4 @@
-"""The sections [growth], [space], [roles], [events] and [upkeep] of the contract file, as pydantic models: see `document`."""
+"""The sections [growth], [space], [roles], [events], [upkeep] and [partition] of the contract file, as pydantic models: see `document`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from wane.contract.document import MOST_ROWS, Count, Duration, Piece, Share, duration_between
+from wane.contract.document import (
+    MOST_ROWS,
+    Count,
+    Duration,
+    Keep,
+    NamedTable,
+    Piece,
+    Share,
+    TimeSpec,
+    duration_between,
+)
 from wane.contract.duration import PATTERN
+from wane.contract.model import Retired, Unit
 from wane.contract.names import TableName
 from wane.contract.refused import Refused, told
 from wane.contract.settings import (
@@ -215,3 +226,69 @@ class UpkeepPiece(Piece):
     def over(self, default: UpkeepSettings) -> UpkeepSettings:
         """These settings, with what they leave out taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
+
+
+_LONGEST_AHEAD = 24
+Lock = Annotated[
+    timedelta,
+    duration_between(
+        timedelta(milliseconds=1), timedelta(seconds=10), 'the application waits as long, at the most: "200ms" is usual'
+    ),
+    WithJsonSchema(_SCHEMA),
+]
+Quarantine = Annotated[
+    timedelta,
+    duration_between(timedelta(0), 3_650 * _DAY, 'a partition can be put back for as long: "7d" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
+
+
+def _retired(value: object) -> Retired:
+    if not isinstance(value, str) or value not in list(Retired):
+        raise Refused(f"{told(value)} is not what becomes of a partition", 'write "drop", "move" or "archive"')
+    return Retired(value)
+
+
+def require_range(time: Any) -> None:
+    """Raise unless a time can be the key of partitions."""
+    if time.unit in (Unit.ISO, Unit.TEXT):
+        raise Refused(
+            "moments that are written as text have no order that partitions could rely on",
+            "partition by a column of another type",
+        )
+
+
+class PartitionFollowerPiece(Piece):
+    """A table that is partitioned along."""
+
+    table: NamedTable
+    time: TimeSpec = Field(description="Its own time column.")
+
+    @model_validator(mode="after")
+    def _range(self) -> PartitionFollowerPiece:
+        require_range(self.time)
+        return self
+
+
+class PartitionPiece(Piece):
+    """A table that is partitioned by months (PostgreSQL)."""
+
+    time: TimeSpec = Field(description="The column that decides the month.")
+    keep: Keep = Field(description="How long a month stays after its end.")
+    ahead: Annotated[int, Field(ge=1, le=_LONGEST_AHEAD, strict=True)] | None = Field(
+        default=None, description="How many months are made ahead."
+    )
+    quarantine: Quarantine | None = Field(default=None, description="How long a retired month can be put back.")
+    then: Annotated[Any, BeforeValidator(_retired), WithJsonSchema({"enum": [one.value for one in Retired]})] | None = (
+        Field(default=None, description="What becomes of a month.")
+    )
+    rows: Count | None = Field(default=None, description="Recommended from so many rows on.")
+    lock: Lock | None = Field(default=None, description="The longest wait for a lock that stops the application.")
+    with_: list[PartitionFollowerPiece] = Field(
+        default_factory=list, alias="with", description="Tables that are partitioned along."
+    )
+
+    @model_validator(mode="after")
+    def _range(self) -> PartitionPiece:
+        require_range(self.time)
+        return self
