@@ -19,6 +19,8 @@
     ├── LeaseLost            the right to work was lost to another process
     ├── NotInForce           another contract is in force for this database
     ├── NotAllowed           whoever is connected lacks the role that sweeps need
+    ├── PartitionError       a table cannot be partitioned, or what must be accepted first was not
+    │   └── PartitionBusy    somebody else is at its partitions
     ├── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
     └── ArchiveError         the archive cannot be read or written, or does not hold what it must
         ├── ArchiveBusy      somebody else writes to it
@@ -153,6 +155,14 @@ class Unproven(ArchiveError):
 
 class SparkError(ArchiveError):
     """Spark, or the Java it needs, does not run."""
+
+
+class PartitionError(WaneError):
+    """A table cannot be partitioned or go back, or something would stop working that nobody has accepted."""
+
+
+class PartitionBusy(PartitionError):
+    """Somebody else is at the partitions of this table."""
 
 
 class NotAllowed(WaneError):

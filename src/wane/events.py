@@ -247,6 +247,16 @@ class HardDeleted:
     """The number of the audit row that says so."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionStep:
+    """A table on its way to partitions, or back, reached a step; or a partition was made, taken off, put back or dropped."""
+
+    table: str
+    step: str
+    partition: str | None
+    seconds: float
+
+
 Event = (
     BatchTaken
     | SlowedDown
@@ -269,6 +279,7 @@ Event = (
     | SnapshotTaken
     | TableNearThreshold
     | HardDeleted
+    | PartitionStep
 )
 Listener = Callable[[Event], None]
 

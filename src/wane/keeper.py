@@ -27,6 +27,7 @@ from wane.observe.health import Health
 from wane.observe.pressure import Pressure, read_pressure
 from wane.observe.space import Space, Vacuum, Vacuumed, read_space
 from wane.observe.watched import Watcher
+from wane.partition.room import Partition
 from wane.plan.build import READ_SECONDS, Progress, build_plan
 from wane.plan.model import Plan, Step
 from wane.prune.apply import apply_plan
@@ -61,6 +62,8 @@ class Keeper:
         self._wakeups = Wakeups(store)
         self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
         """What moves rows to the archive, and looks at it: see docs/reference/python.md."""
+        self.partition = Partition(store, contract, actor=self.pruner.actor, listener=listener)
+        """What partitions tables by the month, and keeps them so (PostgreSQL): see docs/reference/python.md."""
         self._watcher = Watcher(contract)
 
     def __enter__(self) -> Self:

@@ -91,7 +91,9 @@ class _Lint:
                 mistakes.error([*place, "keep"], "under-floor", message, "keep rows longer, or lower the floor")
             if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, Archive) for rule in table.rules):
                 message = f"no rule of {one.table} archives"
-                mistakes.error([*place, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
+                mistakes.error(
+                    [*place, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`'
+                )
             follow = {f.reference.table for t, _, f in self.contract.followers() if t.name == one.table}
             for name, _ in one.followers:
                 if name not in follow:

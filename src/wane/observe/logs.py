@@ -26,6 +26,7 @@ from wane.events import (
     Event,
     HardDeleted,
     MessageDead,
+    PartitionStep,
     RetentionPassFailed,
     RowConsumed,
     RowsArchived,
@@ -118,6 +119,9 @@ def log_event(event: Event) -> None:
             log(logging.DEBUG, "wane.snapshot_taken", tables=event.tables, counted=event.counted, seconds=seconds)
         case HardDeleted():
             log(logging.DEBUG, event.name, table=event.table, rule=event.rule or "", rows=event.rows, audit=event.audit)
+        case PartitionStep():
+            where = {"table": event.table, "step": event.step, "partition": event.partition or ""}
+            log(logging.INFO, "wane.partition_step", **where, seconds=round(event.seconds, 3))
         case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed() | ArchiveProgress():
             pass  # Metrics count them; a line for each would drown the others.
 

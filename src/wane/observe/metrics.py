@@ -26,6 +26,7 @@ from wane.events import (
     Event,
     HardDeleted,
     MessageDead,
+    PartitionStep,
     RetentionPassFailed,
     RowConsumed,
     RowsArchived,
@@ -218,7 +219,7 @@ class Metrics:
                 pass  # Nobody counts what comes back: it is rare, and the trail tells it.
             case Beat() | SnapshotTaken() | TableNearThreshold():
                 pass  # The database knows it, also from other processes.
-            case HardDeleted():
+            case HardDeleted() | PartitionStep():
                 pass  # Its rows were counted with the batches that took them.
 
     def _count(self, event: BatchTaken | RowsPruned, kind: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from wane.contract.model import Contract, State
 from wane.errors import Locked, NotMigrated, StoreError, TimedOut, Unreachable
@@ -35,6 +35,9 @@ from wane.store.selection import BoundFollower, Selection, Types
 from wane.store.space import DatabaseSpace, Size, TableSpace
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from wane.store.postgres.partition import PostgresPartitions
 
 
 class Exactness(StrEnum):
@@ -249,6 +252,10 @@ class Store(ABC):
     @abstractmethod
     def give_back(self, pages: int) -> int:
         """SQLite: give free pages at the end of the file back to the disk, in one transaction; return how many."""
+
+    @abstractmethod
+    def partitions(self) -> PostgresPartitions:
+        """The steps of partitioning, over connections of their own; raise where there are no partitions."""
 
     @abstractmethod
     def applied_migrations(self) -> list[str]:

@@ -28,6 +28,7 @@ from wane.store.postgres.cold import preview_shelving
 from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.functions.stamp import FINGERPRINT
 from wane.store.postgres.messages import PostgresMessages
+from wane.store.postgres.partition import PostgresPartitions
 from wane.store.postgres.reflect import OWN_SCHEMA, reflect
 from wane.store.postgres.restore import PostgresRestore
 from wane.store.postgres.roles import RolePlanner
@@ -356,6 +357,20 @@ class PostgresStore(Store):
         raise StoreError(
             "PostgreSQL gives room back by VACUUM, which is not for Wane to run", "`wane space` prints what to run"
         )
+
+    def partitions(self) -> PostgresPartitions:
+        return PostgresPartitions(self.again())
+
+    def alone(self, text: str, wait_seconds: float) -> None:
+        """Run one statement outside any transaction, however long it takes: what builds or detaches while everybody works."""
+        with self._turn, _explained("the database refused"):
+            connection = self._connected(by_index=False)
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(int(wait_seconds * 1000))])
+            try:
+                connection.execute(text.encode())
+            finally:
+                if not connection.closed:
+                    connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(_LOCK_MILLISECONDS)])
 
     def applied_migrations(self) -> list[str]:
         hint = (

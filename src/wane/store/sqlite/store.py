@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 from urllib.parse import quote
 
 from wane.contract.model import Contract
@@ -292,6 +292,9 @@ class SqliteStore(Store):
             text = f"PRAGMA incremental_vacuum({pages:d})"
             asking_often(self._connection, lambda: self._connection.executescript(text))
         return (before.free_pages or 0) - (self.database_space().free_pages or 0)
+
+    def partitions(self) -> Never:
+        raise StoreError("SQLite has no partitions", "prune by rows, or move the table to PostgreSQL")
 
     def applied_migrations(self) -> list[str]:
         with _explained("Wane's own tables cannot be read"):

@@ -1,0 +1,207 @@
+"""From a plain table to a partitioned one, step by step: planned → indexed → rooted → bounded → validated → swapped → done.
+
+What a step did is in the journal; what it does can be done again. A process that dies anywhere leaves a table that works, and whoever runs
+next goes on where the journal says, or takes back what was prepared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from wane.contract.model import Contract
+from wane.errors import PartitionError
+from wane.events import Listener, PartitionStep
+from wane.partition.lease import leased, require
+from wane.partition.model import PartitionDone, PartitionPlan
+from wane.partition.months import Month
+from wane.partition.place import Place, followers_of, place_of
+from wane.partition.plan import MARGIN, Planner
+from wane.store import Store
+from wane.store.own import Execute
+from wane.store.partitions import Range
+from wane.store.postgres.partition import PostgresPartitions
+from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
+from wane.store.postgres.partition_journal import Change, PartitionJournal
+from wane.store.postgres.partition_statements import index_statements, old_name
+from wane.store.postgres.partition_steps import Note
+from wane.store.timetable import Lease
+
+_PREPARED = ("rooted", "bounded", "validated")
+
+
+class Converter:
+    """Converts tables of one contract."""
+
+    def __init__(
+        self, store: Store, contract: Contract, steps: PostgresPartitions, *, actor: str, listener: Listener
+    ) -> None:
+        self.store = store
+        self.contract = contract
+        self.steps = steps
+        self.actor = actor
+        self.listener = listener
+
+    def convert(self, place: Place, *, accept: bool) -> PartitionDone:
+        """Convert a table, then those that are partitioned along; go on where an earlier attempt ended."""
+        self.store.require_migrated()
+        planner = Planner(self.store, self.contract, self.steps)
+        plan = planner.plan(place)
+        _require(plan, accept=accept)
+        began = time.monotonic()
+        made: list[str] = []
+        problems: list[str] = []
+        followers = [place_of(self.store, self.contract, one) for one in followers_of(self.contract, place.settings)]
+        for one in (place, *followers):
+            with leased(self.store, one.full) as lease:
+                run = _Conversion(self, planner, one, lease)
+                made += run.run()
+                problems += run.problems
+        held = self.steps.held
+        return PartitionDone(
+            table=str(place.name),
+            did="converted" if made else "nothing",
+            partitions=tuple(made),
+            longest_lock_seconds=round(held.seconds, 4),
+            lock_waits=held.waits,
+            seconds=round(time.monotonic() - began, 3),
+            problems=tuple(problems),
+        )
+
+
+def _require(plan: PartitionPlan, *, accept: bool) -> None:
+    """Raise unless a plan can be carried out and everything that it would break was accepted."""
+    for one in (plan, *plan.along):
+        if one.state.startswith("undo"):
+            raise PartitionError(f"{one.table} is on its way back", "`wane partition undo` finishes that first")
+    if plan.all_refused:
+        what, fix = plan.all_refused[0]
+        more = len(plan.all_refused) - 1
+        told = f"{plan.table} cannot be partitioned: {what}" + (f", and {more} more" if more else "")
+        raise PartitionError(told, fix or "`wane partition plan` shows everything")
+    if plan.all_breaks and not accept:
+        codes = ", ".join(dict.fromkeys(one.code for one in plan.all_breaks))
+        raise PartitionError(
+            f"converting {plan.table} would break statements of the application: {codes}",
+            f"read `wane partition plan {plan.table}`, mend the application, then add --accept",
+        )
+
+
+class _Conversion:
+    """One table, under a lease."""
+
+    def __init__(self, converter: Converter, planner: Planner, place: Place, lease: Lease) -> None:
+        self.store = converter.store
+        self.steps = converter.steps
+        self.listener = converter.listener
+        self.actor = converter.actor
+        self.planner = planner
+        self.place = place
+        self.lease = lease
+        self.problems: list[str] = []
+
+    def run(self) -> list[str]:
+        """See it through; the partitions that were made."""
+        with self.steps.journaling() as journal:
+            change = journal.change(self.place.full)
+        if change is not None and (change.kind, change.state) == ("convert", "done"):
+            return []
+        if change is not None and change.kind != "convert":
+            raise PartitionError(
+                f"{self.place.name} is in the middle of another change: {change.kind}", "finish that first"
+            )
+        change = self._fresh(change) if change is not None else self._begin()
+        steps: dict[str, Callable[[Anatomy, dict[str, Any]], None]] = {
+            "planned": self._index,
+            "indexed": self._root,
+            "rooted": self._bound,
+            "bounded": self._validate,
+            "validated": self._swap,
+            "swapped": self._finish,
+        }
+        while change.state != "done":
+            began = time.monotonic()
+            steps[change.state](anatomy_from(change.facts["anatomy"]), change.facts)
+            with self.steps.journaling() as journal:
+                found = journal.change(self.place.full)
+            assert found is not None
+            change = found
+            self.listener(PartitionStep(str(self.place.name), change.state, None, time.monotonic() - began))
+        return [change.facts["old"], *(name for name, _, _ in change.facts["leaves"])]
+
+    def _begin(self) -> Change:
+        anatomy, refused, _ = self.steps.read(
+            self.place.info.schema, self.place.info.name, self.place.settings.time.column
+        )
+        if anatomy is None:
+            raise PartitionError(f"{self.place.name} cannot be partitioned: {refused[0][0]}", refused[0][1])
+        return self._write("planned", {"anatomy": anatomy.as_json()})
+
+    def _write(self, state: str, facts: dict[str, Any]) -> Change:
+        with self.store.transaction() as transaction:
+            self._note(state, facts)(transaction.execute)
+            found = PartitionJournal(transaction.execute).change(self.place.full)
+        assert found is not None
+        return found
+
+    def _note(self, state: str, facts: dict[str, Any]) -> Note:
+        def note(run: Execute) -> None:
+            require(self.store, self.lease, run)
+            PartitionJournal(run).write(self.place.full, "convert", state, facts, self.actor)
+
+        return note
+
+    def _fresh(self, change: Change) -> Change:
+        """The month in which an interrupted conversion was to end may be too near by now: then it prepares again for a later one."""
+        if change.state not in _PREPARED:
+            return change
+        begins = self.place.calendar.begins(Month.named(change.facts["until"]))
+        if begins - self.store.now() >= MARGIN / 2:
+            return change
+        anatomy = anatomy_from(change.facts["anatomy"])
+        facts = {"anatomy": change.facts["anatomy"]}
+        self.steps.discard(anatomy, self._note("indexed", facts), self.place.patience)
+        return self._write("indexed", facts)
+
+    # The steps
+
+    def _index(self, a: Anatomy, facts: dict[str, Any]) -> None:
+        for name, ddl in index_statements(a):
+            self.steps.build_index(a, name, ddl)
+        self._write("indexed", facts)
+
+    def _root(self, a: Anatomy, facts: dict[str, Any]) -> None:
+        until, refused = self.planner.boundary(self.place, self.store.now())
+        if until is None:
+            raise PartitionError(f"{self.place.name} cannot be partitioned: {refused[0][0]}", refused[0][1])
+        leaves = self.planner.leaves(self.place, a, until)
+        upper = self.place.calendar.literal(until)
+        facts = {
+            **facts,
+            "until": until.name,
+            "upper": upper,
+            "old": old_name(a, until.name),
+            "leaves": [[name, range_.lower, range_.upper] for name, range_ in leaves],
+        }
+        self.steps.make_root(a, leaves, self._note("rooted", facts), self.place.patience)
+
+    def _bound(self, a: Anatomy, facts: dict[str, Any]) -> None:
+        self.steps.bound(a, facts["upper"], self._note("bounded", facts), self.place.patience)
+
+    def _validate(self, a: Anatomy, facts: dict[str, Any]) -> None:
+        self.steps.validate(a, facts["upper"])
+        self._write("validated", facts)
+
+    def _swap(self, a: Anatomy, facts: dict[str, Any]) -> None:
+        self.steps.swap(a, facts["old"], facts["upper"], self._note("swapped", facts), self.place.patience)
+
+    def _finish(self, a: Anatomy, facts: dict[str, Any]) -> None:
+        self.steps.analyze(a.table)
+        self.problems += self.steps.validate_keys(a)
+        self._write("done", facts)
+
+
+def leaves_of(facts: dict[str, Any]) -> list[tuple[str, Range]]:
+    """The partitions that a conversion made."""
+    return [(name, Range(lower, upper)) for name, lower, upper in facts["leaves"]]

@@ -1,0 +1,135 @@
+"""Partitions are made ahead, so that every row finds its month; what lies outside all of them is caught, never refused and never lost."""
+
+from __future__ import annotations
+
+import time
+
+from wane.contract.model import Contract
+from wane.errors import PartitionError
+from wane.events import Listener, PartitionStep
+from wane.partition.lease import leased, require
+from wane.partition.model import PartitionDone
+from wane.partition.months import Month
+from wane.partition.place import Place, followers_of, place_of
+from wane.store import Store
+from wane.store.own import Execute
+from wane.store.partitions import MAX, MIN, Leaf, Range
+from wane.store.postgres.partition import PostgresPartitions
+from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
+from wane.store.postgres.partition_statements import early_name, month_name, rest_name
+from wane.store.timetable import Lease
+
+_MOST_MOVED = 10_000
+"""Rows that lie beyond every month and are moved into a new one while everybody waits."""
+_MOST_MONTHS = 120
+"""A table that nobody maintained for longer than that has no business with months."""
+
+
+class Maintainer:
+    """Makes partitions ahead, for tables of one contract."""
+
+    def __init__(self, store: Store, contract: Contract, steps: PostgresPartitions, *, listener: Listener) -> None:
+        self.store = store
+        self.contract = contract
+        self.steps = steps
+        self.listener = listener
+
+    def missing(self, place: Place) -> list[str]:
+        """The partitions that would be made."""
+        leaves = self.steps.leaves(place.info.schema, place.info.name)
+        rest = _rest(leaves)
+        if rest is None:
+            return []
+        return [month.name for month in self._months(place, rest)]
+
+    def maintain(self, place: Place) -> PartitionDone:
+        """Make what is missing for a table, and for those that are partitioned along."""
+        began = time.monotonic()
+        made, moved = [], 0
+        places = [
+            place,
+            *(place_of(self.store, self.contract, one) for one in followers_of(self.contract, place.settings)),
+        ]
+        for one in places:
+            with self.steps.journaling() as journal:
+                change = journal.change(one.full)
+            if change is None or (change.kind, change.state) == ("undo", "restored"):
+                raise PartitionError(
+                    f"{one.name} is not partitioned by Wane", f"`wane partition convert {place.name}` does that"
+                )
+            if change.kind == "undo" or change.state not in ("swapped", "done"):
+                raise PartitionError(
+                    f"{one.name} is in the middle of a change: {change.kind}, {change.state}", "finish that first"
+                )
+            with leased(self.store, one.full) as lease:
+                names, rows = self._maintain(one, anatomy_from(change.facts["anatomy"]), lease)
+            made += names
+            moved += rows
+        held = self.steps.held
+        return PartitionDone(
+            table=str(place.name),
+            did="maintained" if made else "nothing",
+            partitions=tuple(made),
+            rows=moved,
+            longest_lock_seconds=round(held.seconds, 4),
+            lock_waits=held.waits,
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    def _maintain(self, place: Place, a: Anatomy, lease: Lease) -> tuple[list[str], int]:
+        self.steps.partition_key(a.schema, a.name)
+        made, moved = [], 0
+
+        def note(run: Execute) -> None:
+            require(self.store, lease, run)
+
+        leaves = self.steps.leaves(a.schema, a.name)
+        for name, range_ in self._gaps(a, leaves):
+            self.steps.add_leaf(a, name, range_, note, place.patience)
+            made.append(name)
+        rest = _rest(self.steps.leaves(a.schema, a.name))
+        assert rest is not None
+        for month in self._months(place, rest):
+            began = time.monotonic()
+            range_ = Range(place.calendar.literal(month), place.calendar.literal(month.later()))
+            name = month_name(a, month.name)
+            moved += self.steps.add_month(a, name, range_, rest, _MOST_MOVED, note, place.patience)
+            made.append(name)
+            self.listener(PartitionStep(str(place.name), "made", name, time.monotonic() - began))
+        return made, moved
+
+    def _gaps(self, a: Anatomy, leaves: list[Leaf]) -> list[tuple[str, Range]]:
+        """The ranges at both ends that nothing catches: after a month was taken off and whoever did it died, or somebody dropped one."""
+        gaps = []
+        lowest = min((leaf for leaf in leaves if leaf.range.lower != MIN), key=_lower, default=None)
+        if not any(leaf.range.lower == MIN for leaf in leaves) and lowest is not None:
+            gaps.append((early_name(a), Range(MIN, lowest.range.lower)))
+        if _rest(leaves) is None and leaves:
+            highest = max(leaves, key=_upper)
+            gaps.append((rest_name(a), Range(highest.range.upper, MAX)))
+        return gaps
+
+    def _months(self, place: Place, rest: Leaf) -> list[Month]:
+        """The months that should be there and are still part of the rest."""
+        calendar = place.calendar
+        begins = calendar.moment(rest.range.lower)
+        if begins is None:
+            raise PartitionError(f"{rest.name} begins at {rest.range.lower}, which is no moment", "look at its range")
+        first, end = calendar.month_of(begins), calendar.month_of(self.store.now()).later(place.settings.ahead + 1)
+        months: list[Month] = []
+        while first < end and len(months) < _MOST_MONTHS:
+            months.append(first)
+            first = first.later()
+        return months
+
+
+def _rest(leaves: list[Leaf]) -> Leaf | None:
+    return next((leaf for leaf in leaves if leaf.range.upper == MAX and not leaf.pending), None)
+
+
+def _lower(leaf: Leaf) -> tuple[int, str]:
+    return len(leaf.range.lower), leaf.range.lower
+
+
+def _upper(leaf: Leaf) -> tuple[int, str]:
+    return len(leaf.range.upper), leaf.range.upper

@@ -1,0 +1,245 @@
+"""What converting a table would do: every statement with its lock, everything that would stop working, and whether it is worth it. Reads only."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from wane.contract.model import Contract
+from wane.partition.model import Break, PartitionPlan, PlannedStep
+from wane.partition.months import Month
+from wane.partition.place import Place, followers_of, place_of
+from wane.store import Store
+from wane.store.archive_journal import Journal
+from wane.store.base import Count
+from wane.store.partitions import MAX, MIN, Ddl, Range
+from wane.store.postgres.partition import PostgresPartitions
+from wane.store.postgres.partition_anatomy import Anatomy
+from wane.store.postgres.partition_statements import (
+    bound_statements,
+    index_statements,
+    leaf_statements,
+    month_name,
+    old_name,
+    rest_name,
+    root_name,
+    root_statements,
+    swap_statements,
+)
+
+MARGIN = timedelta(days=2)
+"""A conversion that is left alone half-way must not stop the application when the month turns; somebody has so long to notice."""
+_MOST_AHEAD = 24
+"""Rows that lie further ahead, in months, are a mistake."""
+_LONGEST_NAME = 63 - len("_p_before_2026_12")
+_COUNT_SECONDS = 2.0
+
+
+class Planner:
+    """Plans the conversion of tables of one contract."""
+
+    def __init__(self, store: Store, contract: Contract, steps: PostgresPartitions) -> None:
+        self.store = store
+        self.contract = contract
+        self.steps = steps
+
+    def plan(self, place: Place) -> PartitionPlan:
+        """What converting a table would do, and those that are partitioned along."""
+        followers = followers_of(self.contract, place.settings)
+        along = [self._plan(place_of(self.store, self.contract, settings), ()) for settings in followers]
+        return self._plan(place, tuple(along))
+
+    def _plan(self, place: Place, along: tuple[PartitionPlan, ...]) -> PartitionPlan:
+        rows = self.store.measure_rows(place.info, _COUNT_SECONDS)
+        threshold, recommended, why = self._recommended(place, rows)
+        state = self._state(place)
+        anatomy, refused, functions = self.steps.read(place.info.schema, place.info.name, place.settings.time.column)
+        until: Month | None = None
+        if state == "plain" and anatomy is not None:
+            refused = [*refused, *self._refused(place)]
+            until, more = self.boundary(place, self.store.now())
+            refused += more
+        planned = anatomy is not None and until is not None
+        return PartitionPlan(
+            table=str(place.name),
+            state=state,
+            rows=rows,
+            threshold=threshold,
+            recommended=recommended,
+            why=why,
+            until=None if until is None else until.name,
+            partitions=tuple(name for name, _ in self.leaves(place, anatomy, until)) if planned else (),
+            steps=tuple(self._steps(place, anatomy, until)) if planned else (),
+            breaks=tuple(_breaks(anatomy, functions)) if anatomy is not None else (),
+            notes=tuple(self._notes(place, until)) if planned else (),
+            refused=tuple(refused) if state == "plain" else (),
+            along=along,
+        )
+
+    def _state(self, place: Place) -> str:
+        if place.info.kind.value == "partitioned table":
+            partitioned = "partitioned"
+        else:
+            partitioned = "plain"
+        if not self.store.is_migrated():
+            return partitioned
+        with self.steps.journaling() as journal:
+            change = journal.change(place.full)
+        if change is None or (change.kind == "convert" and change.state == "done"):
+            return partitioned
+        return f"{change.kind}: {change.state}"
+
+    def _recommended(self, place: Place, rows: Count | None) -> tuple[int, bool, str]:
+        """By the size that the contract gives, and for a table with states by its finished rows. Never done by itself."""
+        threshold = place.settings.rows or self.contract.health.partition_rows
+        if rows is not None and rows.rows >= threshold:
+            return (
+                threshold,
+                True,
+                f"it has {rows.rows:,} rows; from {threshold:,} on, partitions are worth their while",
+            )
+        finished = self._finished(place, rows)
+        most = self.contract.health.partition_finished_rows
+        if finished is not None and finished >= most:
+            return (
+                threshold,
+                True,
+                f"it has {finished:,} finished rows; from {most:,} on, partitions are worth their while",
+            )
+        count = "an unknown number of" if rows is None else f"{rows.rows:,}"
+        return threshold, False, f"it has {count} rows; below {threshold:,}, pruning by rows is simpler and does"
+
+    def _finished(self, place: Place, rows: Count | None) -> int | None:
+        table = place.declared
+        if table is None or table.state is None or rows is None:
+            return None
+        if rows.rows < self.contract.health.partition_finished_rows:
+            return None
+        column = place.info.column(table.state)
+        if column is None:
+            return None
+        return self.steps.estimate_beside(place.info, column, table.live)
+
+    def _refused(self, place: Place) -> list[tuple[str, str]]:
+        refused = []
+        if len(place.info.name.encode()) > _LONGEST_NAME:
+            refused.append((f"the name {place.info.name} is too long for names of partitions", "rename the table"))
+        if self.store.is_migrated():
+            with self.store.transaction() as transaction:
+                sweep = Journal(transaction, self.store.timetable).unfinished(str(place.name))
+            if sweep is not None:
+                refused.append((f"sweep {sweep.id} of its archive is unfinished", "`wane archive run` finishes it"))
+        return refused
+
+    def boundary(self, place: Place, now: datetime) -> tuple[Month | None, list[tuple[str, str]]]:
+        """The first month of its own: the next one, if it is far enough and no row lies beyond it; or why there is none."""
+        calendar = place.calendar
+        until = calendar.month_of(now).later()
+        if calendar.begins(until) - now < MARGIN:
+            until = until.later()
+        table = self.store.rows.dialect.table(place.info)
+        _, last = self.steps.edges(table, place.settings.time.column)
+        if last is None:
+            return until, []
+        latest = calendar.moment(last)
+        if latest is None or latest > calendar.begins(calendar.month_of(now).later(_MOST_AHEAD)):
+            return None, [
+                (
+                    f"a row lies at {last}, further ahead than {_MOST_AHEAD} months",
+                    f"correct its {place.settings.time.column}, or its unit in the contract",
+                )
+            ]
+        return max(until, calendar.month_of(latest).later()), []
+
+    def leaves(self, place: Place, a: Anatomy | None, until: Month | None) -> list[tuple[str, Range]]:
+        """The partitions that a conversion makes: months up to so many ahead, and what catches the rest."""
+        assert a is not None
+        assert until is not None
+        calendar = place.calendar
+        end = max(until, calendar.month_of(self.store.now()).later()).later(place.settings.ahead)
+        made, month = [], until
+        while month < end:
+            made.append((month_name(a, month.name), Range(calendar.literal(month), calendar.literal(month.later()))))
+            month = month.later()
+        return [*made, (rest_name(a), Range(calendar.literal(month), MAX))]
+
+    def _steps(self, place: Place, a: Anatomy | None, until: Month | None) -> list[PlannedStep]:
+        assert a is not None
+        assert until is not None
+        upper = place.calendar.literal(until)
+        old, root = old_name(a, until.name), root_name(a)
+        hidden = "none that anybody waits for"
+        leaves = [
+            Ddl(text, hidden, f"a partition {range_.sql}")
+            for name, range_ in self.leaves(place, a, until)
+            for text in leaf_statements(a, root, name, range_)
+        ]
+        add, validate = bound_statements(a, upper)
+        tables = ", ".join(dict.fromkeys([a.table, *(key.table for key in a.inbound)]))
+        exclusive = f"ACCESS EXCLUSIVE on {tables}: everybody waits, for milliseconds"
+        swap = [
+            Ddl(text, exclusive, f"all in one transaction; {MIN} is where everything begins")
+            for text in swap_statements(a, old, upper)
+        ]
+        light = f"SHARE UPDATE EXCLUSIVE on {a.table}: nobody waits"
+        last = [Ddl(f"ANALYZE {a.table}", light, "the planner must know the new table")]
+        last += [
+            Ddl(f'ALTER TABLE {key.table} VALIDATE CONSTRAINT "{key.name}"', light, "proven again for old rows")
+            for key in a.kept_keys
+        ]
+        return [
+            PlannedStep("indexed", tuple(ddl for _, ddl in index_statements(a))),
+            PlannedStep("rooted", (*root_statements(a), *leaves)),
+            PlannedStep("bounded", (add,)),
+            PlannedStep("validated", (validate,)),
+            PlannedStep("swapped", tuple(swap)),
+            PlannedStep("done", tuple(last)),
+        ]
+
+    def _notes(self, place: Place, until: Month | None) -> list[str]:
+        assert until is not None
+        begins = place.calendar.literal(until)
+        return [
+            f"between the steps `bounded` and `swapped`, an INSERT with {place.settings.time.column} at or after {begins} fails",
+            "a conversion that is interrupted goes on with `wane partition convert`, or is taken back with `wane partition undo`",
+            "FROM ONLY finds no rows any more; names of partitions are for nobody but Wane",
+        ]
+
+
+def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:
+    breaks = []
+    key = ", ".join(a.key)
+    if a.extended:
+        breaks.append(
+            Break(
+                "on-conflict",
+                f"INSERT INTO {a.name} … ON CONFLICT ({key}), and ON CONFLICT ON CONSTRAINT of the old key: ({key}) is unique in"
+                " each partition only",
+                f"ON CONFLICT ({key}, {a.time}), or look before",
+            )
+        )
+    for index in a.alone:
+        if not index.primary:
+            columns = ", ".join(column or "…" for column in index.columns)
+            breaks.append(
+                Break(
+                    "unique-per-month",
+                    f"{index.name} ({columns}) is unique in each partition only, and ON CONFLICT ({columns}) fails",
+                    f"add {a.time} to it, or let the application see to it",
+                )
+            )
+    breaks += [
+        Break(
+            "foreign-key",
+            f"{foreign.table} loses its foreign key {foreign.name}: {foreign.definition}",
+            f"refer to ({key}, {a.time}), or let the application see to it; undo brings it back",
+        )
+        for foreign in a.broken_keys
+    ]
+    if a.extended:
+        breaks += [
+            Break(
+                "function", f"the function {name} speaks of {a.name} and of ON CONFLICT", "look whether it still works"
+            )
+            for name in functions
+        ]
+    return breaks

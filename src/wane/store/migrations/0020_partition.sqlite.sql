@@ -1,0 +1,1 @@
+-- SQLite has no partitions: there is nothing to remember about them.

@@ -1,0 +1,519 @@
+"""What a table consists of: everything that a partitioned table in its place must have too, and that going back must bring back.
+
+Read from the catalogs with an empty search path, so that every text names its objects in full and can be run again as it is. What
+partitions cannot have is told as a refusal, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from wane.store.own import Execute
+from wane.store.rows import Dialect
+
+KEY_SUFFIX = "_p_key"
+"""The index of the new primary key, until that exists."""
+ALONE_SUFFIX = "_p_alone"
+"""The index of the old one, which is the primary key again after going back."""
+BOUND_SUFFIX = "_p_bound"
+"""The constraint which proves that no row lies beyond the first month."""
+
+_TABLE = """
+SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text, c.relispartition,
+       c.reloftype <> 0, c.relrowsecurity, c.relforcerowsecurity, c.relreplident::text, pg_get_userbyid(c.relowner)::text,
+       obj_description(c.oid, 'pg_class'), coalesce(c.reloptions, '{}'), coalesce(toast.reloptions, '{}'),
+       (SELECT spcname::text FROM pg_tablespace WHERE oid = c.reltablespace),
+       EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid),
+       EXISTS (SELECT FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = c.oid)
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pg_class AS toast ON toast.oid = c.reltoastrelid
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+"""
+_COLUMNS = """
+SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity::text, a.attgenerated::text,
+       coalesce((to_jsonb(a) ->> 'attstattarget')::int, -1), coalesce(a.attoptions, '{}'),
+       pg_get_serial_sequence(format('%%I.%%I', %(schema)s::text, %(name)s::text), a.attname)
+FROM pg_attribute AS a WHERE a.attrelid = %(oid)s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_INDEXES = """
+SELECT i.relname::text, x.indisunique, x.indisprimary, x.indisvalid AND x.indisready, x.indisreplident,
+       (SELECT array_agg(a.attname::text ORDER BY k.ordinality)
+        FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS k(attnum, ordinality)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = k.attnum
+        WHERE k.ordinality <= x.indnkeyatts),
+       x.indpred IS NOT NULL,
+       substr(pg_get_indexdef(i.oid), length(format('CREATE %%sINDEX %%I ON %%I.%%I ',
+         CASE WHEN x.indisunique THEN 'UNIQUE ' ELSE '' END, i.relname, %(schema)s::text, %(name)s::text)) + 1),
+       obj_description(i.oid, 'pg_class'), con.conname::text, con.contype::text, con.condeferrable,
+       CASE WHEN con.oid IS NOT NULL THEN pg_get_constraintdef(con.oid) END,
+       obj_description(con.oid, 'pg_constraint')
+FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid
+LEFT JOIN pg_constraint AS con ON con.conindid = i.oid AND con.conrelid = x.indrelid AND con.contype IN ('p', 'u', 'x')
+WHERE x.indrelid = %(oid)s::oid ORDER BY i.relname
+"""
+_CONSTRAINTS = """
+SELECT conname::text, contype::text, convalidated, connoinherit FROM pg_constraint
+WHERE conrelid = %(oid)s::oid AND contype IN ('c', 'f') ORDER BY conname
+"""
+_OUTBOUND = """
+SELECT k.conname::text, pg_get_constraintdef(k.oid), k.confrelid = k.conrelid,
+       format('%%I.%%I', n.nspname, c.relname), obj_description(k.oid, 'pg_constraint')
+FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.confrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE k.conrelid = %(oid)s::oid AND k.contype = 'f' AND k.conparentid = 0 ORDER BY k.conname
+"""
+_INBOUND = """
+SELECT k.conname::text, format('%%I.%%I', n.nspname, c.relname), pg_get_constraintdef(k.oid), c.relkind = 'p',
+       ARRAY(SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u(attnum, o)
+             JOIN pg_attribute AS a ON a.attrelid = k.confrelid AND a.attnum = u.attnum ORDER BY o),
+       k.convalidated, obj_description(k.oid, 'pg_constraint')
+FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.conrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE k.confrelid = %(oid)s::oid AND k.contype = 'f' AND k.conparentid = 0 ORDER BY 2, 1
+"""
+_TRIGGERS = """
+SELECT t.tgname::text, pg_get_triggerdef(t.oid), t.tgenabled::text, obj_description(t.oid, 'pg_trigger'),
+       t.tgtype & 1 = 1 AND (t.tgoldtable IS NOT NULL OR t.tgnewtable IS NOT NULL)
+FROM pg_trigger AS t WHERE t.tgrelid = %(oid)s::oid AND NOT t.tgisinternal ORDER BY t.tgname
+"""
+_POLICIES = """
+SELECT quote_ident(polname), format('CREATE POLICY %%I ON {table} AS %%s FOR %%s TO %%s%%s%%s', polname,
+         CASE WHEN polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
+         CASE polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
+         CASE WHEN polroles = '{0}' THEN 'PUBLIC'
+              ELSE (SELECT string_agg(quote_ident(pg_get_userbyid(r)), ', ') FROM unnest(polroles) AS r) END,
+         CASE WHEN polqual IS NULL THEN '' ELSE ' USING (' || pg_get_expr(polqual, polrelid) || ')' END,
+         CASE WHEN polwithcheck IS NULL THEN '' ELSE ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')' END)
+FROM pg_policy WHERE polrelid = %(oid)s::oid ORDER BY polname
+"""
+_GRANTS = """
+SELECT '' AS columns, CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END,
+       e.privilege_type, e.is_grantable
+FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e WHERE c.oid = %(oid)s::oid AND e.grantee <> c.relowner
+UNION ALL
+SELECT quote_ident(a.attname), CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END,
+       e.privilege_type, e.is_grantable
+FROM pg_attribute AS a CROSS JOIN LATERAL aclexplode(a.attacl) AS e
+WHERE a.attrelid = %(oid)s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1, 2, 3
+"""
+_VIEWS = """
+SELECT DISTINCT format('%%I.%%I', n.nspname, v.relname), v.relkind::text, pg_get_viewdef(v.oid), coalesce(v.reloptions, '{}')
+FROM pg_depend AS d JOIN pg_rewrite AS r ON r.oid = d.objid JOIN pg_class AS v ON v.oid = r.ev_class
+JOIN pg_namespace AS n ON n.oid = v.relnamespace
+WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s::oid
+  AND v.oid <> %(oid)s::oid ORDER BY 1
+"""
+# Whatever else depends on the table would go on speaking of the table as it was.
+_OTHERS = """
+SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend AS d
+WHERE d.deptype = 'n' AND d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s::oid
+  AND d.classid NOT IN ('pg_rewrite'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass, 'pg_trigger'::regclass,
+                        'pg_attrdef'::regclass, 'pg_statistic_ext'::regclass)
+  AND NOT (d.classid = 'pg_policy'::regclass AND EXISTS (SELECT FROM pg_policy WHERE oid = d.objid AND polrelid = %(oid)s::oid))
+UNION
+SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend AS d
+WHERE d.deptype = 'n' AND d.refclassid = 'pg_type'::regclass
+  AND d.refobjid IN (SELECT unnest(ARRAY[t.oid, t.typarray]) FROM pg_type AS t WHERE t.typrelid = %(oid)s::oid)
+UNION
+SELECT 'publication ' || p.pubname FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid
+WHERE r.prrelid = %(oid)s::oid
+UNION
+SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = %(oid)s::oid AND rulename <> '_RETURN'
+"""
+_SEQUENCE = """
+SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle, obj_description(c.oid, 'pg_class')
+FROM pg_sequence AS s JOIN pg_class AS c ON c.oid = s.seqrelid WHERE s.seqrelid = %(sequence)s::regclass
+"""
+_SEQUENCE_GRANTS = """
+SELECT CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END, e.privilege_type, e.is_grantable
+FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e
+WHERE c.oid = %(sequence)s::regclass AND e.grantee <> c.relowner ORDER BY 1, 2
+"""
+_LEAF_INDEXES = """
+SELECT leaf.relname::text, coalesce(own_con.conname, own.relname)::text, coalesce(con.conname, above.relname)::text
+FROM pg_inherits AS i JOIN pg_index AS x ON x.indexrelid = i.inhparent JOIN pg_index AS y ON y.indexrelid = i.inhrelid
+JOIN pg_class AS above ON above.oid = i.inhparent JOIN pg_class AS own ON own.oid = i.inhrelid
+JOIN pg_class AS leaf ON leaf.oid = y.indrelid
+LEFT JOIN pg_constraint AS con ON con.conindid = above.oid AND con.contype IN ('p', 'u')
+LEFT JOIN pg_constraint AS own_con ON own_con.conindid = own.oid AND own_con.contype IN ('p', 'u')
+WHERE x.indrelid = %(oid)s::oid
+"""
+_LEAF_TRIGGERS = """
+SELECT leaf.relname::text, t.tgname::text, pg_get_triggerdef(t.oid), t.tgenabled::text
+FROM pg_trigger AS t JOIN pg_inherits AS i ON i.inhrelid = t.tgrelid JOIN pg_class AS leaf ON leaf.oid = t.tgrelid
+WHERE i.inhparent = %(oid)s::oid AND t.tgparentid <> 0 AND NOT EXISTS (
+  SELECT FROM pg_constraint AS k WHERE k.oid = t.tgconstraint AND k.contype = 'f') ORDER BY 1, 2
+"""
+# Functions are text: what they do is known when they run. Those that speak of the table and of conflicts are worth a look.
+_FUNCTIONS = """
+SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND n.nspname <> 'wane'
+  AND p.prosrc ~* 'on\\s+conflict' AND strpos(lower(p.prosrc), lower(%(name)s)) > 0 ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyColumn:
+    """A column, and what is special about it."""
+
+    name: str
+    type: str
+    not_null: bool
+    identity: str
+    """"a" always, "d" by default, "" none."""
+    generated: bool
+    statistics: int
+    options: list[str]
+    sequence: str | None
+    """The sequence that it owns, in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyIndex:
+    """An index. `tail` is its definition from USING on."""
+
+    name: str
+    unique: bool
+    primary: bool
+    valid: bool
+    columns: list[str | None]
+    partial: bool
+    tail: str
+    comment: str | None
+    constraint: str | None
+    constraint_kind: str | None
+    constraint_definition: str | None
+    constraint_comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyKey:
+    """A foreign key, of the table (`table` is where it points) or to it (`table` is who carries it)."""
+
+    name: str
+    table: str
+    definition: str
+    columns: list[str]
+    """To it: the columns that it refers to."""
+    partitioned: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyTrigger:
+    """A trigger."""
+
+    name: str
+    definition: str
+    enabled: str
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomySequence:
+    """The sequence of an identity column."""
+
+    column: str
+    always: bool
+    name: str
+    start: int
+    increment: int
+    least: int
+    most: int
+    cache: int
+    cycle: bool
+    comment: str | None
+    grants: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """Everything of a table but its rows."""
+
+    schema: str
+    name: str
+    owner: str
+    comment: str | None
+    options: list[str]
+    toast_options: list[str]
+    tablespace: str | None
+    replica_identity: str
+    row_security: bool
+    force_row_security: bool
+    time: str
+    key: list[str]
+    columns: list[AnatomyColumn]
+    indexes: list[AnatomyIndex]
+    outbound: list[AnatomyKey]
+    inbound: list[AnatomyKey]
+    triggers: list[AnatomyTrigger]
+    policies: list[list[str]]
+    """Names, as SQL writes them, and texts."""
+    grants: list[list[Any]]
+    views: list[list[Any]]
+    identity: AnatomySequence | None
+
+    @property
+    def table(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    @property
+    def primary(self) -> AnatomyIndex:
+        return next(index for index in self.indexes if index.primary)
+
+    @property
+    def extended(self) -> bool:
+        """Whether the primary key has to be extended by the time."""
+        return self.time not in self.key
+
+    @property
+    def shared(self) -> list[AnatomyIndex]:
+        """Indexes that the partitioned table can have itself."""
+        return [one for one in self.indexes if not one.primary and (not one.unique or self.time in one.columns)]
+
+    @property
+    def alone(self) -> list[AnatomyIndex]:
+        """Unique indexes without the time, which only each partition can have for itself. The old primary key is the first of them."""
+        old = [self.primary] if self.extended else []
+        return old + [one for one in self.indexes if not one.primary and one.unique and self.time not in one.columns]
+
+    @property
+    def broken_keys(self) -> list[AnatomyKey]:
+        """Foreign keys to the table that cannot be kept."""
+        return [one for one in self.inbound if self.time not in one.columns]
+
+    @property
+    def kept_keys(self) -> list[AnatomyKey]:
+        return [one for one in self.inbound if self.time in one.columns]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a partitioned table has by now that its plain form must have too."""
+
+    comment: str | None
+    leaves: list[str]
+    indexes: dict[str, dict[str, str]]
+    """For every leaf its indexes, or their constraints, by the names at the partitioned table."""
+    triggers: list[AnatomyTrigger]
+    leaf_triggers: dict[str, list[AnatomyTrigger]]
+    inbound: list[AnatomyKey]
+    views: list[list[Any]]
+    grants: list[list[Any]]
+    policies: list[list[str]]
+
+
+def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
+    """Inside a transaction: the search path is empty until it ends."""
+    run("SELECT set_config('search_path', '', true)", {})
+    oid, *_ = run(_TABLE, {"schema": schema, "name": name})[0]
+    at = {"oid": oid}
+    indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
+    for leaf, own, above in run(_LEAF_INDEXES, at):
+        indexes.setdefault(leaf, {})[above] = own
+    leaf_triggers: dict[str, list[AnatomyTrigger]] = {}
+    for leaf, trigger, text, enabled in run(_LEAF_TRIGGERS, at):
+        leaf_triggers.setdefault(leaf, []).append(AnatomyTrigger(trigger, text, enabled, None))
+    return Standing(
+        run(_TABLE, {"schema": schema, "name": name})[0][11],
+        leaves,
+        indexes,
+        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(_TRIGGERS, at)],
+        leaf_triggers,
+        _keys(run(_INBOUND, at)),
+        [[view, text, list(given)] for view, _, text, given in run(_VIEWS, at)],
+        [list(row) for row in run(_GRANTS, at)],
+        [list(row) for row in run(_POLICIES, at)],
+    )
+
+
+def anatomy_from(facts: dict[str, Any]) -> Anatomy:
+    """What `as_json` wrote."""
+    lists: dict[str, Any] = {
+        "columns": AnatomyColumn,
+        "indexes": AnatomyIndex,
+        "outbound": AnatomyKey,
+        "inbound": AnatomyKey,
+        "triggers": AnatomyTrigger,
+    }
+    made = {name: [kind(**one) for one in facts[name]] for name, kind in lists.items()}
+    identity = facts["identity"]
+    return Anatomy(**{**facts, **made, "identity": None if identity is None else AnatomySequence(**identity)})
+
+
+def own_names(name: str) -> tuple[str, str, str]:
+    """What Wane itself adds to a table on the way: the new key's index, the old one's, the bound."""
+    return fitted(name, KEY_SUFFIX), fitted(name, ALONE_SUFFIX), fitted(name, BOUND_SUFFIX)
+
+
+def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anatomy | None, list[tuple[str, str]]]:
+    """What a table consists of, without what Wane added to it on the way; and everything that keeps it from being partitioned, with
+    what to do about it. Inside a transaction: the search path is empty until it ends."""
+    run("SELECT set_config('search_path', '', true)", {})
+    found = run(_TABLE, {"schema": schema, "name": name})
+    if not found:
+        return None, [(f"there is no table {schema}.{name}", "")]
+    oid, _, _, kind, persistence, partition, typed, *_ = found[0]
+    security, forced, replica, owner, comment, options, toast, space, inherits, labelled = found[0][7:]
+    refused: list[tuple[str, str]] = []
+    if kind == "p":
+        return None, [(f"{schema}.{name} is partitioned already", "`wane partition maintain` sees to it from here on")]
+    if kind != "r" or partition:
+        return None, [(f"{schema}.{name} is not a plain table", "only plain tables can be partitioned")]
+    for bad, what in (
+        (persistence != "p", "is not logged, and partitioned tables always are: ALTER TABLE … SET LOGGED"),
+        (typed, "is of a type: ALTER TABLE … NOT OF"),
+        (inherits, "inherits, or others inherit from it: end that first"),
+        (labelled, "has security labels, which Wane does not carry over: remove them, and set them again after"),
+        (replica == "i", "has an index as its replica identity: ALTER TABLE … REPLICA IDENTITY DEFAULT or FULL"),
+    ):
+        if bad:
+            refused.append((f"{schema}.{name} {what.partition(':')[0]}", what.partition(": ")[2]))
+    [(itself,)] = run("SELECT format('%%I.%%I', %(schema)s::text, %(name)s::text)", {"schema": schema, "name": name})
+    at = {"oid": oid, "schema": schema, "name": name}
+    columns = [AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(_COLUMNS, at)]
+    ours = own_names(name)
+    indexes, more = _indexes(run(_INDEXES, at), ours)
+    refused += more
+    refused += _refused_constraints(run(_CONSTRAINTS, at), ours[2])
+    key = next(([str(c) for c in one.columns] for one in indexes if one.primary), [])
+    refused += _refused_key(columns, key, time, schema, name)
+    outbound, inbound = run(_OUTBOUND, at), run(_INBOUND, at)
+    triggers = run(_TRIGGERS, at)
+    for trigger, *_, transition in triggers:
+        if transition:
+            refused.append((f"the trigger {trigger} reads transition tables row by row", "partitions cannot have such"))
+    views = run(_VIEWS, at)
+    for view, relkind, *_ in views:
+        if relkind != "v":
+            refused.append((f"{view} reads the table and cannot be replaced", "drop it, and create it again after"))
+    for (other,) in run(_OTHERS, at):
+        refused.append((f"{other} depends on the table as it is", "drop it, and create it again after"))
+    if any(one.table == itself and time in one.columns for one in _keys(inbound)):
+        refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
+    identities = [column for column in columns if column.identity]
+    if len(identities) > 1:
+        refused.append(("more than one identity column", "a table has one"))
+    if refused or not key:
+        return None, refused
+    return (
+        Anatomy(
+            schema,
+            name,
+            owner,
+            comment,
+            list(options),
+            list(toast),
+            space,
+            replica,
+            security,
+            forced,
+            time,
+            key,
+            columns,
+            indexes,
+            [AnatomyKey(n, table, d, [], partitioned=False, comment=c) for n, d, own, table, c in outbound if not own],
+            _keys(inbound),
+            [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in triggers],
+            [list(row) for row in run(_POLICIES, at)],
+            [list(row) for row in run(_GRANTS, at)],
+            [[view, text, list(given)] for view, _, text, given in views],
+            _sequence(run, identities[0]) if identities else None,
+        ),
+        [],
+    )
+
+
+def _keys(rows: list[tuple[Any, ...]]) -> list[AnatomyKey]:
+    return [AnatomyKey(n, table, d, list(columns), split, c) for n, table, d, split, columns, _, c in rows]
+
+
+def functions_with_conflicts(run: Execute, name: str) -> list[str]:
+    """Functions that mention the table and a conflict."""
+    return [str(text) for (text,) in run(_FUNCTIONS, {"name": name})]
+
+
+def _indexes(
+    rows: list[tuple[Any, ...]], ours: tuple[str, str, str]
+) -> tuple[list[AnatomyIndex], list[tuple[str, str]]]:
+    indexes, refused = [], []
+    for name, unique, primary, valid, _, columns, partial, tail, comment, con, kind, late, definition, about in rows:
+        if name in ours:
+            continue
+        if kind == "x":
+            refused.append((f"the exclusion constraint {con} cannot hold over partitions", "drop it first"))
+        if primary and late:
+            refused.append((f"the primary key {con} is deferrable", "make one that is not"))
+        if not valid:
+            refused.append(
+                (f"the index {name} is invalid", f"DROP INDEX CONCURRENTLY {quote(name)}, or build it again")
+            )
+        if not tail.startswith("USING "):
+            refused.append((f"the definition of the index {name} cannot be read", "drop it first"))
+        indexes.append(
+            AnatomyIndex(
+                name, unique, primary, valid, list(columns), partial, tail, comment, con, kind, definition, about
+            )
+        )
+    return indexes, refused
+
+
+def _refused_constraints(rows: list[tuple[Any, ...]], bound: str) -> list[tuple[str, str]]:
+    refused = []
+    for name, kind, valid, alone in rows:
+        if not valid and name != bound:
+            refused.append(
+                (f"the constraint {name} is not validated", f"ALTER TABLE … VALIDATE CONSTRAINT {quote(name)}")
+            )
+        if kind == "c" and alone:
+            refused.append(
+                (f"the constraint {name} is NO INHERIT", "partitions could not have it: make one that is not")
+            )
+    return refused
+
+
+def _refused_key(
+    columns: list[AnatomyColumn], key: list[str], time: str, schema: str, name: str
+) -> list[tuple[str, str]]:
+    if not key:
+        return [(f"{schema}.{name} has no primary key", "add one")]
+    column = next((one for one in columns if one.name == time), None)
+    if column is None:
+        return [(f"{schema}.{name} has no column {time!r}", "correct `time` under [partition]")]
+    if column.generated:
+        return [(f"{time} is generated, and partitions cannot go by that", "choose another column")]
+    if not column.not_null:
+        return [
+            (
+                f"{time} can be NULL, and such a row has no month",
+                f"ALTER TABLE … ALTER COLUMN {quote(time)} SET NOT NULL",
+            )
+        ]
+    return []
+
+
+def _sequence(run: Execute, column: AnatomyColumn) -> AnatomySequence:
+    assert column.sequence is not None
+    [(start, step, least, most, cache, cycle, comment)] = run(_SEQUENCE, {"sequence": column.sequence})
+    grants = [list(row) for row in run(_SEQUENCE_GRANTS, {"sequence": column.sequence})]
+    always = column.identity == "a"
+    return AnatomySequence(
+        column.name, always, column.sequence, start, step, least, most, cache, cycle, comment, grants
+    )
+
+
+def quote(name: str) -> str:
+    return Dialect.quote(name)
+
+
+def fitted(name: str, suffix: str) -> str:
+    """A name with something behind it, within the 63 bytes that PostgreSQL keeps."""
+    room = 63 - len(suffix.encode())
+    encoded = name.encode()
+    if len(encoded) <= room:
+        return name + suffix
+    mark = "~" + hashlib.sha256(encoded).hexdigest()[:8]
+    return encoded[: room - len(mark)].decode(errors="ignore") + mark + suffix

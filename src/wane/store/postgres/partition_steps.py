@@ -1,0 +1,274 @@
+"""What the steps of partitioning are made of: transactions that ask for their locks within a limit, and looks at the catalogs.
+
+Whatever makes the application wait takes its lock within a set time or gives up and tries again, and tells how long it held it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wane.contract.model import State
+from wane.contract.names import join_name
+from wane.errors import Locked, StoreError
+from wane.store.own import Execute
+from wane.store.partitions import MAX, MIN, Leaf, Range
+from wane.store.postgres.partition_anatomy import Anatomy, functions_with_conflicts, quote, read_anatomy
+from wane.store.postgres.partition_journal import PartitionJournal
+from wane.store.postgres.partition_statements import place
+from wane.store.schema import Column, Kind, TableInfo
+from wane.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from wane.store.postgres.store import PostgresStore
+
+R = TypeVar("R")
+
+PATIENCE_SECONDS = 600
+"""How long a statement may wait for locks that nobody else waits behind."""
+_LEAVES = """
+SELECT n.nspname::text, c.relname::text, pg_get_expr(c.relpartbound, c.oid), i.inhdetachpending, c.reltuples::bigint
+FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE i.inhparent = to_regclass(%(table)s) ORDER BY c.relname
+"""
+_KEY = """
+SELECT p.partstrat::text, p.partnatts, a.attname::text, p.partdefid <> 0
+FROM pg_partitioned_table AS p
+LEFT JOIN pg_attribute AS a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
+WHERE p.partrelid = to_regclass(%(table)s)
+"""
+_BOUND = re.compile(r"FOR VALUES FROM \((?P<lower>.+)\) TO \((?P<upper>.+)\)")
+_COLUMNS = """
+SELECT attname::text FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+_TRIGGERS = """
+SELECT tgname::text, tgenabled::text FROM pg_trigger
+WHERE tgrelid = to_regclass(%(table)s) AND tgenabled <> 'D' AND NOT tgisinternal
+"""
+_TRIGGER_STATES = {"O": "ENABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
+
+Note = Callable[[Execute], None]
+"""Writes into the journal that a step was done, in the step's own transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How a lock is asked for that makes the application wait: for so long at a time, and so often."""
+
+    lock_seconds: float
+    attempts: int = 100
+    pause_seconds: float = 0.2
+    refused: Callable[[int], None] = lambda _: None
+    """Told how often it was in vain."""
+
+
+@dataclass(slots=True)
+class Held:
+    """How long the strongest lock was held, of all that a step held."""
+
+    seconds: float = 0.0
+    waits: int = 0
+    _since: float | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        self._since = time.monotonic()
+
+    def end(self) -> None:
+        if self._since is not None:
+            self.seconds = max(self.seconds, time.monotonic() - self._since)
+            self._since = None
+
+
+class Steps:
+    """Runs steps over connections of their own: a step may take long, and leases are renewed beside it."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.store = store
+        self.held = Held()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def read(self, schema: str, name: str, time_column: str) -> tuple[Anatomy | None, list[tuple[str, str]], list[str]]:
+        """What a table consists of, what keeps it from being partitioned, and functions that may no longer work."""
+        with self.store.transaction() as transaction:
+            anatomy, refused = read_anatomy(transaction.execute, schema, name, time_column)
+            return anatomy, refused, functions_with_conflicts(transaction.execute, name)
+
+    def leaves(self, schema: str, name: str) -> list[Leaf]:
+        """The partitions of a table, by range: the earliest first."""
+        with self.store.transaction() as transaction:
+            return read_leaves(transaction.execute, schema, name)
+
+    def partition_key(self, schema: str, name: str) -> str | None:
+        """The one column that a table is partitioned by, in ranges; None if it is not partitioned. Raise if it is otherwise."""
+        with self.store.transaction() as transaction:
+            found = transaction.execute(_KEY, {"table": f"{quote(schema)}.{quote(name)}"})
+        if not found:
+            return None
+        [(strategy, width, column, default)] = found
+        if strategy != "r" or width != 1 or column is None:
+            raise StoreError(f"{schema}.{name} is not partitioned by ranges of one column", "Wane leaves it alone")
+        if default:
+            raise StoreError(
+                f"{schema}.{name} has a DEFAULT partition, which keeps others from being detached while everybody works",
+                "move its rows, and detach it",
+            )
+        return str(column)
+
+    def edges(self, table: str, column: str) -> tuple[Any, Any]:
+        """The earliest and the latest value of a column."""
+        with self.store.transaction() as transaction:
+            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            [(first, last)] = transaction.execute(
+                doubled(f"SELECT min({quote(column)})::text, max({quote(column)})::text FROM {table}"), {}
+            )
+        return first, last
+
+    def estimate_beside(self, table: TableInfo, column: Column, states: Sequence[State]) -> int | None:
+        """How many rows, about, are in none of some states."""
+        rows = self.store.rows
+        p = rows.parameters()
+        inside = rows.dialect.one_of(p, "states", rows.column(column), column, states) if states else "false"
+        text = f"SELECT 1 FROM {rows.dialect.table(table)} AS t WHERE NOT ({inside})"
+        return self.store.estimate(p.statement(text))
+
+    def patiently(self, work: Callable[[Transaction], R], patience: Patience) -> R:
+        """One transaction whose locks are asked for within a limit, again and again if others hold them."""
+        for attempt in range(1, patience.attempts + 1):
+            try:
+                with self.store.transaction() as transaction:
+                    self._limit(transaction.execute, patience)
+                    return work(transaction)
+            except Locked:
+                if attempt == patience.attempts:
+                    raise
+                self.held.waits += 1
+                patience.refused(attempt)
+                # Whoever holds the lock gets time to finish, and those who waited behind us to go on.
+                time.sleep(patience.pause_seconds * random.uniform(0.5, 1.5))
+            finally:
+                self.held.end()
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def journaling(self) -> Iterator[PartitionJournal]:
+        with self.store.transaction() as transaction:
+            yield PartitionJournal(transaction.execute)
+
+    def _limit(self, run: Execute, patience: Patience) -> None:
+        limit = f"{max(1, round(patience.lock_seconds * 1000))}ms"
+        run("SELECT set_config('lock_timeout', %(limit)s, true)", {"limit": limit})
+
+    def _lock(self, transaction: Transaction, tables: Sequence[str], mode: str) -> None:
+        for table in dict.fromkeys(tables):
+            transaction.execute(doubled(f"LOCK TABLE {table} IN {mode} MODE"), {})
+            if self.held._since is None:
+                self.held.begin()
+
+    def _close_gate(self, transaction: Transaction, a: Anatomy) -> None:
+        transaction.close_gate(TableInfo(a.schema, a.name, Kind.TABLE, ()))
+
+    def _extend_holds(self, run: Execute, a: Anatomy) -> None:
+        """Holds know rows by their key: they get the time that the key has from now on."""
+        if not a.extended:
+            return
+        dialect = self.store.rows.dialect
+        columns = {column.name: Column(column.name, column.type, nullable=False) for column in a.columns}
+        key = [columns[name] for name in a.key]
+        text = dialect.key_text([*key, columns[a.time]], "t")
+        same = " AND ".join(
+            f"{dialect.key_text([column], 't')} = jsonb_build_array(h.key::jsonb ->> {number})::text"
+            if column.type.startswith(("timestamp", "date"))
+            else f"t.{quote(column.name)} = (h.key::jsonb ->> {number})::{column.type}"
+            for number, column in enumerate(key)
+        )
+        run(
+            f"UPDATE {dialect.own('hold')} AS h SET key = {text} FROM {doubled(a.table)} AS t WHERE h.table_name = %(table)s"
+            f" AND h.key IS NOT NULL AND h.released_at IS NULL AND jsonb_array_length(h.key::jsonb) = %(width)s AND {same}",
+            {"table": self._named(a), "width": len(key)},
+        )
+
+    def _shorten_holds(self, run: Execute, a: Anatomy) -> None:
+        if a.extended:
+            run(
+                f"UPDATE {self.store.rows.dialect.own('hold')} SET key = (key::jsonb - -1)::text WHERE table_name = %(table)s"
+                " AND key IS NOT NULL AND released_at IS NULL AND jsonb_array_length(key::jsonb) = %(width)s",
+                {"table": self._named(a), "width": len(a.key) + 1},
+            )
+
+    def _named(self, a: Anatomy) -> str:
+        return named(a.schema, a.name)
+
+    def _position(self, run: Execute, a: Anatomy) -> tuple[Any, ...] | None:
+        if a.identity is None:
+            return None
+        [found] = run(doubled(f"SELECT last_value, is_called FROM {a.identity.name}"), {})
+        return found
+
+    def _set_position(self, run: Execute, a: Anatomy, position: tuple[Any, ...] | None) -> None:
+        if a.identity is not None and position is not None:
+            run(
+                "SELECT setval(%(sequence)s::regclass, %(last)s, %(called)s)",
+                {"sequence": a.identity.name, "last": position[0], "called": position[1]},
+            )
+
+    def _largest(self, run: Execute, a: Anatomy, leaves: Sequence[str]) -> str:
+        sizes = [
+            (run("SELECT pg_relation_size(%(leaf)s::regclass)", {"leaf": place(a, leaf)})[0][0], leaf)
+            for leaf in leaves
+        ]
+        return max(sizes)[1]
+
+    def _holds_rows(self, run: Execute, table: str) -> bool:
+        return bool(run(doubled(f"SELECT 1 FROM ONLY {table} LIMIT 1"), {}))
+
+    def _there(self, run: Execute, table: str) -> bool:
+        return bool(run("SELECT 1 WHERE to_regclass(%(table)s) IS NOT NULL", {"table": table}))
+
+    @contextmanager
+    def _quietly(self, run: Execute, *tables: str) -> Iterator[None]:
+        """Rows that only change their place fire no triggers. Nobody else writes meanwhile: the tables are locked."""
+        switched = [(table, name, enabled) for table in tables for name, enabled in run(_TRIGGERS, {"table": table})]
+        for table, name, _ in switched:
+            run(doubled(f"ALTER TABLE {table} DISABLE TRIGGER {quote(name)}"), {})
+        yield
+        for table, name, enabled in switched:
+            run(doubled(f"ALTER TABLE {table} {_TRIGGER_STATES[enabled]} TRIGGER {quote(name)}"), {})
+
+    def _columns(self, run: Execute, table: str) -> str:
+        """The columns that can be written, as they are by now."""
+        return ", ".join(quote(name) for (name,) in run(_COLUMNS, {"table": table}))
+
+    def _one(self, text: str, parameters: dict[str, object]) -> tuple[Any, ...] | None:
+        with self.store.transaction() as transaction:
+            found = transaction.execute(text, parameters)
+        return found[0] if found else None
+
+
+def read_leaves(run: Execute, schema: str, name: str) -> list[Leaf]:
+    found = run(_LEAVES, {"table": f"{quote(schema)}.{quote(name)}"})
+    leaves = []
+    for place_, leaf, bound, pending, rows in found:
+        match = _BOUND.fullmatch(bound or "")
+        if match is None:
+            raise StoreError(f"{place_}.{leaf} is a partition of another kind: {bound}", "Wane leaves it alone")
+        ends = [end if end in (MIN, MAX) else end[1:-1].replace("''", "'") for end in match.group("lower", "upper")]
+        leaves.append(Leaf(place_, leaf, Range(*ends), pending, None if rows < 0 else rows))
+    return leaves
+
+
+def named(schema: str, name: str) -> str:
+    """A table's full name, as holds and the journal write it."""
+    return join_name([schema, name])
+
+
+def doubled(text: str) -> str:
+    """A text without parameters, for a driver that looks for them."""
+    return text.replace("%", "%%")
