@@ -27,6 +27,7 @@ from wane.observe.health import Health
 from wane.observe.pressure import Pressure, read_pressure
 from wane.observe.space import Space, Vacuum, Vacuumed, read_space
 from wane.observe.watched import Watcher
+from wane.partition.duty import PartitionDuty
 from wane.partition.room import Partition
 from wane.plan.build import READ_SECONDS, Progress, build_plan
 from wane.plan.model import Plan, Step
@@ -265,7 +266,10 @@ class Keeper:
             actor=self.pruner.actor,
             listener=self.pruner.listener,
             stop=stop or threading.Event(),
-            duties=[GrowthDuty(self.contract, self.pruner.listener)],
+            duties=[
+                GrowthDuty(self.contract, self.pruner.listener),
+                PartitionDuty(self.contract, self.pruner.listener),
+            ],
             archive=ScheduledArchive(self.contract),
         ).run()
 

@@ -20,6 +20,7 @@ from wane.cli import (
     growth,
     health,
     migrate,
+    partition,
     plan,
     prune,
     queue,
@@ -67,6 +68,7 @@ archive.archive_app.command()(archive_query.query)
 archive.archive_app.command()(archive_restore.restore)
 app.add_typer(archive.archive_app, name="archive")
 archive_life.add_to(archive.archive_app)
+app.add_typer(partition.partition_app, name="partition")
 app.add_typer(growth.growth_app, name="growth")
 app.add_typer(sql.sql_app, name="sql")
 app.add_typer(queue.queue_app, name="queue")

@@ -104,9 +104,7 @@ def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Fin
         message = "it could not be read in time, or not at all, so nothing is known about it"
         yield _warning("unread-table", name, message, f"see why: `wane plan {name}`, `wane check --cover`")
     if table.partition_recommended:
-        yield _warning(
-            "partition-recommended", name, _large(table, contract), "see `partition_recommended` in the documentation"
-        )
+        yield _warning("partition-recommended", name, _large(table, contract), f"look at `wane partition plan {name}`")
     if table.partition_near:
         fix = f"see how it grows, `wane growth {name}`, then let more rows leave, or prepare for partitions"
         yield _warning("partition-near", name, _nearly(table, contract), fix)

@@ -69,6 +69,22 @@ class Converter:
             problems=tuple(problems),
         )
 
+    def unbind(self, place: Place) -> None:
+        """Take back what a conversion that was left half-way would refuse the application when its month begins, if that is near."""
+        with self.steps.journaling() as journal:
+            change = journal.change(place.full)
+        if change is None or change.kind != "convert" or not _too_near(place, change, self.store):
+            return
+        with leased(self.store, place.full) as lease:
+            _Conversion(self, Planner(self.store, self.contract, self.steps), place, lease).refresh()
+
+
+def _too_near(place: Place, change: Change, store: Store) -> bool:
+    """Whether the month in which a conversion was to end begins soon."""
+    if change.state not in _PREPARED:
+        return False
+    return place.calendar.begins(Month.named(change.facts["until"])) - store.now() < MARGIN / 2
+
 
 def _require(plan: PartitionPlan, *, accept: bool) -> None:
     """Raise unless a plan can be carried out and everything that it would break was accepted."""
@@ -130,6 +146,13 @@ class _Conversion:
             self.listener(PartitionStep(str(self.place.name), change.state, None, time.monotonic() - began))
         return [change.facts["old"], *(name for name, _, _ in change.facts["leaves"])]
 
+    def refresh(self) -> None:
+        """Only that: take back what was prepared for a month that is too near."""
+        with self.steps.journaling() as journal:
+            change = journal.change(self.place.full)
+        if change is not None and change.kind == "convert":
+            self._fresh(change)
+
     def _begin(self) -> Change:
         anatomy, refused, _ = self.steps.read(
             self.place.info.schema, self.place.info.name, self.place.settings.time.column
@@ -154,10 +177,7 @@ class _Conversion:
 
     def _fresh(self, change: Change) -> Change:
         """The month in which an interrupted conversion was to end may be too near by now: then it prepares again for a later one."""
-        if change.state not in _PREPARED:
-            return change
-        begins = self.place.calendar.begins(Month.named(change.facts["until"]))
-        if begins - self.store.now() >= MARGIN / 2:
+        if not _too_near(self.place, change, self.store):
             return change
         anatomy = anatomy_from(change.facts["anatomy"])
         facts = {"anatomy": change.facts["anatomy"]}

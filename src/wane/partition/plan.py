@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from wane.contract.model import Contract
@@ -45,14 +46,21 @@ class Planner:
     def plan(self, place: Place) -> PartitionPlan:
         """What converting a table would do, and those that are partitioned along."""
         followers = followers_of(self.contract, place.settings)
-        along = [self._plan(place_of(self.store, self.contract, settings), ()) for settings in followers]
+        along = [self._plan(place_of(self.store, self.contract, one), (), parent=place) for one in followers]
         return self._plan(place, tuple(along))
 
-    def _plan(self, place: Place, along: tuple[PartitionPlan, ...]) -> PartitionPlan:
+    def _plan(self, place: Place, along: tuple[PartitionPlan, ...], parent: Place | None = None) -> PartitionPlan:
         rows = self.store.measure_rows(place.info, _COUNT_SECONDS)
         threshold, recommended, why = self._recommended(place, rows)
         state = self._state(place)
         anatomy, refused, functions = self.steps.read(place.info.schema, place.info.name, place.settings.time.column)
+        if anatomy is not None and parent is not None:
+            # Foreign keys to the table that it follows are gone by then, or refer to its time too.
+            above = self.store.rows.dialect.table(parent.info).replace('"', "")
+            kept = [
+                key for key in anatomy.outbound if key.table != above or parent.settings.time.column in key.definition
+            ]
+            anatomy = replace(anatomy, outbound=kept)
         until: Month | None = None
         if state == "plain" and anatomy is not None:
             refused = [*refused, *self._refused(place)]

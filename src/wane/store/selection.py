@@ -148,6 +148,7 @@ class _Missing(Exception):
 class _Binder:
     def __init__(self, contract: Contract, table: Table, rule: Rule, schema: Schema, types: Types) -> None:
         self.file = "" if contract.path is None else str(contract.path)
+        self.contract = contract
         self.declared = table
         self.rule = rule
         self.schema = schema
@@ -258,7 +259,7 @@ class _Binder:
         return column
 
     def _key(self, table: TableInfo) -> tuple[Column, ...]:
-        names = self.declared.key or table.primary_key
+        names = self.declared.key or self._own_key(table)
         if not names:
             self._error(
                 "key", "no-key", f"{table.name} has no primary key", "name the columns of a unique key: `key = […]`"
@@ -290,7 +291,34 @@ class _Binder:
             if tells_apart(index)
         ):
             return True
+        if not loose and self._partition_time(table) is not None and self._unique_in_each_part(table, names):
+            return True
         return not loose and names == set(table.primary_key)
+
+    def _own_key(self, table: TableInfo) -> tuple[str, ...]:
+        """The primary key; without the time that it was extended by when Wane partitioned the table: others refer to the row by the rest."""
+        time = self._partition_time(table)
+        rest = tuple(name for name in table.primary_key if name != time)
+        if time is not None and rest and self._unique_in_each_part(table, set(rest)):
+            return rest
+        return table.primary_key
+
+    def _partition_time(self, table: TableInfo) -> str | None:
+        """The column that the contract partitions a table by, if the table is partitioned."""
+        if table.kind is not Kind.PARTITIONED:
+            return None
+        for one in self.contract.partitions:
+            for name, time in ((one.table, one.time), *one.followers):
+                if self.schema.find(name.schema, name.name) is table:
+                    return time.column
+        return None
+
+    def _unique_in_each_part(self, table: TableInfo, names: set[str]) -> bool:
+        parts = [one for one in self.schema.tables if one.parent == table.qualified and one.kind is Kind.PARTITION]
+        return bool(parts) and all(
+            any(i.unique and i.valid and i.predicate is None and set(i.columns) <= names for i in part.indexes)
+            for part in parts
+        )
 
     def _check_states(self, column: Column | None) -> None:
         if column is None:

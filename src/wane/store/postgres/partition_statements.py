@@ -98,6 +98,9 @@ def root_statements(a: Anatomy) -> Iterator[Ddl]:
         lock,
         "the primary key, extended by the time" if a.extended else "the primary key",
     )
+    if primary.constraint is not None and primary.constraint_comment is not None:
+        about = f"COMMENT ON CONSTRAINT {quote(primary.constraint)} ON {root} IS {quoted(primary.constraint_comment)}"
+        yield Ddl(about, lock, "its comment")
     for index in a.shared:
         yield Ddl(_index(index, root), lock, "the same index, in every partition")
         if index.comment is not None:
@@ -278,7 +281,7 @@ def view_statements(views: Sequence[Sequence[Any]]) -> Iterator[str]:
     """A view knows its tables by number: it must be told anew which one bears the name."""
     for view, text, options in views:
         given = f" WITH ({', '.join(options)})" if options else ""
-        yield f"CREATE OR REPLACE VIEW {view}{given} AS {text}"
+        yield f"CREATE OR REPLACE VIEW {view}{given} AS {text.rstrip().removesuffix(';')}"
 
 
 # The swap back
