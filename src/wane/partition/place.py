@@ -14,6 +14,9 @@ from wane.store import Store
 from wane.store.postgres.partition_steps import Patience, named
 from wane.store.schema import TableInfo
 
+ATTEMPTS = 100
+"""How often a lock is asked for that makes the application wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -39,7 +42,7 @@ class Place:
 
     @property
     def patience(self) -> Patience:
-        return Patience(self.settings.lock.total_seconds())
+        return Patience(self.settings.lock.total_seconds(), ATTEMPTS)
 
 
 def find_place(store: Store, contract: Contract, name: str) -> Place:

@@ -62,7 +62,7 @@ def add_hold(
             if not found:
                 shown = ", ".join(f"{name} = {value}" for name, value in key.items())
                 raise WrongArgument(f"{table} has no row with {shown}", "a row that is gone cannot be held")
-            [(text,)] = found
+            text = found[0][0]
         hold = Hold(qualified(info), text, reason.strip(), author or whoami(), now, ends_at)
         number = transaction.own.add_hold(hold)
     return Hold(hold.table, text, hold.reason, hold.author, now, ends_at, id=number)
@@ -101,7 +101,7 @@ def _find(store: Store, table: str) -> TableInfo:
 
 
 def _columns(info: TableInfo, key: Mapping[str, object]) -> list[Column]:
-    if not info.primary_key or set(key) != set(info.primary_key):
-        wanted = ", ".join(info.primary_key) or "a primary key, which it does not have"
+    if not info.primary_key or set(key) not in (set(info.row_key), set(info.primary_key)):
+        wanted = ", ".join(info.row_key) or "a primary key, which it does not have"
         raise WrongArgument(f"the key of {info.name} is {wanted}", "name exactly these columns")
-    return [column for name in info.primary_key if (column := info.column(name)) is not None]
+    return [column for name in info.primary_key if name in key and (column := info.column(name)) is not None]

@@ -314,10 +314,12 @@ class Rows:
         conditions = []
         for path in ((), *follower_paths(selection)):
             table = path[-1].reference.table if path else selection.table
-            key = _primary_key(table)  # Holds name rows by it, whatever key the contract chose.
             hold, active = self._active_hold(p, table)
             last = f"f{len(path) - 1}" if path else "t"
-            mine = f"(h.key IS NULL OR h.key = {self.dialect.key_text(key, last)})" if key else "h.key IS NULL"
+            # Holds name rows by the table's own key, whatever key the contract chose.
+            keys = [self.dialect.key_text(key, last) for key in _hold_keys(table)]
+            mine = " OR ".join(["h.key IS NULL", *(f"h.key = {key}" for key in keys)])
+            mine = f"({mine})" if keys else mine
             source, links = self.chain(p, path, "t")
             tables = ", ".join(part for part in (hold, source) if part)
             where = " AND ".join(part for part in (active, mine, links) if part)
@@ -840,5 +842,7 @@ def qualified(table: TableInfo) -> str:
     return join_name([table.schema, table.name])
 
 
-def _primary_key(table: TableInfo) -> list[Column]:
-    return [column for name in table.primary_key if (column := table.column(name)) is not None]
+def _hold_keys(table: TableInfo) -> list[list[Column]]:
+    """The keys that a hold may know a row by: its own, and the whole primary key where that says more."""
+    names = dict.fromkeys((table.row_key, table.primary_key))
+    return [[column for name in key if (column := table.column(name)) is not None] for key in names if key]

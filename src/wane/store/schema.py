@@ -101,11 +101,19 @@ class TableInfo:
     """PostgreSQL: policies may hide rows from whoever reads."""
     parent: tuple[str, str] | None = None
     """(schema, table) at the root of the tree that a partition belongs to or an inheriting table inherits from."""
+    partition_key: tuple[str, ...] = ()
+    """PostgreSQL: the columns that decide in which partition a row lies."""
     rows_estimate: int | None = None
     """What the database believes, for free; None where it does not know."""
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The primary key, without what only says in which partition the row lies: the same before and after a table is partitioned."""
+        rest = tuple(name for name in self.primary_key if name not in self.partition_key)
+        return rest or self.primary_key
 
     @property
     def qualified(self) -> tuple[str, str]:

@@ -291,27 +291,18 @@ class _Binder:
             if tells_apart(index)
         ):
             return True
-        if not loose and self._partition_time(table) is not None and self._unique_in_each_part(table, names):
+        if not loose and self._is_partitioned_by_contract(table) and self._unique_in_each_part(table, names):
             return True
         return not loose and names == set(table.primary_key)
 
     def _own_key(self, table: TableInfo) -> tuple[str, ...]:
         """The primary key; without the time that it was extended by when Wane partitioned the table: others refer to the row by the rest."""
-        time = self._partition_time(table)
-        rest = tuple(name for name in table.primary_key if name != time)
-        if time is not None and rest and self._unique_in_each_part(table, set(rest)):
-            return rest
-        return table.primary_key
+        by_wane = self._is_partitioned_by_contract(table) and self._unique_in_each_part(table, set(table.row_key))
+        return table.row_key if by_wane else table.primary_key
 
-    def _partition_time(self, table: TableInfo) -> str | None:
-        """The column that the contract partitions a table by, if the table is partitioned."""
-        if table.kind is not Kind.PARTITIONED:
-            return None
-        for one in self.contract.partitions:
-            for name, time in ((one.table, one.time), *one.followers):
-                if self.schema.find(name.schema, name.name) is table:
-                    return time.column
-        return None
+    def _is_partitioned_by_contract(self, table: TableInfo) -> bool:
+        names = [name for one in self.contract.partitions for name in (one.table, *(name for name, _ in one.followers))]
+        return bool(table.partition_key) and any(self.schema.find(one.schema, one.name) is table for one in names)
 
     def _unique_in_each_part(self, table: TableInfo, names: set[str]) -> bool:
         parts = [one for one in self.schema.tables if one.parent == table.qualified and one.kind is Kind.PARTITION]

@@ -130,7 +130,8 @@ FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e
 WHERE c.oid = %(sequence)s::regclass AND e.grantee <> c.relowner ORDER BY 1, 2
 """
 _LEAF_INDEXES = """
-SELECT leaf.relname::text, coalesce(own_con.conname, own.relname)::text, coalesce(con.conname, above.relname)::text
+SELECT leaf.relname::text, coalesce(own_con.conname, own.relname)::text, coalesce(con.conname, above.relname)::text,
+       x.indisprimary, y.indisprimary
 FROM pg_inherits AS i JOIN pg_index AS x ON x.indexrelid = i.inhparent JOIN pg_index AS y ON y.indexrelid = i.inhrelid
 JOIN pg_class AS above ON above.oid = i.inhparent JOIN pg_class AS own ON own.oid = i.inhrelid
 JOIN pg_class AS leaf ON leaf.oid = y.indrelid
@@ -312,8 +313,15 @@ def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> St
     oid, *_ = run(_TABLE, {"schema": schema, "name": name})[0]
     at = {"oid": oid}
     indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
-    for leaf, own, above in run(_LEAF_INDEXES, at):
+    keys: dict[str, dict[tuple[bool, bool], list[str]]] = {}
+    for leaf, own, above, primary_above, primary in run(_LEAF_INDEXES, at):
         indexes.setdefault(leaf, {})[above] = own
+        keys.setdefault(leaf, {})[primary_above, primary] = [above, own]
+    for leaf, found in keys.items():
+        # Up to PostgreSQL 15 a primary key and a unique constraint of the same columns may have found each other.
+        if (True, False) in found:
+            (key, unique), (other, primary_own) = found[True, False], found[False, True]
+            indexes[leaf] |= {key: primary_own, other: unique}
     leaf_triggers: dict[str, list[AnatomyTrigger]] = {}
     for leaf, trigger, text, enabled in run(_LEAF_TRIGGERS, at):
         leaf_triggers.setdefault(leaf, []).append(AnatomyTrigger(trigger, text, enabled, None))

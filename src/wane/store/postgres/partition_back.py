@@ -29,11 +29,8 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            self._close_gate(transaction, a)
-            self._limit(run, patience)
             run("SELECT set_config('search_path', '', true)", {})
             leaves = [leaf.name for leaf in read_leaves(run, a.schema, a.name)]
-            self._shorten_holds(run, a)
             carriers = [key.table for key in read_standing(run, a.schema, a.name, leaves).inbound]
             self._lock(transaction, [a.table, *carriers], "ACCESS EXCLUSIVE")
             leaves = [leaf.name for leaf in read_leaves(run, a.schema, a.name)]

@@ -82,9 +82,6 @@ class Converting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            self._close_gate(transaction, a)
-            self._limit(run, patience)
-            self._extend_holds(run, a)
             self._lock(transaction, [a.table, *(key.table for key in a.inbound)], "ACCESS EXCLUSIVE")
             now, _ = read_anatomy(run, a.schema, a.name, a.time)
             if now != a:

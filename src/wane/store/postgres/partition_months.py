@@ -23,7 +23,7 @@ class Months(Steps):
             run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             catch = place(a, rest.name)
-            found = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {catch} LIMIT {int(most) + 1}) AS some"), {})
+            found = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {catch} LIMIT {int(most) + 1}) AS caught"), {})
             if found[0][0] > most:
                 raise StoreError(
                     f"{catch} holds more than {most:,} rows that lie beyond every month",

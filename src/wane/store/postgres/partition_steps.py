@@ -21,7 +21,7 @@ from wane.store.partitions import MAX, MIN, Leaf, Range
 from wane.store.postgres.partition_anatomy import Anatomy, functions_with_conflicts, quote, read_anatomy
 from wane.store.postgres.partition_journal import PartitionJournal
 from wane.store.postgres.partition_statements import place
-from wane.store.schema import Column, Kind, TableInfo
+from wane.store.schema import Column, TableInfo
 from wane.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -171,40 +171,6 @@ class Steps:
             transaction.execute(doubled(f"LOCK TABLE {table} IN {mode} MODE"), {})
             if self.held._since is None:
                 self.held.begin()
-
-    def _close_gate(self, transaction: Transaction, a: Anatomy) -> None:
-        transaction.close_gate(TableInfo(a.schema, a.name, Kind.TABLE, ()))
-
-    def _extend_holds(self, run: Execute, a: Anatomy) -> None:
-        """Holds know rows by their key: they get the time that the key has from now on."""
-        if not a.extended:
-            return
-        dialect = self.store.rows.dialect
-        columns = {column.name: Column(column.name, column.type, nullable=False) for column in a.columns}
-        key = [columns[name] for name in a.key]
-        text = dialect.key_text([*key, columns[a.time]], "t")
-        same = " AND ".join(
-            f"{dialect.key_text([column], 't')} = jsonb_build_array(h.key::jsonb ->> {number})::text"
-            if column.type.startswith(("timestamp", "date"))
-            else f"t.{quote(column.name)} = (h.key::jsonb ->> {number})::{column.type}"
-            for number, column in enumerate(key)
-        )
-        run(
-            f"UPDATE {dialect.own('hold')} AS h SET key = {text} FROM {doubled(a.table)} AS t WHERE h.table_name = %(table)s"
-            f" AND h.key IS NOT NULL AND h.released_at IS NULL AND jsonb_array_length(h.key::jsonb) = %(width)s AND {same}",
-            {"table": self._named(a), "width": len(key)},
-        )
-
-    def _shorten_holds(self, run: Execute, a: Anatomy) -> None:
-        if a.extended:
-            run(
-                f"UPDATE {self.store.rows.dialect.own('hold')} SET key = (key::jsonb - -1)::text WHERE table_name = %(table)s"
-                " AND key IS NOT NULL AND released_at IS NULL AND jsonb_array_length(key::jsonb) = %(width)s",
-                {"table": self._named(a), "width": len(a.key) + 1},
-            )
-
-    def _named(self, a: Anatomy) -> str:
-        return named(a.schema, a.name)
 
     def _position(self, run: Execute, a: Anatomy) -> tuple[Any, ...] | None:
         if a.identity is None:

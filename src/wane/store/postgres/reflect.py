@@ -52,7 +52,15 @@ SELECT class.oid,
        class.relrowsecurity,
        class.reltuples::float8,
        roots.nspname::text,
-       roots.relname::text
+       roots.relname::text,
+       ARRAY(
+         SELECT attribute.attname::text
+         FROM pg_catalog.pg_partitioned_table AS parted
+         CROSS JOIN unnest(parted.partattrs::int2[]) AS part (attnum)
+         JOIN pg_catalog.pg_attribute AS attribute
+           ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
+         WHERE parted.partrelid = class.oid
+       )
 FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 LEFT JOIN roots ON roots.relation = class.oid
@@ -267,7 +275,7 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, tuples, root_schema, root_name = relation
+    oid, schema, name, relkind, is_partition, row_security, tuples, root_schema, root_name, partition_key = relation
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -282,6 +290,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
         row_security=row_security,
         parent=None if root_name is None else (root_schema, root_name),
+        partition_key=tuple(partition_key),
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
     )
 

@@ -1,0 +1,126 @@
+"""Starts processes that convert a table, keep it and take it back, one after the other, so that each can be killed:
+`python partition_launcher.py URL CONTRACT FURTHER STEPS`.
+
+For every line (a seed, and a step or "-") it forks a process and tells its number; when that process is gone, it tells how it ended. The process goes on until it is
+killed: forward or back, whatever the journal allows. With a step, it waits there to be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+
+from crash.launcher import Steps
+from wane.errors import LeaseLost, PartitionBusy
+from wane.keeper import open_keeper
+from wane.partition import lease
+from wane.prune.pace import Pace
+from wane.store.postgres.partition import PostgresPartitions
+
+WAIT_SECONDS = 60
+PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
+STEPS = {
+    "build_index": "index",
+    "make_root": "root",
+    "bound": "bound",
+    "validate": "validate",
+    "swap": "swap",
+    "analyze": "analyze",
+    "discard": "discard",
+    "drop_own_indexes": "drop indexes",
+    "swap_back": "swap back",
+    "merge": "merge",
+    "drop_merged": "drop merged",
+    "restore_keys": "restore keys",
+    "validate_keys": "validate keys",
+    "add_month": "month",
+}
+"""Every step that changes something, and what it is called in the log."""
+
+
+class TargetedSteps(Steps):
+    """Waits at one step to be killed."""
+
+    target = "-"
+
+    def enter(self, step: str) -> None:
+        super().enter(step)
+        if step == self.target:
+            time.sleep(WAIT_SECONDS)
+
+
+def put_far_rows(url: str) -> None:
+    """Rows of months to come: what going back has to move."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO event (code, created_at) SELECT 'far ' || gen_random_uuid(), now() + g * interval '5 days'"
+            " FROM generate_series(10, 40) AS g"
+        )
+
+
+def take_far_rows(url: str) -> None:
+    """Without them every conversion would begin later and later."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM event WHERE code LIKE 'far %'")
+
+
+def change(url: str, contract: Path, further: Path, steps: TargetedSteps, generator: random.Random) -> None:
+    lease.LEASE_SECONDS = 1
+    for method, step in STEPS.items():
+        steps.before(PostgresPartitions, method, step)
+    with (
+        open_keeper(url, contract=contract, actor="to be killed") as near,
+        open_keeper(url, contract=further, actor="to be killed") as far,
+    ):
+        while True:
+            try:
+                plan = near.partition.plan("event")
+                states = {plan.state, plan.along[0].state}
+                forward = generator.random() < 0.5 and steps.target != "discard"
+                if any(state.startswith("undo") for state in states):
+                    near.partition.undo("event", pace=PACE)
+                elif states == {"plain"}:
+                    take_far_rows(url)
+                    near.partition.convert("event", accept=True)
+                elif states == {"partitioned"} and forward:
+                    put_far_rows(url)
+                    far.partition.maintain("event")
+                elif forward:
+                    near.partition.convert("event", accept=True)
+                else:
+                    near.partition.undo("event", pace=PACE)
+            except (PartitionBusy, LeaseLost):
+                time.sleep(0.05)
+
+
+def main(url: str, contract: str, further: str, log: str) -> None:
+    for line in sys.stdin:
+        seed, _, target = line.strip().partition(" ")
+        generator = random.Random(int(seed))
+        child = os.fork()
+        if child == 0:
+            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                steps = TargetedSteps(file, generator)
+                steps.target = target
+                change(url, Path(contract), Path(further), steps, generator)
+            except Exception:
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                os._exit(1)  # It goes on until it is killed; whatever else ends it is a failure.
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

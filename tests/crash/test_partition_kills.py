@@ -1,0 +1,111 @@
+"""`kill -9` at any moment of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and whoever comes next
+finishes. Kills are seeded and uniform in time; each tells the step that it hit, and the run fails if some step was never hit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from crash.partition_launcher import STEPS
+from crash.test_kills import await_silence
+from partition.partitioning import CONTRACT, RICH, Application, dump, keeping
+from servers import PostgresDatabase
+from wane.partition import lease
+from wane.prune.pace import FAST
+
+pytestmark = pytest.mark.crash
+
+KILLS = int(os.environ.get("WANE_KILLS", "16")) // 4
+"""Kills at random moments; then one at every step that none of them hit. `make crash` asks for dozens."""
+WINDOW_SECONDS = 0.5
+SEED = 11
+
+
+class Launcher:
+    """Starts processes that change partitions, and kills them."""
+
+    def __init__(self, database: PostgresDatabase, folder: Path) -> None:
+        self._log = folder / "steps"
+        near, further = folder / "near.toml", folder / "further.toml"
+        near.write_text(CONTRACT)
+        further.write_text(CONTRACT.replace("ahead = 2", "ahead = 4"))
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("partition_launcher.py"), database.url, near, further, self._log],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        )
+
+    def kill_one(self, seed: int, seconds: float, target: str = "-") -> str:
+        """Let one work for that long, or until it comes to a step, kill it, and return the step that it was in."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._log.write_text("")
+        self._process.stdin.write(f"{seed} {target}\n")
+        self._process.stdin.flush()
+        child = int(self._process.stdout.readline())
+        deadline = time.monotonic() + 40
+        while (not self._last() or target not in ("-", self._last())) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        assert self._process.stdout.readline() == f"{-signal.SIGKILL}\n", "it ended by itself"
+        return self._last()
+
+    def _last(self) -> str:
+        return (self._log.read_text().splitlines() or [""])[-1]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.mark.timeout(max(240, 10 * KILLS))
+def test_killed_anywhere_it_recovers_and_nobody_notices(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
+    wanted = set(STEPS.values())
+    postgres_database.script(RICH)
+    before = dump(postgres_database)
+    generator = random.Random(SEED)
+    hit: Counter[str] = Counter()
+    with keeping(postgres_database, tmp_path):
+        pass
+    launcher = Launcher(postgres_database, tmp_path)
+    try:
+        with Application(postgres_database) as application:
+            for target in ["-"] * KILLS + sorted(wanted):
+                if target in hit:
+                    continue
+                # Only what was interrupted before its swap is taken back.
+                for step in ("validate", target) if target == "discard" else (target,):
+                    seconds = generator.uniform(0, WINDOW_SECONDS) if step == "-" else 0.0
+                    hit[launcher.kill_one(generator.randrange(2**32), seconds, step)] += 1
+                    await_silence(postgres_database)
+                    # Whoever held it is dead: nobody has to wait until it ends by itself.
+                    postgres_database.execute("UPDATE wane.lease SET until = now()")
+                    application.await_statements(5)
+                    assert application.problems == []
+    finally:
+        launcher.close()
+    application.check()
+    assert set(hit) >= wanted, f"never hit: {', '.join(sorted(wanted - set(hit)))}; hit: {dict(hit)}"
+    with keeping(postgres_database, tmp_path) as keeper:
+        plan = keeper.partition.plan("event")
+        if {plan.state, plan.along[0].state} != {"plain"}:
+            assert keeper.partition.undo("event", pace=FAST).problems == ()
+    application.check()
+    assert dump(postgres_database) == before
+    told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
+    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}; {application.statements} statements\n")
