@@ -73,6 +73,12 @@ def test_the_page_about_postgresql_does_what_it_shows(postgres_database: Databas
     Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page)
 
 
+def test_the_page_about_partitions_does_what_it_shows(postgres_database: Database, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/partition.md").read_text(encoding="utf-8")
+    assert starts_with(page) == "postgres"
+    Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=name)
 def test_every_page_is_reachable_from_the_index(page: Path) -> None:
     index = ROOT / "docs/index.md"

@@ -1,0 +1,69 @@
+"""`wane partition` on the command line: what it prints, and how it exits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Wane
+from partition.partitioning import CONTRACT, PLAIN, partitions
+from servers import PostgresDatabase, SqliteDatabase
+
+
+@pytest.fixture
+def events(postgres_database: PostgresDatabase, folder: Path, wane: Wane) -> PostgresDatabase:
+    """Events and their readers, with their contract as ./wane.toml."""
+    postgres_database.script(PLAIN)
+    (folder / "wane.toml").write_text(f'[store]\nurl = "{postgres_database.url}"\n{CONTRACT}')
+    assert wane("migrate").code == 0
+    return postgres_database
+
+
+def test_from_plan_to_undo(events: PostgresDatabase, wane: Wane) -> None:
+    planned = wane("partition", "plan", "event")
+    assert planned.code == 0
+    assert 'CREATE UNIQUE INDEX CONCURRENTLY "event_p_key"' in planned.out
+    assert "not recommended" in planned.err
+    assert "ON CONFLICT (id)" in planned.err.replace("\n", " ")
+    assert wane("partition", "convert", "event", "--dry-run").out == planned.out
+    refused = wane("partition", "convert", "event")
+    assert (refused.code, refused.out) == (1, "")
+    assert "--accept" in refused.err
+    assert partitions(events) == []
+    done = wane("partition", "convert", "event", "--accept")
+    assert done.code == 0, done.err
+    assert "event: swapped" in done.err
+    assert "event converted" in done.err
+    plan = wane("partition", "plan", "event", "--json").json
+    assert (plan["state"], plan["along"][0]["state"]) == ("partitioned", "partitioned")
+    assert wane("partition", "convert", "event", "--accept", "--json").json[0]["did"] == "nothing"
+    assert wane("partition", "maintain", "event", "--json").json[0]["did"] == "nothing"
+    events.execute(
+        "INSERT INTO event (code, created_at) SELECT 'far', now() + g * interval '9 days' FROM generate_series(1, 9) g"
+    )
+    undone = wane("partition", "undo", "event", "--fast", "--json").json[0]
+    assert undone["did"] == "undone"
+    assert undone["rows"] > 0
+    assert wane("partition", "plan", "event", "--json").json["state"] == "plain"
+
+
+def test_mistakes_are_told(events: PostgresDatabase, wane: Wane) -> None:
+    for words, hint in (
+        (("plan", "evnt"), "did you mean 'event'"),
+        (("plan", "event_read"), "name event"),
+        (("undo", "event"), "nothing to take back"),
+        (("maintain", "event"), "wane partition convert event"),
+    ):
+        done = wane("partition", *words)
+        assert (done.code, done.out) == (1, "")
+        assert hint in done.err
+
+
+def test_sqlite_is_told_to_prune_by_rows(sqlite_database: SqliteDatabase, folder: Path, wane: Wane) -> None:
+    sqlite_database.script("CREATE TABLE event (id integer PRIMARY KEY, created_at text)")
+    (folder / "wane.toml").write_text(f'[store]\nurl = "{sqlite_database.url}"\n{CONTRACT}')
+    for command in ("plan", "convert", "maintain", "undo"):
+        done = wane("partition", command, "event")
+        assert done.code == 1
+        assert "SQLite has no partitions" in done.err
