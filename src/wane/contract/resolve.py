@@ -50,8 +50,8 @@ from wane.contract.names import TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes, describe, key_path
 from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
-from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
 from wane.contract.sections import EventsPiece, GrowthPiece, PartitionPiece, RolesPiece, SpacePiece, UpkeepPiece
+from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
 from wane.findings import errors_of
 
 P = TypeVar("P", bound=Piece)
