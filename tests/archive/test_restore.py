@@ -19,6 +19,7 @@ from wane.archive import bring as bringing
 from wane.archive import restore as restoring
 from wane.archive.bring import bring_piece
 from wane.archive.model import Restored
+from wane.archive.reach import opened
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.prune.sweep import Outcome
 from wane.store.archive_restore_journal import RestoreJournal
@@ -362,10 +363,10 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
 
     def twice(job: Any, number: int) -> str:
         """A task that runs once more, from where it began, because Spark believed that it was dead."""
-        with bringing._opened(job.source) as store, store.transaction() as transaction:
+        with opened(job.source) as store, store.transaction() as transaction:
             before = RestoreJournal(transaction).pieces(job.restore)[number]
         bring_piece(job, number)
-        with bringing._opened(job.source) as store:
+        with opened(job.source) as store:
             late = bringing._Bringing(job, store, before)
             try:
                 late.batch(list(bringing._families(job, number))[:5])

@@ -37,6 +37,7 @@ class AsyncArchive:
     restore = _later(Archive.restore)
     run = _later(Archive.run)
     status = _later(Archive.status)
+    survey = _later(Archive.survey)
     tables = _later(Archive.tables)
     tidy = _later(Archive.tidy)
     verify = _later(Archive.verify)

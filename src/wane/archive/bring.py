@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from wane.archive.failure import answering
+from wane.archive.reach import opened
 from wane.archive.staging import DIGEST, files
 from wane.errors import ArchiveBusy, ArchiveError, Locked, StoreError, TimedOut, Unproven
 from wane.prune.pace import Pace
-from wane.store import Store, open_store
+from wane.store import Store
 from wane.store.archive_evict import total
 from wane.store.archive_journal import Journal
 from wane.store.archive_reader import Source
@@ -41,7 +42,6 @@ from wane.store.own import AuditEntry, Hold, OwnTables
 from wane.store.rows import qualified
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction
-from wane.store.url import DatabaseUrl
 
 _AT_ONCE = 1_000
 _MOST_TRIES = 40
@@ -79,18 +79,11 @@ def bring_piece(job: BringJob, number: int) -> str:
     return answering(lambda: _bring(job, number))
 
 
-def _opened(source: Source) -> Store:
-    address = source.address()
-    if source.kind == "sqlite":
-        return open_store(DatabaseUrl("sqlite", f"sqlite:///{address}", Path(address)))
-    return open_store(DatabaseUrl("postgres", address))
-
-
 def _look(job: BringJob, number: int) -> dict[str, Any]:
     would: Counter[str] = Counter()
     there = conflicts = 0
     first: list[str] = []
-    with _opened(job.source) as store:
+    with opened(job.source) as store:
         statements = RestoreRows(store.rows, store.archive, store.restore)
         waiting = _families(job, number)
         while some := list(islice(waiting, _AT_ONCE)):
@@ -112,7 +105,7 @@ def _look(job: BringJob, number: int) -> dict[str, Any]:
 
 
 def _bring(job: BringJob, number: int) -> dict[str, Any]:
-    with _opened(job.source) as store:
+    with opened(job.source) as store:
         store.require_migrated()
         with store.transaction() as transaction:
             [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]

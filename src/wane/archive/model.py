@@ -169,3 +169,24 @@ class TidiedTable:
     """Expiries (their audit rows) whose rows are in no file any more."""
     message: str = ""
     busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What the survey found of one table, hot or archived."""
+
+    table: str
+    tier: str
+    """"hot" or "archive"."""
+    rows: int | None
+    bytes: int | None
+    oldest: datetime | None
+    newest: datetime | None
+    rows_per_day: float | None
+    """What arrives; None if the last weeks were not alike, or nobody can say."""
+    days_to: dict[int, float | str]
+    """Days to so many rows, `"never"` or `"n/a"`."""
+    due: dict[int, int]
+    """How many rows are due in so many days, if nothing happens until then."""
+    months: dict[str, int]
+    """Rows by month."""

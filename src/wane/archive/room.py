@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ExpiredTable,
         Proof,
         Restored,
+        Surveyed,
         SweepStatus,
         TidiedTable,
     )
@@ -192,6 +193,20 @@ class Archive:
         cold = self._cold(table)
         cold.open()  # What is not there needs no Spark to say so.
         return narrowed(frame(session(self._contract.spark, starting), cold), where=where, columns=columns, limit=limit)
+
+    def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
+        """How much there is in every hot table and in the archive, how fast it grows, and what will be due when: counted on Spark."""
+        self._archiver()  # Whether its libraries are there.
+        from wane.archive.survey import Surveyor
+
+        known = {str(table.name) for table in self._contract.tables}
+        known |= {str(name) for name, _ in self._contract.excused}
+        colds = [] if self._contract.archive_url is None else list(self._cold_tables())
+        known |= {cold.name for cold in colds}
+        unknown = [name for name in only if name not in known]
+        if unknown:
+            raise WrongArgument(f"the contract does not speak of {unknown[0]}", did_you_mean(unknown[0], known))
+        return Surveyor(self._store, self._contract, starting=starting).survey(colds, only)
 
     def restore(
         self,

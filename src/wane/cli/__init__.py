@@ -14,6 +14,7 @@ from wane.cli import (
     archive_life,
     archive_query,
     archive_restore,
+    archive_survey,
     check,
     claims,
     demo,
@@ -66,6 +67,7 @@ app.add_typer(steer.audit_app, name="audit")
 app.add_typer(steer.hold_app, name="hold")
 archive.archive_app.command()(archive_query.query)
 archive.archive_app.command()(archive_restore.restore)
+archive.archive_app.command()(archive_survey.survey)
 app.add_typer(archive.archive_app, name="archive")
 archive_life.add_to(archive.archive_app)
 app.add_typer(partition.partition_app, name="partition")

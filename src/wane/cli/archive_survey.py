@@ -1,0 +1,78 @@
+"""`wane archive survey`: how much there is, hot and archived, how fast it grows, and what will be due."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane.archive.model import Surveyed
+from wane.cli.archive import starting
+from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.output import console, moment_text, print_json, say, table
+from wane.keeper import open_keeper
+
+_BAR = 30
+"""The widest bar of a histogram, in characters."""
+
+
+def survey(
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE...", help="All tables of the contract if none is named.")
+    ] = None,
+    months: Annotated[bool, typer.Option("--months", help="Show the rows of each month too.")] = False,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to a million and to five, and what will be due.
+
+    Hot tables are read in slices of time. Days are `never` for tables that do not grow, and `n/a` where the last four weeks were not alike.
+    """
+    with open_keeper(url, contract=contract) as keeper:
+        found = keeper.archive.survey(*(only or ()), starting=starting)
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    thresholds = list(dict.fromkeys(threshold for one in found for threshold in one.days_to))
+    horizons = list(dict.fromkeys(days for one in found for days in one.due))
+    to = [f"to {threshold // 1_000_000} M" for threshold in thresholds]
+    due = ["due" if not days else f"in {days} d" for days in horizons]
+    numbers = ("rows", "bytes", "a day", *to, *due)
+    shown = table("table", "tier", "rows", "bytes", "oldest", "newest", "a day", *to, *due, right=numbers)
+    for one in found:
+        shown.add_row(
+            escape(one.table),
+            one.tier,
+            _number(one.rows),
+            _number(one.bytes),
+            moment_text(one.oldest),
+            moment_text(one.newest),
+            "n/a" if one.rows_per_day is None else f"{one.rows_per_day:,.0f}",
+            *(_days(one.days_to[threshold]) for threshold in thresholds),
+            *(_number(one.due.get(days)) for days in horizons),
+        )
+    console().print(shown)
+    for one in found if months else ():
+        _print_months(one)
+
+
+def _print_months(one: Surveyed) -> None:
+    if not one.months:
+        return
+    say("")
+    most = max(one.months.values())
+    shown = table("month", "rows", "", title=f"{one.table} ({one.tier})", right=("rows",))
+    for month, rows in one.months.items():
+        shown.add_row(month, f"{rows:,}", "█" * round(_BAR * rows / max(most, 1)))
+    console().print(shown)
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _days(days: float | str) -> str:
+    return days if isinstance(days, str) else f"{days:,.0f} d"

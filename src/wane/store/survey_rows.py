@@ -1,0 +1,60 @@
+"""Statements of the survey: how many rows of a table lie in a slice of time, and how many of them will be due when. Each reads one slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from wane.store.moments import LATEST
+from wane.store.rows import Parameters, Rows, Statement
+from wane.store.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """From a moment, included, to another, excluded."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def month(self) -> str:
+        return f"{self.start:%Y-%m}"
+
+
+class SurveyRows:
+    """Writes statements about the rows of a table by their time."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def _in(self, p: Parameters, selection: Selection, slice_: Slice) -> list[str]:
+        column, time, dialect = selection.time_column, selection.time, self.rows.dialect
+        since = dialect.since(p, "t", column, time, slice_.start)
+        return [*since, *dialect.before(p, "t", column, time, slice_.end, inclusive=False)]
+
+    def edge(self, selection: Selection, *, newest: bool) -> Statement:
+        """The time of the oldest or the newest row that has one."""
+        p = self.rows.parameters()
+        column, time, dialect = selection.time_column, selection.time, self.rows.dialect
+        where = [
+            *dialect.plausible(p, "t", column, time),
+            *dialect.before(p, "t", column, time, LATEST, inclusive=False),
+        ]
+        order = f"{dialect.order('t', column, time)} {'DESC' if newest else 'ASC'}"
+        return p.statement(
+            f"SELECT {self.rows.column(column)} FROM {dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}"
+            f" ORDER BY {order} LIMIT 1"
+        )
+
+    def count(self, selection: Selection, slice_: Slice) -> Statement:
+        """How many rows lie in a slice, whatever their state."""
+        p = self.rows.parameters()
+        where = " AND ".join(self._in(p, selection, slice_))
+        return p.statement(f"SELECT count(*) FROM {self.rows.dialect.table(selection.table)} AS t WHERE {where}")
+
+    def due(self, selection: Selection, slice_: Slice, at: datetime) -> Statement:
+        """How many rows of a slice are due at a moment, if nothing happens to them until then."""
+        p = self.rows.parameters()
+        where = " AND ".join([*self.rows.due(p, selection, at), *self._in(p, selection, slice_)])
+        return p.statement(f"SELECT count(*) FROM {self.rows.dialect.table(selection.table)} AS t WHERE {where}")

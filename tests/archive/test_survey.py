@@ -1,0 +1,148 @@
+"""The survey: what it counts is what is there, in every tier, and it says nothing of which it cannot know."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from archive.cold import CONTRACT, DAY_MS, cold_keeper, events
+from archive.forked import run, without_spark
+from servers import Database
+from wane.archive import survey as surveying
+from wane.archive.forecast import Flow, days_to, flow
+from wane.archive.model import Surveyed
+from wane.errors import WrongArgument
+from wane.store import Store
+from wane.store.rows import Statement
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+MORE = """
+[table.ticket]
+scheduler = "night"
+why  = "a test"
+time = {{ column = "opened_at", unit = "iso" }}
+[table.ticket.rule.old]
+keep = "10d"
+[table.ticket.rule.many]
+most = 100
+[excused]
+setting = {{ singleton = "one row" }}
+note    = {{ append_only = "never deleted" }}
+"""
+
+
+def tickets(database: Database) -> None:
+    """Ten a day for sixty days, one of them without a moment."""
+    database.execute("CREATE TABLE ticket (id bigint PRIMARY KEY, opened_at text)")
+    database.execute("CREATE INDEX ticket_opened ON ticket (opened_at, id)")
+    database.execute("CREATE TABLE setting (id bigint PRIMARY KEY)")
+    database.execute("CREATE TABLE note (id bigint PRIMARY KEY)")
+    database.execute("INSERT INTO setting VALUES (1)")
+    now = time.time()
+    rows = [
+        (day * 10 + n, datetime.fromtimestamp(now - day * 86_400 - n * 600 - 60, UTC).isoformat())
+        for day in range(60)
+        for n in range(10)
+    ]
+    database.executemany("INSERT INTO ticket VALUES (?, ?)", [*rows, (99_999, "whenever")])
+
+
+def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, tmp_path: Path) -> None:
+    events(database, 50)
+    tickets(database)
+    with cold_keeper(database, tmp_path, CONTRACT + MORE) as cold:
+        before = {one.table: one for one in cold.keeper.archive.survey() if one.tier == "hot"}
+        event, ticket = before["event"], before["ticket"]
+        assert (event.rows, ticket.rows, before["setting"].rows) == (53, 601, 1)
+        assert event.due == {0: 50, 7: 50, 30: 50, 90: 51}, (
+            "the young one in 89 days, the live and the guarded one never"
+        )
+        months = Counter(
+            datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m")
+            for (ms,) in database.query("SELECT at_ms FROM event")
+        )
+        assert {month: rows for month, rows in event.months.items() if rows} == dict(sorted(months.items()))
+        assert sum(ticket.months.values()) == 600, "one has no moment"
+        # What is too old, and what is beyond the cap, which counts the newest.
+        assert ticket.due[0] == 500 + 500
+        assert ticket.due[7] == 570 + 500
+        [(oldest, newest)] = database.query("SELECT min(at_ms), max(at_ms) FROM event")
+        assert (event.oldest, event.newest) == tuple(datetime.fromtimestamp(ms / 1000, UTC) for ms in (oldest, newest))
+        assert ticket.rows_per_day == 10
+        assert before["setting"].days_to == {1_000_000: "never", 5_000_000: "never"}
+        assert before["note"].days_to == {1_000_000: "n/a", 5_000_000: "n/a"}
+        cold.one()
+        after = {(one.table, one.tier): one for one in cold.keeper.archive.survey("event", "event_read")}
+        assert set(after) == {("event", "hot"), ("event", "archive"), ("event_read", "archive")}
+        archived = after["event", "archive"]
+        assert archived.rows == 50
+        young = {month: rows for month, rows in after["event", "hot"].months.items() if rows}
+        assert Counter(archived.months) + Counter(young) == months
+        assert archived.oldest == min(datetime.fromtimestamp(row["at_ms"] / 1000, UTC) for row in cold.archived())
+        assert sum(after["event_read", "archive"].months.values()) == len(cold.archived("event_read"))
+        with pytest.raises(WrongArgument, match="does not speak of"):
+            cold.keeper.archive.survey("evnt")
+
+
+def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    monkeypatch.setattr(surveying, "run", run)
+    monkeypatch.setattr(surveying.Surveyor, "spark", lambda _: None)
+    events(database, 5)
+    database.executemany(
+        "INSERT INTO event VALUES (?, 'done', ?, 'x', NULL)",
+        [(n, int(time.time() * 1000) - 300 * DAY_MS + n * 3_600_000) for n in range(1_000, 1_600)],
+    )
+    asked: list[str] = []
+    read = type(cold_store(database)).read
+
+    def watched(this: Store, statement: Statement, seconds: float, **options: bool) -> list[tuple[object, ...]]:
+        asked.append(statement.text)
+        return read(this, statement, seconds, **options)
+
+    with cold_keeper(database, tmp_path) as cold:
+        monkeypatch.setattr(type(cold.keeper.store), "read", watched)
+        [one] = [one for one in cold.keeper.archive.survey() if one.tier == "hot"]
+        assert isinstance(one, Surveyed)
+        assert sum(one.months.values()) == 608
+        counting = [text for text in asked if "count(*)" in text]
+        assert counting == [], "tasks do that"
+        slices = surveying._Hot(
+            surveying.Surveyor(cold.keeper.store, cold.keeper.contract),
+            cold.keeper.contract.tables[0],
+            cold.keeper.store.now(),
+        )
+        list(slices.asks())
+        cut = slices._slices(slices.edges, 6_000)
+        assert len(cut) >= 100, "60 rows a slice"
+        assert all(one.end == two.start for one, two in pairwise(cut))
+
+
+def cold_store(database: Database) -> Store:
+    from wane.store import open_store
+    from wane.store.url import resolve_url
+
+    with open_store(resolve_url(database.url)) as store:
+        return store
+
+
+def test_a_table_is_said_to_reach_a_size_only_if_its_weeks_were_alike() -> None:
+    assert flow([70, 70, 70, 70], 0, 0, 30) == Flow(10.0)
+    assert flow([70, 0, 70, 70], 0, 0, 30).arriving is None
+    assert flow([900, 100, 100, 100], 0, 0, 30).arriving is None
+    assert flow([0, 0, 0, 0], 0, 30, 30) == Flow(0.0, 1.0)
+    assert days_to(1_000, 500, Flow(10.0)) == 50.0
+    assert days_to(1_000, 500, Flow(10.0, 5.0)) == 100.0
+    assert days_to(1_000, 500, Flow(10.0, 10.0)) == "never"
+    assert days_to(1_000, 1_000, Flow(None)) == 0.0
+    assert days_to(1_000, 500, Flow(None)) == "n/a"
+    assert days_to(1_000, None, Flow(1.0)) == "n/a"
+    assert days_to(1_000, 500, Flow(None, constant=True)) == "never"
