@@ -66,8 +66,8 @@ class Due:
     followers: tuple[tuple[str, Count | None], ...] = ()
 
 
-_TOGETHER = 64
-"""How many looks go into one statement: enough to save round trips, few enough to fail alone soon."""
+_TOGETHER = (256, 64, 1)
+"""How many looks go into one statement: many, to save round trips; if one of them fails, fewer, and in the end each alone."""
 _TOO_LONG = (TimedOut, Locked)
 """What a bounded read may run into; whoever asked falls back to less."""
 _COUNTED_ROWS = 1_000_000
@@ -406,14 +406,24 @@ class Store(ABC):
     ) -> list[Any]:
         """The value of each look, or UNREAD: what takes longer than `seconds`, or is refused, is left out alone, and after
         `within` seconds all that is left. `values` is what looks that are kept need."""
-        end = time.monotonic() + within
+        return self._looked(looks, seconds, time.monotonic() + within, values, _TOGETHER)
+
+    def _looked(
+        self,
+        looks: Sequence[Look],
+        seconds: float,
+        end: float,
+        values: Mapping[str, object] | None,
+        sizes: Sequence[int],
+    ) -> list[Any]:
+        # What did not answer as one of so many is asked among fewer.
+        smaller = [size for size in sizes[1:] if size < len(looks)]
         told: list[Any] = []
-        for first in range(0, len(looks), _TOGETHER):
-            part = looks[first : first + _TOGETHER]
+        for first in range(0, len(looks), sizes[0]):
+            part = looks[first : first + sizes[0]]
             found = self._look(part, min(seconds, end - time.monotonic()), values)
-            if found is None and len(part) > 1:
-                alone = [self._look([one], min(seconds, end - time.monotonic()), values) for one in part]
-                found = [UNREAD if one is None else one[0] for one in alone]
+            if found is None and smaller:
+                found = self._looked(part, seconds, end, values, smaller)
             told += [UNREAD] * len(part) if found is None else found
         return told
 
