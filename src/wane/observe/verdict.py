@@ -106,7 +106,7 @@ def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Fin
     if table.partition_recommended:
         yield _warning("partition-recommended", name, _large(table, contract), f"look at `wane partition plan {name}`")
     if table.partition_near:
-        fix = f"see how it grows, `wane growth {name}`, then let more rows leave, or prepare for partitions"
+        fix = f"see how it grows, `wane growth {name}`, then let more rows leave, or prepare: `wane partition plan {name}`"
         yield _warning("partition-near", name, _nearly(table, contract), fix)
     limit = contract.health.hot_read_ms
     if table.hot_read_ms is not None and table.hot_read_ms > limit:

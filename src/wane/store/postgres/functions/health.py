@@ -32,7 +32,7 @@ _FIXES = {
     "orphaned-follower": "find who deletes outside of Wane, then delete them",
     "overdue": "see who sweeps, `wane status`, and what would leave: `wane plan`",
     "partition-near": "see how it grows, `wane growth`, then let more rows leave, or prepare for partitions",
-    "partition-recommended": "see `partition_recommended` in the documentation",
+    "partition-recommended": "see what it takes: `wane partition plan TABLE`",
     "silent-executor": "see what became of its process",
     "slow-reads": "see how rows are found: `wane plan -v`; a smaller table, a better index or a vacuum help",
     "stale-claim": "run workers that claim, or give them back: `wane claims return-expired`",
