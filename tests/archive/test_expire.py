@@ -6,11 +6,15 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, Cold, cold_keeper, events
 from servers import Database, SqliteDatabase
+from wane.archive import session, thin
 from wane.errors import WrongArgument
 from wane.events import HardDeleted
 from wane.prune.sweep import Outcome
@@ -261,3 +265,45 @@ outbox = {{ elsewhere = "the application reads it" }}
         assert "cannot be written to outbox" in done.message
         assert len(cold.cold()) == ROWS
         assert cold.keeper.audit(kind="archive_expire") == []
+
+
+def test_what_an_unfinished_restore_brings_back_is_not_forgotten_meanwhile(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        now = "2026-01-01T00:00:00.000000Z"
+        sqlite_database.execute(
+            "INSERT INTO wane_archive_restore (table_name, state, staged, on_conflict, inputs, actor, planned_at, changed_at)"
+            " VALUES ('event', 'planned', 'x', 'refuse', '{}', 'somebody', ?, ?)",
+            (now, now),
+        )
+        [done] = cold.keeper.archive.expire()
+        assert (done.outcome, done.rows) == (Outcome.FAILED, {})
+        assert "restore 1 of event is unfinished" in done.message
+        assert len(cold.cold()) == ROWS
+
+
+def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+        cold.keeper.hold("event", {"id": 5}, reason="so that at least its month is written anew")
+        before = cold.archived()
+        asked = session.run
+
+        def run(*arguments: Any) -> list[str]:
+            told = asked(*arguments)
+            for place in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
+                rows = pq.ParquetFile(place).read()
+                at = rows.column_names.index("body")
+                pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), place)
+            return told
+
+        monkeypatch.setattr(thin, "run", run)
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.FAILED
+        assert "do not hold what was left" in done.message
+        held = {row["id"]: row for row in cold.archived()}
+        assert {row["id"]: row for row in before if row["id"] in held} == held
+        assert 5 in held
+        assert not [entry for entry in cold.keeper.audit(kind="archive_expire") if not entry.rows]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, cold_keeper, conserve, events, insert_events
-from servers import Database
+from servers import Database, SqliteDatabase
 from wane.archive.model import ArchivedRule
 from wane.contract.names import TableName
 from wane.errors import WrongArgument
@@ -180,6 +180,16 @@ def test_flags_gate_it(database: Database, tmp_path: Path) -> None:
         assert (done.outcome, done.evicted["event"]) == (Outcome.DONE, 100)
         conserve(cold, ever, done=True)
         assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == 100
+
+
+def test_a_flag_that_closes_stops_it_at_the_next_batch(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 100)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.at["batch"] = lambda: cold.keeper.disable("event")
+        half = cold.one()
+        assert half.outcome is Outcome.OFF
+        assert 0 < half.evicted["event"] <= 40
+        assert len(cold.hot()) == 100 - half.evicted["event"] + len(STAYING)
 
 
 def cold_ids(database: Database, table: str = "event") -> list[int]:

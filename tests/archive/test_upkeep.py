@@ -11,12 +11,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from archive.cold import Cold, cold_keeper, conserve, events, insert_events
 from archive.test_expire import KEPT, archived
 from servers import Database, SqliteDatabase
+from wane.archive import compact
 from wane.archive.files import listing
 from wane.archive.upkeep import Upkeep
 from wane.async_keeper import AsyncKeeper
@@ -138,6 +141,29 @@ def test_a_compaction_over_somebody_elses_delete_brings_nothing_back(
         monkeypatch.undo()
         assert cold.keeper.archive.compact("event")[0].files == 2
         assert sorted(cold.cold()) == list(range(2, 101))
+
+
+def test_a_compaction_that_would_change_a_row_is_not_committed(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 0)
+    june(sqlite_database, range(1, 101))
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        before, named = everything(cold), files(cold)
+        moving = compact._moved
+
+        def moved(table: Any, part: Path, path: str) -> Any:
+            rows = pq.ParquetFile(part).read()
+            at = rows.column_names.index("body")
+            pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), part)
+            return moving(table, part, path)
+
+        monkeypatch.setattr(compact, "_moved", moved)
+        [done] = cold.keeper.archive.compact("event")
+        assert done.outcome is Outcome.FAILED
+        assert "changed rows" in done.message
+        assert (everything(cold), files(cold)) == (before, named)
 
 
 def test_two_do_not_write_to_one_archive(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
