@@ -14,8 +14,9 @@ import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, Cold, cold_keeper, events
 from servers import Database, SqliteDatabase
-from wane.archive import session, thin
-from wane.errors import WrongArgument
+from wane.archive import files, session, thin, upkeep
+from wane.archive.place import ColdTable
+from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
 from wane.prune.sweep import Outcome
 
@@ -307,3 +308,34 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
         assert {row["id"]: row for row in before if row["id"] in held} == held
         assert 5 in held
         assert not [entry for entry in cold.keeper.audit(kind="archive_expire") if not entry.rows]
+
+
+class Died(BaseException):
+    """What no product code catches."""
+
+
+@pytest.mark.parametrize("after", ["event", "event_read"])
+def test_who_dies_between_the_commits_is_finished_by_the_next_and_told_once(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    with archived(sqlite_database, tmp_path) as cold:
+
+        def replace(table: ColdTable, *arguments: Any, **options: Any) -> None:
+            files.replace(table, *arguments, **options)
+            if table.name == after:
+                raise Died
+
+        monkeypatch.setattr(upkeep, "replace", replace)
+        with pytest.raises(Died):
+            cold.keeper.archive.expire()
+        assert cold.keeper.audit(kind="archive_expire") == []
+        with pytest.raises(ArchiveBusy, match="somebody died"):
+            cold.keeper.hold("event", {"id": 60}, reason="nobody can say yet what is left")
+        monkeypatch.undo()
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        left = set(range(1, ROWS + 1)) - GOING
+        assert (cold.cold(), cold.cold("event_read")) == (sorted(left), reads(left))
+        told = cold.keeper.audit(kind="archive_expire")
+        assert sum(entry.counts.get("event", 0) for entry in told) == len(GOING)
+        assert sum(entry.counts.get("event_read", 0) for entry in told) == len(reads(GOING))
