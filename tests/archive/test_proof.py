@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
 from wane.prune.sweep import Outcome
+from wane.store.archive_rows import SAMPLED
 
 
 def flip(file: Path) -> None:
@@ -29,8 +33,20 @@ def swap(file: Path) -> None:
     file.write_bytes(other.read_bytes())
 
 
+def forge(file: Path) -> None:
+    """One value, of a row that is not among the samples: everything in it is well-formed, and so are its checksums."""
+    rows = pq.ParquetFile(file).read()
+    keys = [hashlib.md5(key.encode(), usedforsecurity=False).hexdigest() for key in rows["_key"].to_pylist()]
+    chosen = next(number for number, key in enumerate(keys) if not key.startswith(SAMPLED))
+    bodies = rows["body"].to_pylist()
+    bodies[chosen] = "forged"
+    rows = rows.set_column(rows.column_names.index("body"), "body", pa.array(bodies, pa.string()))
+    pq.write_table(rows, file, write_page_checksum=True)
+
+
 @pytest.mark.parametrize(
-    ("damage", "strict"), [(flip, True), (flip, False), (cut_short, False), (swap, False), (Path.unlink, True)]
+    ("damage", "strict"),
+    [(flip, True), (flip, False), (cut_short, False), (swap, False), (forge, False), (Path.unlink, True)],
 )
 def test_a_file_that_was_damaged_before_it_was_read_back_stops_everything(
     sqlite_database: SqliteDatabase, tmp_path: Path, damage: Callable[[Path], None], strict: bool

@@ -28,7 +28,7 @@ from wane.contract.model import (
     Shelve,
     Table,
 )
-from wane.contract.names import TableName
+from wane.contract.names import AUDIT, TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes
 from wane.contract.rules import Surroundings, shown
@@ -68,6 +68,7 @@ class _Lint:
                 self._floor(table, rule, mistakes)
                 self._followers(table, rule, rule.followers, mistakes, (table.name,))
                 self._archive(table, rule, mistakes)
+                self._audit(table, rule, mistakes)
         self._guard_cycles()
         self._partitions(complete=complete)
         self._strays()
@@ -228,6 +229,15 @@ class _Lint:
                 )
             self._followers(table, rule, follower.followers, mistakes, (*above, name))
 
+    def _audit(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
+        if table.name in AUDIT and rule.active and (not isinstance(rule.action, Archive) or table.append_only):
+            mistakes.error(
+                [*_place(table, rule), "then"],
+                "audit-trail",
+                "rows of the audit trail leave through the archive and in no other way",
+                'write `then = "archive"`, without append_only',
+            )
+
     def _archive(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
         if not isinstance(rule.action, Archive | Shelve):
             return
@@ -257,14 +267,6 @@ class _Lint:
                 "both count from the same moment: let the archive keep them longer",
             )
 
-        floor = self.floors.get(table.name)
-        if floor is not None and kept is not None and not isinstance(kept, Forever) and kept < floor:
-            mistakes.error(
-                place,
-                "under-floor",
-                f"the archive keeps rows for {format_duration(kept)}, and the floor is {format_duration(floor)}",
-                f"let [archive.{table.name}] keep them longer, or lower the floor",
-            )
         for other in table.rules:
             if _forestalls(other, rule):
                 mistakes.error(

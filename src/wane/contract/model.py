@@ -358,6 +358,8 @@ class StoreSettings:
     url: str | None = field(default=None, repr=False)
     schemas: tuple[str, ...] = ()
     attach: tuple[tuple[str, str], ...] = ()
+    audit: bool = False
+    """Whether the contract speaks of Wane's own audit trail."""
 
 
 @dataclass(frozen=True, slots=True)

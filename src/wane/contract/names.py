@@ -69,3 +69,8 @@ def parse_reference(text: str) -> tuple[TableName, str]:
     if len(parts) not in (2, 3):
         raise Refused(f"{text!r} is not a reference", "write table.column or schema.table.column")
     return TableName(name=parts[-2], schema=parts[0] if len(parts) == 3 else None), parts[-1]
+
+
+AUDIT = frozenset((TableName("wane_audit"), TableName("audit", "wane")))
+"""The audit trail, on SQLite and on PostgreSQL: the one table of Wane's own that a contract may speak of. Its rows leave through the archive
+and in no other way."""

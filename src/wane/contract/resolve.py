@@ -46,7 +46,7 @@ from wane.contract.model import (
     SweepSettings,
     Table,
 )
-from wane.contract.names import TableName
+from wane.contract.names import AUDIT, TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes, describe, key_path
 from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
@@ -143,7 +143,12 @@ class _Resolver:
             archive_url=self.archive_url,
             archive=tuple(archive.values()),
             partitions=tuple(partitions.values()),
-            store=StoreSettings(self.store.url, tuple(self.store.schemas), tuple(self.store.attach.items())),
+            store=StoreSettings(
+                self.store.url,
+                tuple(self.store.schemas),
+                tuple(self.store.attach.items()),
+                audit=any(name in AUDIT for name in tables),
+            ),
             sweep=self.sweep,
             queue=self.queue,
             spark=self.spark,

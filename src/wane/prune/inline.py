@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wane.contract.model import Expiry, Table
+from wane.contract.names import AUDIT
 from wane.errors import WrongArgument, WrongArgumentType
 from wane.events import Listener, RowConsumed
 from wane.prune.binding import Bindings
@@ -60,6 +61,10 @@ def _remove(
     connection: object | None,
     kind: str,
 ) -> dict[str, Any] | None:
+    if declared.name in AUDIT:
+        raise WrongArgument(
+            f"{declared.name} is the audit trail: its rows leave through the archive and in no other way"
+        )
     if declared.append_only:
         raise WrongArgument(f"{declared.name} is append-only: only an explicit, audited prune deletes from it")
     if not isinstance(key, Mapping):

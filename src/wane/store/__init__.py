@@ -12,6 +12,12 @@ from wane.store.url import DatabaseUrl
 def open_store(url: DatabaseUrl, settings: StoreSettings | None = None, *, read_only: bool = False) -> Store:
     """Connect to a database. Read-only means that the database itself refuses every write on this connection."""
     settings = settings or StoreSettings()
+    store = _opened(url, settings, read_only=read_only)
+    store.audit = settings.audit
+    return store
+
+
+def _opened(url: DatabaseUrl, settings: StoreSettings, *, read_only: bool) -> Store:
     if url.kind == "sqlite":
         return SqliteStore(url, read_only=read_only, attach=settings.attach)
     if settings.attach:

@@ -97,6 +97,8 @@ class Store(ABC):
 
     kind: str
     """"sqlite" or "postgres"."""
+    audit = False
+    """Whether the audit trail is among the tables that a contract may speak of."""
     shown: str
     """Its URL without secrets."""
     types: Types

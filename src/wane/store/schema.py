@@ -127,6 +127,12 @@ class Schema:
     tables: tuple[TableInfo, ...]
     search_path: tuple[str, ...]
 
+    def with_table(self, other: Schema, name: str) -> Schema:
+        """These tables and one of another schema, if it is there."""
+        known = {table.qualified for table in self.tables}
+        more = (table for table in other.tables if table.name == name and table.qualified not in known)
+        return Schema((*self.tables, *more), self.search_path)
+
     def find(self, schema: str | None, name: str) -> TableInfo | None:
         """The table that this name means, by the search path if it names no schema."""
         for place in (schema,) if schema is not None else self.search_path:

@@ -157,7 +157,9 @@ class PostgresStore(Store):
         return None
 
     def again(self, *, answer_seconds: float | None = None) -> PostgresStore:
-        return PostgresStore(self._url, read_only=self._read_only, answer_seconds=answer_seconds)
+        store = PostgresStore(self._url, read_only=self._read_only, answer_seconds=answer_seconds)
+        store.audit = self.audit
+        return store
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
@@ -186,7 +188,8 @@ class PostgresStore(Store):
 
     def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
-            return reflect(self._connected(by_index=False), own=own)
+            found = reflect(self._connected(by_index=False), own=own)
+            return found.with_table(reflect(self._connection, own=True), "audit") if self.audit else found
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         with self._reading(seconds, by_index=often) as connection:

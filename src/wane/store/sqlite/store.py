@@ -109,7 +109,9 @@ class SqliteStore(Store):
     def again(self, *, answer_seconds: float | None = None) -> SqliteStore:
         del answer_seconds  # There is no server; whoever waits for a lock waits for BUSY_SECONDS.
         url, read_only, attach = self._opened
-        return SqliteStore(url, read_only=read_only, attach=attach)
+        store = SqliteStore(url, read_only=read_only, attach=attach)
+        store.audit = self.audit
+        return store
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
@@ -134,7 +136,8 @@ class SqliteStore(Store):
 
     def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
-            return reflect(self._connection, own=own)
+            found = reflect(self._connection, own=own)
+            return found.with_table(reflect(self._connection, own=True), "wane_audit") if self.audit else found
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         del often  # The driver keeps the statements that it prepared last.
