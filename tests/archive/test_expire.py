@@ -23,7 +23,7 @@ from wane.prune.sweep import Outcome
 KEPT = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
 ROWS = 100
 GOING = set(range(1, 50))
-"""Rows are two days apart, the oldest 298 days old: these are older than 200."""
+"""These are older than 200 days: some of a month that is due as a whole, the others of one that is due in part."""
 
 
 def old_events(database: Database) -> None:
@@ -31,10 +31,14 @@ def old_events(database: Database) -> None:
     more_events(database, range(1, ROWS + 1))
 
 
+def age_days(n: int) -> float:
+    return 224.75 - n / 2 + (60 if n <= 10 else 0)
+
+
 def more_events(database: Database, ids: range) -> None:
     database.executemany(
         "INSERT INTO event VALUES (?, 'done', ?, ?, ?)",
-        [(n, NOW_MS - 300 * DAY_MS + (n % 1000) * 2 * DAY_MS + DAY_MS // 2, f"body {n}", n / 4) for n in ids],
+        [(n, NOW_MS - int(age_days(n % 1000) * DAY_MS), f"body {n}", n / 4) for n in ids],
     )
     database.executemany(
         "INSERT INTO event_read VALUES (?, ?, 'me')", [(n * 10 + m, n) for n in ids for m in range(n % 3)]
@@ -183,10 +187,10 @@ def test_a_floor_is_above_the_window(sqlite_database: SqliteDatabase, tmp_path: 
         from wane.archive.room import Archive
         from wane.contract.names import TableName
 
-        floored = replace(cold.keeper.contract, floors=((TableName.parse("event"), timedelta(days=250)),))
+        floored = replace(cold.keeper.contract, floors=((TableName.parse("event"), timedelta(days=212)),))
         [done] = Archive(cold.keeper.store, floored, actor="tester").expire()
-        assert sum(done.rows["event"].values()) == 24
-        assert cold.cold() == list(range(25, ROWS + 1))
+        assert sum(done.rows["event"].values()) == 25
+        assert cold.cold() == list(range(26, ROWS + 1))
 
 
 def test_followers_that_two_tables_share_go_with_their_own_rows_only(
@@ -199,7 +203,7 @@ def test_followers_that_two_tables_share_go_with_their_own_rows_only(
     database.execute("ALTER TABLE event_read ADD COLUMN deed_id integer REFERENCES deed (id)")
     database.execute("CREATE INDEX event_read_deed ON event_read (deed_id)")
     database.execute("PRAGMA foreign_keys = off")
-    old = NOW_MS - 290 * DAY_MS
+    old = NOW_MS - 284 * DAY_MS
     database.executemany("INSERT INTO deed VALUES (?, ?)", [(n, old) for n in range(1, 6)])
     database.executemany(
         "INSERT INTO event_read (id, event_id, who, deed_id) VALUES (?, 10001, 'deed', ?)",

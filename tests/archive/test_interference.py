@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from archive.cold import OLD_MS, Cold, cold_keeper, conserve, events
-from servers import Database
+from servers import Database, SqliteDatabase
 from wane.prune.sweep import Outcome
 
 ROWS = 130
@@ -144,3 +144,20 @@ def test_a_writer_who_was_replaced_changes_nothing(database: Database, tmp_path:
         conserve(cold, ever, done=True)
         assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == 100
         assert [status.state for status in cold.keeper.archive.status()] == ["done"]
+
+
+def test_a_writer_who_was_replaced_brings_no_stale_copy_back(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    database = sqlite_database
+    events(database, 30)
+    ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}
+    with cold_keeper(database, tmp_path) as cold:
+
+        def replaced() -> None:
+            database.execute("UPDATE event SET body = 'changed', status = 'open' WHERE id = 3")
+            database.execute("UPDATE wane_lease SET until = '2020-01-01T00:00:00.000000Z'")
+            with cold_keeper(database, tmp_path) as other:
+                assert (other.one().outcome, 3 in other.cold()) == (Outcome.DONE, False)
+
+        cold.at["verified"] = replaced
+        assert cold.one().outcome is Outcome.FAILED
+        conserve(cold, ever, done=True)
