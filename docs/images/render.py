@@ -47,7 +47,7 @@ def demonstration() -> list[str]:
     for module in (output, plan, prune, steer, demo):
         vars(module)["console"] = lambda *, stderr=False: Console(stderr=True, quiet=True) if stderr else printed
     with tempfile.TemporaryDirectory() as folder:
-        demo.demo(Path(folder) / ".demo", rows=300_000, as_json=False)
+        demo.demo(Path(folder) / ".demo", rows=300_000, archive=False, as_json=False)
         text = file.getvalue().replace(f"{folder}/", "")
     return text.splitlines()
 

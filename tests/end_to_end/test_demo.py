@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from archive.cold import archived
 from wane.demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
@@ -33,7 +35,7 @@ def demo(folder: Path, *words: str, columns: int | None = None) -> subprocess.Co
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=90,
+        timeout=240,
         check=False,
     )
 
@@ -49,14 +51,23 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_it_walks_through_the_main_job(shown: tuple[Path, str]) -> None:
     _, text = shown
-    parts = ("wane check --cover", "every one bounded", "wane plan", "wane apply", "wane prune", "wane audit list")
+    archive = ("wane archive run", "wane archive query", "wane archive restore", "wane archive survey")
+    parts = (
+        "wane check --cover",
+        "every one bounded",
+        "wane plan",
+        "wane apply",
+        "wane prune",
+        *archive,
+        "wane audit list",
+    )
     places = [text.index(part) for part in (*parts, "What stayed, and why")]
     assert places == sorted(places)
     assert "error" not in text.partition("What stayed")[0]
 
 
 def test_what_it_says_left_is_what_the_trail_and_the_tables_say(tmp_path: Path) -> None:
-    told = json.loads(demo(tmp_path, "--json").stdout)
+    told = json.loads(demo(tmp_path, "--json", "--no-archive").stdout)
     with closing(sqlite3.connect(tmp_path / ".demo" / "state.db")) as connection:
         trail = connection.execute("SELECT counts FROM wane_audit WHERE kind = 'prune'").fetchall()
         gone: Counter[str] = Counter()
@@ -82,20 +93,21 @@ def test_it_shows_every_trap_with_all_its_rows(shown: tuple[Path, str]) -> None:
         connection.execute("ATTACH ? AS iu_core", (str(attached_path(folder / "state.db")),))
         for trap in TRAPS:
             [(rows,)] = connection.execute(f"SELECT count(*) FROM {trap.table} WHERE {trap.predicate}")
-            assert rows == trap.rows, trap.name
+            assert rows == trap.rows or not trap.lasting, trap.name
 
 
 def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
     folder, text = shown
     commands = re.findall(r"^\s*(?:\$ )?wane (.*)$", text, flags=re.MULTILINE)
-    assert len(commands) >= 4
-    for command in commands:
+    assert len(commands) >= 8
+    # Each of the others would start Spark once more; the demonstration itself has just done what they do.
+    for command in (one for one in commands if not one.startswith("archive") or one.startswith("archive query")):
         done = subprocess.run(
-            [sys.executable, "-m", "wane", *command.split()],
+            [sys.executable, "-m", "wane", *shlex.split(command)],
             cwd=folder.parent,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, f"wane {command}: {done.stderr}"
@@ -103,7 +115,7 @@ def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_no_line_is_wider_than_the_terminal_and_no_rule_is_folded(tmp_path: Path, columns: int) -> None:
-    done = demo(tmp_path, columns=columns)
+    done = demo(tmp_path, "--no-archive", columns=columns)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     # Commands stay whole, so that they can be copied.
@@ -112,7 +124,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_rule_is_folded(tmp_path: Path
 
 
 def test_it_can_be_run_again_in_the_same_folder(tmp_path: Path) -> None:
-    first, second = demo(tmp_path, "--json"), demo(tmp_path, "--json")
+    first, second = demo(tmp_path, "--json", "--no-archive"), demo(tmp_path, "--json", "--no-archive")
     assert (first.returncode, second.returncode) == (0, 0)
     before, after = json.loads(first.stdout), json.loads(second.stdout)
     assert before["tables"] == after["tables"]
@@ -148,3 +160,19 @@ def test_the_readme_tells_the_demonstrations_true_numbers() -> None:
     tables = sum(len(re.findall(r"CREATE TABLE (?!wane_)", sql)) for sql in scripts)
     assert f"for {tables} tables" in readme
     assert re.search(r"^demo:.*\n\t.*wane demo", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+
+
+def test_what_it_says_was_archived_is_in_the_archive_and_what_came_back_is_not(shown: tuple[Path, str]) -> None:
+    folder, _ = shown
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
+        trail: Counter[str] = Counter()
+        for kind, counts in connection.execute(
+            "SELECT kind, counts FROM wane_audit WHERE kind IN ('archive', 'restore')"
+        ):
+            for table, rows in json.loads(counts).items():
+                trail[table] += rows if kind == "archive" else -rows
+        assert connection.execute("SELECT count(*) FROM wane_audit WHERE kind = 'restore'").fetchone() == (1,)
+        for table, key in (("event_outbox", ("id",)), ("event_read", ("event_id", "reader"))):
+            cold = {tuple(row[name] for name in key) for row in archived(folder / "archive" / table)}
+            assert len(cold) == trail[table] > 0
+            assert not cold & set(connection.execute(f"SELECT {', '.join(key)} FROM {table}"))

@@ -71,7 +71,7 @@ def query(
         found = keeper.archive.query(name, where=where, columns=chosen, limit=limit, starting=starting)
         try:
             if out is None:
-                _print_rows(found.columns, (tuple(row) for row in found.toLocalIterator()), style)
+                print_rows(found.columns, (tuple(row) for row in found.toLocalIterator()), style)
             else:
                 rows = _write_parquet(found, out)
                 say(f"{many(rows, 'row')} written to {escape(str(out))}")
@@ -95,7 +95,8 @@ def _write_parquet(found: DataFrame, out: Path) -> int:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Format) -> None:
+def print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Format) -> None:
+    """Rows, one after the other."""
     if style is Format.JSON:
         _print_json(columns, rows)
     elif style is Format.CSV:

@@ -76,12 +76,13 @@ def restore(
     if as_json:
         print_json(asdict(done))
     else:
-        _print(done)
+        print_restored(done)
     if done.kept and not (on_conflict is OnConflict.SKIP and _only_conflicts(done.reasons)):
         raise typer.Exit(1)
 
 
-def _print(done: Restored) -> None:
+def print_restored(done: Restored) -> None:
+    """What came back, and what did not."""
     would = "would come back" if done.dry_run else "came back"
     shown = table("table", "chosen", would, right=("chosen", would))
     for name, chosen in done.chosen.items():

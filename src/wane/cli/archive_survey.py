@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from rich.markup import escape
 from wane.archive.model import Surveyed
 from wane.cli.archive import starting
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, moment_text, print_json, say, table
+from wane.cli.output import console, print_json, say, table
 from wane.keeper import open_keeper
 
 _BAR = 30
@@ -36,27 +37,33 @@ def survey(
     if as_json:
         print_json([asdict(one) for one in found])
         return
+    print_survey(found)
+    for one in found if months else ():
+        _print_months(one)
+
+
+def print_survey(found: Sequence[Surveyed]) -> None:
+    """Two tables, because one would be too wide: what there is, and what becomes of it."""
+    shown = table("table", "tier", "rows", "bytes", "oldest", "newest", right=("rows", "bytes"))
+    for one in found:
+        ends = ("" if moment is None else f"{moment:%Y-%m-%d}" for moment in (one.oldest, one.newest))
+        shown.add_row(escape(one.table), one.tier, _number(one.rows), _number(one.bytes), *ends)
+    console().print(shown)
+    console().print()
     thresholds = list(dict.fromkeys(threshold for one in found for threshold in one.days_to))
     horizons = list(dict.fromkeys(days for one in found for days in one.due))
     to = [f"to {threshold // 1_000_000} M" for threshold in thresholds]
     due = ["due" if not days else f"in {days} d" for days in horizons]
-    numbers = ("rows", "bytes", "a day", *to, *due)
-    shown = table("table", "tier", "rows", "bytes", "oldest", "newest", "a day", *to, *due, right=numbers)
+    shown = table("table", "tier", "a day", *to, *due, right=("a day", *to, *due))
     for one in found:
         shown.add_row(
             escape(one.table),
             one.tier,
-            _number(one.rows),
-            _number(one.bytes),
-            moment_text(one.oldest),
-            moment_text(one.newest),
             "n/a" if one.rows_per_day is None else f"{one.rows_per_day:,.0f}",
             *(_days(one.days_to[threshold]) for threshold in thresholds),
             *(_number(one.due.get(days)) for days in horizons),
         )
     console().print(shown)
-    for one in found if months else ():
-        _print_months(one)
 
 
 def _print_months(one: Surveyed) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn
 
+from wane.cli.archive import print_run, starting
+from wane.cli.archive_query import Format, print_rows
+from wane.cli.archive_restore import print_restored
+from wane.cli.archive_survey import print_survey
 from wane.cli.options import JsonOption
-from wane.cli.output import console, many, print_findings, print_json, summary, table
+from wane.cli.output import console, many, print_findings, print_json, say, summary, table
 from wane.cli.plan import print_plan
 from wane.cli.prune import print_pruned, print_sweep
 from wane.cli.steer import print_trail
 from wane.demo import walk
 from wane.demo.seed import ROWS, Trap
+from wane.errors import SparkError
 from wane.findings import Finding
 
 _TRAIL = 8
@@ -29,21 +34,24 @@ _LARGEST = 8
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Where to build it; made afresh each time.")] = Path(".demo"),
     rows: Annotated[int, typer.Option(min=1_000, max=10_000_000, help="About how many rows.")] = ROWS,
+    archive: Annotated[
+        bool, typer.Option("--archive/--no-archive", help="Show the archive too, which starts Spark.")
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Build a sample database with every table family, and walk through the main job."""
     try:
         if as_json:
-            _run_silently(folder, rows)
+            _run_silently(folder, rows, archive=archive)
         else:
-            _run(folder, rows)
+            _run(folder, rows, archive=archive)
     except FileExistsError as problem:
         raise typer.BadParameter(str(problem), param_hint="--dir") from None
     except OSError as problem:
         raise typer.BadParameter(f"{folder} cannot be used: {problem.strerror}", param_hint="--dir") from None
 
 
-def _run(folder: Path, rows: int) -> None:
+def _run(folder: Path, rows: int, *, archive: bool) -> None:
     out = console()
     _heading("A busy application's database", "Every table family of the reference contracts, with traps in it.")
     built = _build(folder, rows)
@@ -75,30 +83,86 @@ def _run(folder: Path, rows: int) -> None:
     pruned = walk.prune_webhooks(built)
     print_pruned(pruned)
 
+    before = walk.stayed(built)
+    moved = _archive(built) if archive else None
+
     _heading("The trail", f"$ wane audit list --limit {_TRAIL} -c {built.contract}")
     print_trail(walk.trail(built, _TRAIL))
 
     _heading("What stayed, and why", "Rows that look due and are not. A nightly DELETE would take most of them.")
-    stayed = walk.stayed(built)
+    stayed = walk.stayed(built, before)
     _traps(stayed)
 
     kept = sum(count for _, count in stayed)
     planted = sum(trap.rows for trap, _ in stayed)
     left = sum(rule.rows for rule in swept.rules if rule.action == "prune") + pruned.rows
     marked = sum(rule.rows for rule in swept.rules if rule.action == "mark")
+    elsewhere = "" if moved is None else f" {_archived(moved):,} are in the archive,"
     out.print(
-        f"\nOf {sum(built.counts.values()):,} rows [bold]{left:,}[/] left, {marked:,} were marked,"
+        f"\nOf {sum(built.counts.values()):,} rows [bold]{left:,}[/] left, {marked:,} were marked,{elsewhere}"
         f" and [bold]{kept}[/] of {planted} planted traps stayed.\n\nLook around:"
     )
     for command in ("plan -v job_queue", "check --show", "audit list", "sweep"):
         out.print(f"  {_wane()} {command} -c {escape(str(built.contract))}", soft_wrap=True)
 
 
-def _run_silently(folder: Path, rows: int) -> None:
+def _archive(built: walk.Built) -> walk.Archived | None:
+    """What must be kept, but not here; each step is told when it is done."""
+    contract, table_ = f"-c {built.contract}", walk.ARCHIVED
+    headings = {
+        "run": (
+            "Move what must be kept to the archive, on Spark: copied, proven, then let go",
+            f"$ wane archive run --fast {contract}",
+        ),
+        "query": (
+            "Ask the archive",
+            f'$ wane archive query {table_} --where "{walk.FOUND}" --columns {",".join(walk.SHOWN)} {contract}',
+        ),
+        "restore": ("Bring some of it back", ""),
+        "survey": (
+            "How much is where, and what will become of it",
+            f"$ wane archive survey {table_} event_read {contract}",
+        ),
+    }
+
+    def told(step: str, found: Any) -> None:
+        title, command = headings[step]
+        if step == "restore":
+            keys = " ".join(f"--key id={row[0]}" for row in rows)
+            command = f"$ wane archive restore {table_} {keys} {contract}"
+        _heading(title, command)
+        if step == "run":
+            print_run(found)
+        elif step == "query":
+            rows.extend(found)
+            print_rows(list(walk.SHOWN), iter(found), Format.TABLE)
+        elif step == "restore":
+            print_restored(found)
+        else:
+            print_survey(found)
+
+    rows: list[tuple[Any, ...]] = []
+    try:
+        return walk.archive(built, starting, told)
+    except SparkError as problem:
+        # Everything else works without it.
+        say(f"[yellow]the archive is left out:[/] {escape(str(problem))}")
+        return None
+
+
+def _archived(moved: walk.Archived) -> int:
+    """Rows that are in the archive now."""
+    into = sum(sum(rule.evicted.values()) for rule in moved.run.rules)
+    return into - sum(moved.restored.restored.values())
+
+
+def _run_silently(folder: Path, rows: int, *, archive: bool) -> None:
     built = _build(folder, rows)
     findings, made = walk.check(built), walk.plan(built)
     swept, pruned = walk.apply(built, made), walk.prune_webhooks(built)
-    stayed = walk.stayed(built)
+    before = walk.stayed(built)
+    moved = walk.archive(built, starting, lambda *_: None) if archive else None
+    stayed = walk.stayed(built, before)
     print_json(
         {
             "contract": str(built.contract),
@@ -107,6 +171,8 @@ def _run_silently(folder: Path, rows: int) -> None:
             "due": {f"{step.table}.{step.rule}": step.due and step.due.rows for step in made.steps},
             "swept": {f"{rule.table}.{rule.rule}": rule.counts for rule in swept.rules},
             "pruned": pruned.counts,
+            "archived": None if moved is None else {rule.table: rule.evicted for rule in moved.run.rules},
+            "restored": None if moved is None else moved.restored.restored,
             "stayed": [
                 {"table": trap.table, "trap": trap.name, "why": trap.why, "planted": trap.rows, "rows": count}
                 for trap, count in stayed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from wane.archive.model import ArchiveRun, Restored, Surveyed
 from wane.demo.seed import ROWS, TRAPS, Trap, attached_path, seed
 from wane.findings import Finding
 from wane.keeper import open_keeper
@@ -22,6 +24,8 @@ from wane.store.own import AuditEntry
 DATABASE = "state.db"
 CONTRACT = "wane.toml"
 PLAN = "plan.json"
+ARCHIVE = "archive"
+_ARCHIVED = ("event_outbox", "event_read", ".restore")
 WEBHOOK_STATES = ("handled", "ignored")
 
 
@@ -47,7 +51,10 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
     """Make the database and its contract in a folder of their own, afresh."""
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in _own(folder):
-        earlier.unlink()
+        if earlier.is_dir():
+            shutil.rmtree(earlier)
+        else:
+            earlier.unlink()
     path = folder / DATABASE
     now = datetime.now(UTC)
     counts = seed(f"sqlite:///{path.absolute()}", rows=rows, now=now, progress=progress)
@@ -59,9 +66,16 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
 def _own(folder: Path) -> list[Path]:
     """What an earlier demonstration left in the folder. Never remove what it did not make."""
     databases = (DATABASE, attached_path(Path(DATABASE)).name)
-    own = {CONTRACT, PLAN, *(f"{name}{suffix}" for name in databases for suffix in ("", "-wal", "-shm", "-journal"))}
+    own = {
+        CONTRACT,
+        PLAN,
+        ARCHIVE,
+        *(f"{name}{suffix}" for name in databases for suffix in ("", "-wal", "-shm", "-journal")),
+    }
     found = sorted(folder.iterdir())
     strangers = [one.name for one in found if one.name not in own]
+    archive = folder / ARCHIVE
+    strangers += [one.name for one in archive.iterdir() if one.name not in _ARCHIVED] if archive.is_dir() else []
     if strangers:
         raise FileExistsError(f"{folder} holds other files ({', '.join(strangers[:3])}); name another folder")
     return found
@@ -105,18 +119,55 @@ def prune_webhooks(built: Built) -> Pruned:
         return keeper.prune("knocker_events", states=WEBHOOK_STATES, older_than=built.week_ago, limit=1_000)
 
 
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What became of rows that are kept elsewhere."""
+
+    run: ArchiveRun
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    """Some of them, as they lie in the archive."""
+    keys: tuple[str, ...]
+    restored: Restored
+    survey: list[Surveyed]
+
+
+ARCHIVED = "event_outbox"
+FOUND = "event_type = 'retired'"
+SHOWN = ("id", "event_domain", "event_type", "created_at")
+SHOWN_ROWS = 3
+
+
+def archive(built: Built, starting: Callable[[str], None], step: Callable[[str, Any], None]) -> Archived:
+    """Move what is kept elsewhere to the archive, ask for some of it, bring that back, and count everything; `step` is told of each."""
+    with open_keeper(contract=built.contract, actor="demo") as keeper:
+        room = keeper.archive
+        done = room.run(pace=FAST, starting=starting)
+        step("run", done)
+        found = room.query(ARCHIVED, where=FOUND, columns=SHOWN).orderBy("id").limit(SHOWN_ROWS)
+        rows = [tuple(row) for row in found.collect()]
+        step("query", rows)
+        keys = tuple(str(row[0]) for row in rows)
+        restored = room.restore(ARCHIVED, keys=[{"id": key} for key in keys], pace=FAST)
+        step("restore", restored)
+        survey = room.survey(ARCHIVED, "event_read")
+        step("survey", survey)
+    return Archived(done, SHOWN, rows, keys, restored, survey)
+
+
 def trail(built: Built, limit: int) -> list[AuditEntry]:
     with open_keeper(contract=built.contract) as keeper:
         return keeper.audit(limit=limit)
 
 
-def stayed(built: Built) -> list[tuple[Trap, int]]:
-    """The planted rows that are still there, trap by trap."""
+def stayed(built: Built, earlier: list[tuple[Trap, int]] | None = None) -> list[tuple[Trap, int]]:
+    """The planted rows that are still there, trap by trap; of those that stay for a moment only, what was seen earlier."""
     with _connection(built) as connection:
-        return [
+        found = [
             (trap, connection.execute(f"SELECT count(*) FROM {trap.table} WHERE {trap.predicate}").fetchone()[0])
             for trap in TRAPS
         ]
+    return [one if one[0].lasting else before for one, before in zip(found, earlier or found, strict=True)]
 
 
 @contextmanager
