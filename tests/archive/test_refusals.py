@@ -206,3 +206,11 @@ def test_a_master_that_does_not_answer(sqlite_database: SqliteDatabase, tmp_path
     assert "Traceback" not in done.stderr
     with cold_keeper(sqlite_database, tmp_path) as cold:
         assert cold.hot() == hot
+
+
+def test_a_hot_row_can_be_held_whatever_the_archive_is(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 5)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('url = "cold"', 'url = "s3://bucket/cold"')) as cold:
+        assert cold.keeper.hold("event", {"id": 3}, reason="a test").key is not None
+        with pytest.raises(ArchiveError, match="not supported"):
+            cold.keeper.hold("event", {"id": 4711}, reason="a test")

@@ -6,8 +6,9 @@ stays rather than too little.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -113,11 +114,16 @@ def _parents(upkeep: Upkeep, name: str, keys: Sequence[str]) -> set[str]:
 class ArchivedRows:
     """Rows that are in the archive, for whoever wants to hold one."""
 
-    def __init__(self, store: Store, contract: Contract, cold: dict[str, ColdTable]) -> None:
+    def __init__(self, store: Store, contract: Contract, tables: Callable[[], Iterable[ColdTable]]) -> None:
+        """`tables` finds the archive's tables; it is not asked before a row is looked for there."""
         self._store = store
         self._contract = contract
-        self._cold = cold
+        self._tables = tables
         self._found: dict[str, str] = {}
+
+    @cached_property
+    def _cold(self) -> dict[str, ColdTable]:
+        return {cold.name: cold for cold in self._tables()}
 
     def find(self, table: TableInfo, key: Mapping[str, object]) -> str | None:
         """Every file's key columns are read, until the row is found."""
@@ -150,14 +156,18 @@ class ArchivedRows:
         _, cold = self._table(table)
         handle = None if cold is None else cold.open()
         for job in Jobs(transaction).open():
-            if job.plan is not None and committed(self._cold[job.plan["changes"][0]["table"]], job.table, job.id):
+            first = None if job.plan is None else self._cold.get(job.plan["changes"][0]["table"])
+            if first is not None and committed(first, job.table, job.id):
                 raise ArchiveBusy(
                     f"somebody died while the archive of {job.table} was changed", "`wane archive expire` finishes it"
                 )
         return handle is not None and self._found.get(text) in {file.path for file in listing(handle)}
 
     def _table(self, table: TableInfo) -> tuple[str, ColdTable | None]:
+        schema = self._store.reflect()
         for name, cold in self._cold.items():
-            if find(self._store, [name])[0].qualified == table.qualified:
+            parsed = TableName.parse(name)
+            info = schema.find(parsed.schema, parsed.name)
+            if info is not None and info.qualified == table.qualified:
                 return name, cold
         return table.name, None

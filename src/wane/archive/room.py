@@ -331,4 +331,4 @@ def elsewhere(archive: Archive) -> Elsewhere | None:
         from wane.archive.held import ArchivedRows
     except ImportError:
         return None
-    return ArchivedRows(archive._store, archive._contract, {cold.name: cold for cold in archive._cold_tables()})
+    return ArchivedRows(archive._store, archive._contract, archive._cold_tables)
