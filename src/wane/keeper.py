@@ -17,7 +17,7 @@ from wane.claims import Reclaim, WorkClaims
 from wane.contract.load import load_contract
 from wane.contract.lookup import require_known
 from wane.contract.model import Budget, Contract, State
-from wane.errors import UrlError, WrongArgumentType
+from wane.errors import ArchiveError, UrlError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import Finding
 from wane.observe.asking import Asking
@@ -63,7 +63,9 @@ class Keeper:
         self._wakeups = Wakeups(store)
         self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
         """What moves rows to the archive, and looks at it: see docs/reference/python.md."""
-        self.partition = Partition(store, contract, actor=self.pruner.actor, listener=listener)
+        self.partition = Partition(
+            store, contract, actor=self.pruner.actor, archiving=self._archive_table, listener=listener
+        )
         """What partitions tables by the month, and keeps them so (PostgreSQL): see docs/reference/python.md."""
         self._watcher = Watcher(contract)
 
@@ -90,6 +92,12 @@ class Keeper:
     def check_live(self) -> list[Finding]:
         """Every promise of the contract that the database breaks now."""
         return live(self.store, self.contract)
+
+    def _archive_table(self, table: str) -> None:
+        """Move what is due of one table to the archive, or raise: whole months leave only after their rows did."""
+        done = self.archive.run(table)
+        if done.failed:
+            raise ArchiveError("; ".join(rule.message for rule in done.rules if rule.message))
 
     # Taking rows
 

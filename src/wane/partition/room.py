@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,29 @@ from wane.prune.pace import Pace
 from wane.store import Store
 
 if TYPE_CHECKING:
-    from wane.partition.model import PartitionDone, PartitionPlan
+    from wane.partition.model import PartitionDone, PartitionPlan, Retiring
+    from wane.partition.retire import Retirer
     from wane.store.postgres.partition import PostgresPartitions
 
 
 class Partition:
     """Tables by the month (PostgreSQL): see docs/how-to/partition.md. On SQLite every call is refused."""
 
-    def __init__(self, store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> None:
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        *,
+        actor: str,
+        archiving: Callable[[str], None],
+        listener: Listener = nobody,
+    ) -> None:
+        """`archiving` moves the due rows of a table to the archive, or raises."""
         self._store = store
         self._contract = contract
         self._actor = actor
         self._listener = listener
+        self._archiving = archiving
 
     def plan(self, table: str) -> PartitionPlan:
         """What converting a table would do, statement by statement, what would stop working, and whether it is worth it. Reads only."""
@@ -75,6 +86,43 @@ class Partition:
                 stop=stop or threading.Event(),
             )
             return undoer.undo(find_place(self._store, self._contract, table))
+
+    def retire(
+        self,
+        table: str,
+        *,
+        dry_run: bool = False,
+        pace: Pace | None = None,
+        stop: threading.Event | None = None,
+    ) -> list[Retiring]:
+        """Let months go that are past their time, if the flags allow it; one with a row that must stay says why. Safe to repeat."""
+        with self._retiring(pace, stop) as retirer:
+            from wane.partition.place import find_place
+
+            return retirer.retire(find_place(self._store, self._contract, table), dry_run=dry_run)
+
+    def reattach(self, table: str, partition: str) -> Retiring:
+        """Put a partition back that is aside, with what was taken along."""
+        with self._retiring(None, None) as retirer:
+            from wane.partition.place import find_place
+
+            return retirer.reattach(find_place(self._store, self._contract, table), partition)
+
+    @contextmanager
+    def _retiring(self, pace: Pace | None, stop: threading.Event | None) -> Iterator[Retirer]:
+        with self._steps() as steps:
+            from wane.partition.retire import Retirer
+
+            yield Retirer(
+                self._store,
+                self._contract,
+                steps,
+                actor=self._actor,
+                listener=self._listener,
+                archiving=self._archiving,
+                pace=pace or Pace.of(self._contract.sweep),
+                stop=stop or threading.Event(),
+            )
 
     @contextmanager
     def _steps(self) -> Iterator[PostgresPartitions]:

@@ -306,6 +306,10 @@ class Rows:
         p = self.parameters()
         return p.statement(f"SELECT 1 WHERE NOT ({' AND '.join(self._nothing_held(p, selection))})")
 
+    def unheld(self, p: Parameters, selection: Selection) -> list[str]:
+        """The conditions that nobody holds the row, its table, or a row that would leave with it."""
+        return self._not_held(p, selection) if self.with_holds else []
+
     def _not_held(self, p: Parameters, selection: Selection) -> list[str]:
         """Nobody holds the row, its table, or a row that would leave with it.
 

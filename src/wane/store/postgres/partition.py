@@ -5,7 +5,8 @@ from __future__ import annotations
 from wane.store.postgres.partition_back import GoingBack
 from wane.store.postgres.partition_convert import Converting
 from wane.store.postgres.partition_months import Months
+from wane.store.postgres.partition_retire import Retiring
 
 
-class PostgresPartitions(Converting, GoingBack, Months):
+class PostgresPartitions(Converting, GoingBack, Months, Retiring):
     """Every step."""

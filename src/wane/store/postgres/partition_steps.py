@@ -131,6 +131,16 @@ class Steps:
             )
         return first, last
 
+    def count(self, table: str) -> int:
+        """The rows of a table that nobody uses; none if it is not there."""
+        with self.store.transaction() as transaction:
+            run = transaction.execute
+            if not self._there(run, table):
+                return 0
+            run("SELECT set_config('statement_timeout', '0', true)", {})
+            [(rows,)] = run(doubled(f"SELECT count(*) FROM {table}"), {})
+        return int(rows)
+
     def estimate_beside(self, table: TableInfo, column: Column, states: Sequence[State]) -> int | None:
         """How many rows, about, are in none of some states."""
         rows = self.store.rows

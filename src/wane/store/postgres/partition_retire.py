@@ -1,0 +1,291 @@
+"""Letting whole partitions go: weighed row by row by the rules' own conditions, detached while everybody works, kept aside, then dropped or moved.
+
+What is aside lies in Wane's own schema, where no contract looks for tables. Whatever range a partition leaves is covered again, so that a row which
+comes late is still caught.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wane.errors import StoreError
+from wane.store.own import Execute
+from wane.store.partitions import MAX, MIN, Leaf, Range, quoted
+from wane.store.postgres.partition_anatomy import Anatomy, fitted, quote
+from wane.store.postgres.partition_statements import early_name, leaf_statements, place
+from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, Steps, doubled, read_leaves
+from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.rows import follower_paths
+from wane.store.selection import BoundFollower, Selection
+from wane.store.transaction import Transaction
+
+_DIGITS = re.compile(r"\D")
+_MOST_LATE = 10_000
+"""Rows that came late for a range, and are moved while everybody waits."""
+_OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
+
+_GRANTEES = """
+SELECT DISTINCT CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END
+FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e
+WHERE c.oid = to_regclass(%(table)s) AND e.grantee <> c.relowner
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """How many rows a partition has, and how many of them must stay; of those, how many are held."""
+
+    rows: int
+    staying: int
+    held: int = 0
+
+
+class Retiring(Steps):
+    """From a partition to nothing, and back for a while."""
+
+    def weigh(self, table: str, selections: Sequence[Selection], now: datetime) -> Weight:
+        """Count the rows of a partition, and those that no rule lets go now: by state, age, guards and holds, as sweeps ask."""
+        rows = self.store.rows
+        p = rows.parameters()
+        leaving = " OR ".join(f"({' AND '.join(rows.due(p, one, now))})" for one in selections) or "false"
+        free = " AND ".join(text for one in selections for text in rows.unheld(p, one)) or "true"
+        text = (
+            f"SELECT count(*), count(*) FILTER (WHERE ({leaving}) IS NOT TRUE),"
+            f" count(*) FILTER (WHERE ({free}) IS NOT TRUE) FROM {doubled(table)} AS t"
+        )
+        with self.store.transaction() as transaction:
+            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            [(all_rows, staying, held)] = transaction.execute(text, p.values)
+        return Weight(all_rows, staying, held)
+
+    def elsewhere(self, selection: Selection, follower: BoundFollower, leaf: str, parent: str) -> bool:
+        """Whether a row of a follower's partition belongs to a row that is not in the parent's partition."""
+        rows = self.store.rows
+        above, refers = rows.dialect.table(selection.table), rows.refers(follower.reference, "f", "r")
+        text = (
+            f"SELECT 1 FROM {doubled(leaf)} AS f JOIN {above} AS r ON {refers}"
+            f" WHERE r.tableoid <> {quoted(parent)}::regclass LIMIT 1"
+        )
+        with self.store.transaction() as transaction:
+            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            return bool(transaction.execute(text, {}))
+
+    # Taking off
+
+    def detach(self, a: Anatomy, leaf: str) -> None:
+        """Detach a partition while everybody works, or finish what somebody began."""
+        found = [one for one in self.leaves(a.schema, a.name) if one.name == leaf]
+        if not found:
+            return
+        how = "FINALIZE" if found[0].pending else "CONCURRENTLY"
+        self.store.alone(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, leaf)} {how}", PATIENCE_SECONDS)
+
+    def put_aside(self, a: Anatomy, leaf: str, range_: Range, aside: str, note: Note, patience: Patience) -> None:
+        """Move a detached partition out of sight, and cover its range again."""
+
+        def work(transaction: Transaction) -> None:
+            run = transaction.execute
+            run("SELECT set_config('search_path', '', true)", {})
+            self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
+            source = place(a, leaf)
+            if self._there(run, source) and not any(one.name == leaf for one in read_leaves(run, a.schema, a.name)):
+                # A table that nobody sees must not keep others from deleting what it refers to.
+                for (key,) in run(_OUTBOUND, {"table": source}):
+                    run(doubled(f"ALTER TABLE {source} DROP CONSTRAINT {quote(key)}"), {})
+                run(doubled(f"ALTER TABLE {source} RENAME TO {quote(aside)}"), {})
+                run(doubled(f"ALTER TABLE {place(a, aside)} SET SCHEMA {OWN_SCHEMA}"), {})
+            self._cover(run, a, leaf, range_)
+            note(run)
+
+        self.patiently(work, patience)
+
+    def _cover(self, run: Execute, a: Anatomy, leaf: str, range_: Range) -> None:
+        leaves = read_leaves(run, a.schema, a.name)
+        if any(one.range == range_ for one in leaves):
+            return
+        early = next((one for one in leaves if one.range.lower == MIN), None)
+        if early is not None and early.range.upper == range_.lower:
+            run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, early.name)}"), {})
+            wider = Range(MIN, range_.upper)
+            run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, early.name)} FOR VALUES {wider.sql}"), {})
+            return
+        if early is not None and early.range.upper == range_.upper:
+            return  # It was widened already.
+        name = early_name(a) if range_.lower == MIN else leaf
+        for text in leaf_statements(a, a.table, name, range_):
+            run(doubled(text), {})
+
+    def take_along(
+        self, selection: Selection, path: Sequence[BoundFollower], leaf: str, side: str, limit: int, note: Note
+    ) -> int:
+        """Move some rows that follow a partition's rows to a table of their own, aside; return how many."""
+        rows = self.store.rows
+        p = rows.parameters()
+        source, links = rows.chain(p, path, "t")
+        last, follower = f"f{len(path) - 1}", path[-1]
+        identity = rows.dialect.identity(follower)
+        table = rows.dialect.table(follower.reference.table)
+        mine = rows.row([f"d.{name}" for name in identity])
+        with self.store.transaction() as transaction:
+            run = transaction.execute
+            run(doubled(f"CREATE TABLE IF NOT EXISTS {side} AS TABLE {table.replace('%%', '%')} WITH NO DATA"), {})
+            chosen = ", ".join(f"{last}.{name}" for name in identity)
+            [(moved,)] = run(
+                f"WITH doomed AS MATERIALIZED (SELECT {chosen} FROM {doubled(leaf)} AS t, {source} WHERE {links}"
+                f" LIMIT {p.bind('limit', limit)} FOR UPDATE OF {last}), gone AS (DELETE FROM {table} AS d WHERE {mine} IN"
+                f" (SELECT * FROM doomed) RETURNING d.*), kept AS (INSERT INTO {doubled(side)} SELECT * FROM gone RETURNING 1)"
+                " SELECT count(*) FROM kept",
+                p.values,
+            )
+            note(run)
+        return int(moved)
+
+    # Putting back
+
+    def put_back(
+        self,
+        a: Anatomy,
+        leaf: str,
+        range_: Range,
+        aside: str | None,
+        sides: Sequence[tuple[str, str]],
+        note: Note,
+        patience: Patience,
+    ) -> None:
+        """Let a partition that is aside be one again, with what was taken along."""
+
+        def work(transaction: Transaction) -> None:
+            run = transaction.execute
+            run("SELECT set_config('search_path', '', true)", {})
+            self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
+            if aside is not None and self._there(run, aside):
+                late = self._uncover(run, a, range_)
+                bare = aside.partition(".")[2]
+                run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(a.schema)}"), {})
+                run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
+                run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, leaf)} FOR VALUES {range_.sql}"), {})
+                for table in late:
+                    self._pour(run, table, a.table)
+            for side, table in sides:
+                if self._there(run, side):
+                    self._pour(run, side, table)
+                    run(doubled(f"DROP TABLE {side}"), {})
+            note(run)
+
+        self.patiently(work, patience)
+
+    def _pour(self, run: Execute, source: str, table: str) -> None:
+        columns = self._columns(run, table)
+        run(doubled(f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {source}"), {})
+
+    def _uncover(self, run: Execute, a: Anatomy, range_: Range) -> list[str]:
+        """Make room for a range: whatever covers it now covers only what is beside it. Where rows are that came late, to be put in again."""
+        covering = [one for one in read_leaves(run, a.schema, a.name) if _within(range_, one.range)]
+        if not covering:
+            return []
+        [cover] = covering
+        table = place(a, cover.name)
+        self._require_few(run, table)
+        run(doubled(f"CREATE TEMPORARY TABLE wane_late ON COMMIT DROP AS SELECT * FROM {table}"), {})
+        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})
+        run(doubled(f"DROP TABLE {table}"), {})
+        for beside in (Range(cover.range.lower, range_.lower), Range(range_.upper, cover.range.upper)):
+            if beside.lower == beside.upper:
+                continue
+            name = (
+                early_name(a) if beside.lower == MIN else fitted(a.name, "_p_gap_" + _DIGITS.sub("", beside.lower)[:12])
+            )
+            for text in leaf_statements(a, a.table, name, beside):
+                run(doubled(text), {})
+        return ["pg_temp.wane_late"]
+
+    def _require_few(self, run: Execute, table: str) -> None:
+        [(count,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {_MOST_LATE + 1}) AS late"), {})
+        if count > _MOST_LATE:
+            raise StoreError(f"{table} holds more than {_MOST_LATE:,} rows that came late", "prune them first")
+
+    # Ending
+
+    def drop_aside(self, tables: Sequence[str], note: Any, patience: Patience) -> dict[str, int]:
+        """Drop tables that are aside; `note` is told how many rows each had, in the same transaction."""
+
+        def work(transaction: Transaction) -> dict[str, int]:
+            run = transaction.execute
+            run("SELECT set_config('statement_timeout', '0', true)", {})
+            counts = {}
+            for table in tables:
+                if not self._there(run, table):
+                    continue
+                run(doubled(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"), {})
+                [(counts[table],)] = run(doubled(f"SELECT count(*) FROM {table}"), {})
+                run(doubled(f"DROP TABLE {table}"), {})
+            note(run, counts)
+            return counts
+
+        return self.patiently(work, patience)
+
+    def move_aside(
+        self, moves: Sequence[tuple[str, str]], schema: str, reader: str, note: Note, patience: Patience
+    ) -> None:
+        """Move tables that are aside to the schema of archived tables, each to its name, for its reader alone. What is empty is dropped,
+        but for the last."""
+
+        def work(transaction: Transaction) -> None:
+            run = transaction.execute
+            if not run("SELECT 1 FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema}):
+                run(doubled(f"CREATE SCHEMA {quote(schema)}"), {})
+            for aside, name in moves:
+                if not self._there(run, aside):
+                    continue
+                if aside != moves[-1][0] and not self._holds_rows(run, aside):
+                    run(doubled(f"DROP TABLE {aside}"), {})
+                    continue
+                self._move(run, aside, schema, name)
+                if run("SELECT 1 FROM pg_roles WHERE rolname = %(role)s", {"role": reader}):
+                    run(doubled(f"GRANT SELECT ON {quote(schema)}.{quote(name)} TO {quote(reader)}"), {})
+            note(run)
+
+        self.patiently(work, patience)
+
+    def _move(self, run: Execute, aside: str, schema: str, name: str) -> None:
+        if self._there(run, f"{quote(schema)}.{quote(name)}"):
+            raise StoreError(f"{schema}.{name} is there already", "rename it, then retire again")
+        for (grantee,) in run(_GRANTEES, {"table": aside}):
+            run(doubled(f"REVOKE ALL ON {aside} FROM {grantee}"), {})
+        run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(schema)}"), {})
+        bare = aside.partition(".")[2]
+        run(doubled(f"ALTER TABLE {quote(schema)}.{bare} RENAME TO {quote(name)}"), {})
+
+
+def _within(range_: Range, other: Range) -> bool:
+    return _rank(other.lower) <= _rank(range_.lower) and _rank(range_.upper) <= _rank(other.upper)
+
+
+def _rank(literal: str) -> tuple[int, int, str]:
+    """Where an end lies among others of the same column."""
+    if literal in (MIN, MAX):
+        return (-1 if literal == MIN else 1, 0, "")
+    return 0, len(literal), literal
+
+
+def aside_name(leaf: Leaf, number: int) -> str:
+    """The name of a partition while it is aside, in Wane's own schema."""
+    return fitted(f"{leaf.schema}_{leaf.name}", f"_{number}")
+
+
+def own_place(name: str) -> str:
+    return f"{OWN_SCHEMA}.{quote(name)}"
+
+
+def paths_of(selections: Sequence[Selection]) -> list[tuple[Selection, tuple[BoundFollower, ...]]]:
+    """Every follower of some rules, once, the deepest first."""
+    found: dict[tuple[Any, ...], tuple[Selection, tuple[BoundFollower, ...]]] = {}
+    for selection in selections:
+        for path in follower_paths(selection):
+            key = tuple((one.reference.table.qualified, tuple(c.name for c in one.reference.columns)) for one in path)
+            found.setdefault(key, (selection, path))
+    return sorted(found.values(), key=lambda one: -len(one[1]))
