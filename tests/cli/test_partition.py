@@ -48,6 +48,35 @@ def test_from_plan_to_undo(events: PostgresDatabase, wane: Wane) -> None:
     assert wane("partition", "plan", "event", "--json").json["state"] == "plain"
 
 
+def test_months_are_retired_and_put_back(events: PostgresDatabase, wane: Wane) -> None:
+    wane("partition", "convert", "event", "--accept")
+    [off] = wane("partition", "retire", "event", "--json").json
+    assert off["outcome"] == "off"
+    wane("enable")
+    assert "no month of event is past its time" in wane("partition", "retire", "event").err
+    # As if the conversion had been half a year ago.
+    partition = ""
+    for table in ("event_read", "event"):
+        [old] = [name for name in partitions(events, table) if "_p_before" in name]
+        events.script(
+            f"ALTER TABLE {table} DETACH PARTITION {old}; TRUNCATE {old}; ALTER TABLE {table} ATTACH PARTITION {old} FOR VALUES FROM (MINVALUE) TO ('2001-01-01 00:00:00+00')"
+        )
+        partition = old
+    events.execute("INSERT INTO event (id, created_at) VALUES (1, '2000-05-05')")
+    due = wane("partition", "retire", "event", "--dry-run")
+    assert (due.code, "due" in due.out, events.query("SELECT count(*) FROM event")) == (0, True, [(1,)])
+    gone = wane("partition", "retire", "event")
+    assert gone.code == 0, gone.err
+    assert "quarantined" in gone.out
+    assert events.query("SELECT count(*) FROM event") == [(0,)]
+    [back] = wane("partition", "retire", "event", "--reattach", partition, "--json").json
+    assert back["outcome"] == "attached"
+    assert events.query("SELECT count(*) FROM event") == [(1,)]
+    wrong = wane("partition", "retire", "event", "--reattach", "nothing")
+    assert (wrong.code, "is aside" in wrong.err) == (1, True)
+    assert wane("partition", "retire", "event", "--reattach", "x", "--dry-run").code == 2
+
+
 def test_mistakes_are_told(events: PostgresDatabase, wane: Wane) -> None:
     for words, hint in (
         (("plan", "evnt"), "did you mean 'event'"),
@@ -63,7 +92,7 @@ def test_mistakes_are_told(events: PostgresDatabase, wane: Wane) -> None:
 def test_sqlite_is_told_to_prune_by_rows(sqlite_database: SqliteDatabase, folder: Path, wane: Wane) -> None:
     sqlite_database.script("CREATE TABLE event (id integer PRIMARY KEY, created_at text)")
     (folder / "wane.toml").write_text(f'[store]\nurl = "{sqlite_database.url}"\n{CONTRACT}')
-    for command in ("plan", "convert", "maintain", "undo"):
+    for command in ("plan", "convert", "maintain", "retire", "undo"):
         done = wane("partition", command, "event")
         assert done.code == 1
         assert "SQLite has no partitions" in done.err

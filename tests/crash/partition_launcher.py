@@ -1,5 +1,5 @@
 """Starts processes that convert a table, keep it and take it back, one after the other, so that each can be killed:
-`python partition_launcher.py URL CONTRACT FURTHER STEPS`.
+`python partition_launcher.py URL CONTRACT FURTHER STEPS`; with - for FURTHER, processes that let months go.
 
 For every line (a seed, and a step or "-") it forks a process and tells its number; when that process is gone, it tells how it ended. The process goes on until it is
 killed: forward or back, whatever the journal allows. With a step, it waits there to be killed.
@@ -40,7 +40,16 @@ STEPS = {
     "validate_keys": "validate keys",
     "add_month": "month",
 }
-"""Every step that changes something, and what it is called in the log."""
+"""Every step of converting and going back that changes something, and what it is called in the log."""
+LEAVING = {
+    "weigh": "weigh",
+    "detach": "detach",
+    "put_aside": "put aside",
+    "take_along": "take along",
+    "put_back": "put back",
+    "drop_aside": "drop",
+}
+"""The same of months that leave and come back."""
 
 
 class TargetedSteps(Steps):
@@ -98,6 +107,29 @@ def change(url: str, contract: Path, further: Path, steps: TargetedSteps, genera
                 time.sleep(0.05)
 
 
+def leave(url: str, contract: Path, steps: TargetedSteps, generator: random.Random) -> None:
+    """Let months go and come back; only who is to be killed at the drop lets the quarantine end."""
+    lease.LEASE_SECONDS = 1
+    for method, step in LEAVING.items():
+        steps.before(PostgresPartitions, method, step)
+    aside = "SELECT partition FROM wane.partition_retired WHERE state = 'quarantined'"
+    with (
+        open_keeper(url, contract=contract, actor="to be killed") as keeper,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        while True:
+            try:
+                if steps.target == "drop":
+                    connection.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
+                done = keeper.partition.retire("event", pace=PACE)
+                assert all(one.outcome in ("quarantined", "dropped") for one in done), done
+                for (partition,) in connection.execute(aside).fetchall() if steps.target != "drop" else ():
+                    if generator.random() < 0.7:
+                        keeper.partition.reattach("event", partition)
+            except (PartitionBusy, LeaseLost):
+                time.sleep(0.05)
+
+
 def main(url: str, contract: str, further: str, log: str) -> None:
     for line in sys.stdin:
         seed, _, target = line.strip().partition(" ")
@@ -108,6 +140,8 @@ def main(url: str, contract: str, further: str, log: str) -> None:
             try:
                 steps = TargetedSteps(file, generator)
                 steps.target = target
+                if further == "-":
+                    leave(url, Path(contract), steps, generator)
                 change(url, Path(contract), Path(further), steps, generator)
             except Exception:
                 import traceback

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from crash.partition_launcher import STEPS
+from crash.partition_launcher import LEAVING, STEPS
 from crash.test_kills import await_silence
 from partition.partitioning import CONTRACT, RICH, Application, dump, keeping
+from partition.test_retire import RULES, SCHEMA, aged
 from servers import PostgresDatabase
 from wane.partition import lease
 from wane.prune.pace import FAST
@@ -33,11 +34,8 @@ SEED = 11
 class Launcher:
     """Starts processes that change partitions, and kills them."""
 
-    def __init__(self, database: PostgresDatabase, folder: Path) -> None:
+    def __init__(self, database: PostgresDatabase, folder: Path, near: Path, further: Path | str) -> None:
         self._log = folder / "steps"
-        near, further = folder / "near.toml", folder / "further.toml"
-        near.write_text(CONTRACT)
-        further.write_text(CONTRACT.replace("ahead = 2", "ahead = 4"))
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("partition_launcher.py"), database.url, near, further, self._log],
             stdin=subprocess.PIPE,
@@ -82,7 +80,9 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
     hit: Counter[str] = Counter()
     with keeping(postgres_database, tmp_path):
         pass
-    launcher = Launcher(postgres_database, tmp_path)
+    further = tmp_path / "further.toml"
+    further.write_text(CONTRACT.replace("ahead = 2", "ahead = 4"))
+    launcher = Launcher(postgres_database, tmp_path, tmp_path / "wane.toml", further)
     try:
         with Application(postgres_database) as application:
             for target in ["-"] * KILLS + sorted(wanted):
@@ -109,3 +109,53 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
     assert dump(postgres_database) == before
     told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
     sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}; {application.statements} statements\n")
+
+
+@pytest.mark.timeout(max(240, 10 * KILLS))
+def test_killed_while_months_leave_none_is_lost(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
+    postgres_database.script(SCHEMA)
+    everything = "SELECT 'e', e::text FROM event AS e WHERE code NOT LIKE 'app %' UNION ALL SELECT 'r', r::text FROM event_read AS r"
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+    before = sorted(postgres_database.query(everything))
+    generator = random.Random(SEED)
+    hit: Counter[str] = Counter()
+    launcher = Launcher(postgres_database, tmp_path, tmp_path / "wane.toml", "-")
+    back = sorted(set(LEAVING.values()) - {"drop"})
+    try:
+        with Application(postgres_database, reading=False) as application:
+            for target in ["-"] * KILLS + back + ["drop"]:
+                if target in hit:
+                    continue
+                if target == "drop":
+                    reattach_all(postgres_database, tmp_path)
+                    assert sorted(postgres_database.query(everything)) == before
+                seconds = generator.uniform(0, WINDOW_SECONDS) if target == "-" else 0.0
+                hit[launcher.kill_one(generator.randrange(2**32), seconds, target)] += 1
+                await_silence(postgres_database)
+                postgres_database.execute("UPDATE wane.lease SET until = now()")
+                application.await_statements(5)
+                assert application.problems == []
+    finally:
+        launcher.close()
+    application.check()
+    assert set(hit) >= set(LEAVING.values()), f"hit: {dict(hit)}"
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        postgres_database.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
+        keeper.partition.retire("event")
+        postgres_database.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
+        keeper.partition.retire("event")
+        dropped = sum(sum(entry.counts.values()) for entry in keeper.audit(kind="drop", limit=1000))
+    assert dropped == len(before) - len(postgres_database.query(everything)), "the trail tells exactly what is gone"
+    told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
+    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}\n")
+
+
+def reattach_all(database: PostgresDatabase, folder: Path) -> None:
+    with keeping(database, folder, RULES) as keeper:
+        keeper.partition.retire("event")
+        for (partition,) in database.query("SELECT partition FROM wane.partition_retired WHERE state = 'quarantined'"):
+            keeper.partition.reattach("event", partition)

@@ -155,7 +155,7 @@ def partitions(database: Database, table: str = "event") -> list[str]:
 class Application:
     """Writers and readers of the events. It remembers what it wrote, and fails if it finds anything else or a statement fails."""
 
-    def __init__(self, database: Database, *, ahead_days: int = 0) -> None:
+    def __init__(self, database: Database, *, ahead_days: int = 0, reading: bool = True) -> None:
         self._database = database
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -166,7 +166,7 @@ class Application:
         self.retries = 0
         self._threads = [
             threading.Thread(target=self._work, args=(work, seed), daemon=True)
-            for seed, work in enumerate([self._write, self._write, self._read])
+            for seed, work in enumerate([self._write, self._write, *([self._read] if reading else [])])
         ]
 
     def __enter__(self) -> Application:

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from archive.forked import without_spark
 from partition.partitioning import CONTRACT, Application, keeping, partitions
 from servers import PostgresDatabase
 from wane.errors import NotAllowed, PartitionError
@@ -286,6 +287,32 @@ def test_months_move_to_the_schema_of_archived_tables(postgres_database: Postgre
         assert count(postgres_database, f"archive.event_read_{OLDEST.archived_name}") > 0
         assert count(postgres_database, "event") == before - 100 * len(done)
         assert outcomes(keeper.partition.retire("event")) == {}
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_months_are_archived_first_and_dropped_only_when_that_is_proven(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proven: bool
+) -> None:
+    postgres_database.script(SCHEMA)
+    cold = RULES.replace('when = ["done"]\n', 'when = ["done"]\nthen = "archive"\n')
+    cold = cold.replace("ahead = 2", 'ahead = 2\nthen = "archive"\nquarantine = "0s"')
+    cold += f'\n[archive]\nurl = "{tmp_path / "cold"}"\nevent = {{ keep = "forever" }}\n'
+    without_spark(monkeypatch)
+    with keeping(postgres_database, tmp_path, cold) as keeper:
+        aged(postgres_database, keeper)
+        before = count(postgres_database, "event")
+        if not proven:
+            # A row that changes while it is copied stays hot, and so does its month.
+            postgres_database.execute(f"UPDATE {PAST} SET status = 'open' WHERE id = (SELECT min(id) FROM {PAST})")
+        done = keeper.partition.retire("event")
+        assert count(postgres_database, "pg_class WHERE relname = ? AND relispartition", PAST) == (0 if proven else 1)
+        ended = [one for one in done if one.partition == PAST]
+        assert [one.outcome for one in ended] == (["quarantined", "dropped"] if proven else ["stays"])
+        if not proven:
+            assert "1 of its rows are not in the archive yet" in ended[0].why
+        rows = {table.table: table.rows for table in keeper.archive.tables()}
+        assert rows["event"] == before - count(postgres_database, "event")
+        assert rows["event"] >= 199
 
 
 def test_a_month_that_keeps_others_from_being_deleted_lets_them(

@@ -18,13 +18,13 @@ from wane.cli.options import (
     LogLevelOption,
     UrlOption,
 )
-from wane.cli.output import console, count_text, many, print_json, say, seconds_text
+from wane.cli.output import console, count_text, many, moment_text, print_json, say, seconds_text, table
 from wane.cli.prune import ActorOption, sweeping
 from wane.contract.load import load_contract
 from wane.events import Event, Listener, PartitionStep, nobody
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
-from wane.partition.model import PartitionDone, PartitionPlan
+from wane.partition.model import PartitionDone, PartitionPlan, Retiring
 from wane.prune.pace import FAST
 
 partition_app = typer.Typer(
@@ -115,6 +115,68 @@ def partition_maintain(
     with _changing(contract, url, actor, as_json=as_json) as keeper:
         done = keeper.partition.maintain(*(names or ()))
     _tell(done, as_json=as_json)
+
+
+@partition_app.command("retire")
+def partition_retire(
+    name: TableArgument,
+    reattach: Annotated[
+        str | None, typer.Option(metavar="PARTITION", help="Put this partition back instead, while it is aside.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would leave and what stays; change nothing.")
+    ] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let months go that are past their time, if the flags allow it, and drop those that were aside for long enough.
+
+    A month with one row that must stay is not retired, and says why. Exits 1 if a month failed. `wane run` does the same by itself.
+    """
+    if reattach is not None and dry_run:
+        raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
+    configure_logging(log_level, log_format)
+    with sweeping(nobody, as_json=as_json) as (stop, listener, caught):
+        loaded = load_contract(contract)
+        with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
+            if reattach is not None:
+                done = [keeper.partition.reattach(name, reattach)]
+            else:
+                done = keeper.partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=stop)
+    if as_json:
+        print_json([asdict(one) for one in done])
+    else:
+        _print_retired(name, done)
+    if any(one.outcome == "failed" for one in done):
+        raise typer.Exit(1)
+    if caught:
+        raise typer.Exit(128 + caught[0])
+
+
+def _print_retired(name: str, done: list[Retiring]) -> None:
+    if not done:
+        say(f"no month of {escape(name)} is past its time, and none has been aside for long enough")
+        return
+    shown = table("partition", "ended", "rows", "where", "until", right=("rows",))
+    for one in done:
+        colour = {"stays": "yellow", "off": "yellow", "failed": "red"}.get(one.outcome, "green")
+        counts = ", ".join(f"{escape(table)} {rows:,}" for table, rows in one.counts.items())
+        shown.add_row(
+            escape(one.partition),
+            f"[{colour}]{one.outcome}[/]",
+            counts,
+            escape(one.place or ""),
+            moment_text(one.drop_at),
+        )
+    console().print(shown)
+    for one in done:
+        if one.why:
+            say(f"{escape(one.partition or name)}: {escape(one.why)}")
 
 
 @partition_app.command("undo")
