@@ -14,6 +14,7 @@ from wane.archive.asynchronous import AsyncArchive
 from wane.claims import AsyncWorkClaims, Reclaim
 from wane.errors import WrongArgumentType
 from wane.keeper import Keeper, open_keeper
+from wane.partition.asynchronous import AsyncPartition
 from wane.queue import AsyncQueue, RetryPolicy
 from wane.schedule import Ran
 
@@ -41,6 +42,8 @@ class AsyncKeeper:
         self._waiting = ThreadPoolExecutor(max_workers=_MOST_WAITING, thread_name_prefix="wane-waiting")
         self.archive = AsyncArchive(keeper.archive, partial(on_thread, self))
         """What moves rows to the archive, and looks after it: see docs/reference/python.md."""
+        self.partition = AsyncPartition(keeper.partition, partial(on_thread, self))
+        """What partitions tables by the month, and keeps them so (PostgreSQL): see docs/reference/python.md."""
 
     @classmethod
     async def open(cls, *arguments: object, **options: object) -> AsyncKeeper:

@@ -202,6 +202,14 @@ def test_a_month_with_one_row_that_must_stay_is_not_retired_and_says_why(
         assert (set(outcomes(done).values()) == {"stays"}) == (reason == "table")
 
 
+def test_a_row_that_no_rule_can_judge_keeps_its_month(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    postgres_database.script(SCHEMA.replace("status text NOT NULL DEFAULT", "status text DEFAULT"))
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        postgres_database.execute(f"UPDATE {PAST} SET status = NULL WHERE id = (SELECT min(id) FROM {PAST})")
+        assert outcomes(keeper.partition.retire("event"))[PAST] == "stays"
+
+
 @pytest.mark.parametrize("reason", ["hold", "revived"])
 def test_what_is_found_to_stay_while_its_month_leaves_is_put_back(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
@@ -295,7 +303,7 @@ def test_months_are_archived_first_and_dropped_only_when_that_is_proven(
 ) -> None:
     postgres_database.script(SCHEMA)
     cold = RULES.replace('when = ["done"]\n', 'when = ["done"]\nthen = "archive"\n')
-    cold = cold.replace("ahead = 2", 'ahead = 2\nthen = "archive"\nquarantine = "0s"')
+    cold = cold.replace("ahead = 2", 'ahead = 2\nthen = "archive"')
     cold += f'\n[archive]\nurl = "{tmp_path / "cold"}"\nevent = {{ keep = "forever" }}\n'
     without_spark(monkeypatch)
     with keeping(postgres_database, tmp_path, cold) as keeper:

@@ -17,6 +17,8 @@ from wane.archive.room import Archive
 from wane.async_keeper import AsyncKeeper
 from wane.errors import WrongArgument
 from wane.keeper import Keeper
+from wane.partition.asynchronous import AsyncPartition
+from wane.partition.room import Partition
 from wane.prune.pace import FAST
 
 
@@ -43,6 +45,13 @@ def test_every_call_of_an_archive_can_be_awaited_with_the_same_words() -> None:
     for name, call in public(AsyncArchive).items():
         assert inspect.iscoroutinefunction(call)
         assert call.__doc__ == getattr(Archive, name).__doc__
+
+
+def test_every_call_of_partitions_can_be_awaited_with_the_same_words() -> None:
+    assert set(public(AsyncPartition)) == set(public(Partition))
+    for name, call in public(AsyncPartition).items():
+        assert inspect.iscoroutinefunction(call)
+        assert call.__doc__ == getattr(Partition, name).__doc__
 
 
 def test_calls_do_the_same(database: Database) -> None:

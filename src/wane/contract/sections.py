@@ -238,7 +238,7 @@ Lock = Annotated[
 ]
 Quarantine = Annotated[
     timedelta,
-    duration_between(timedelta(0), 3_650 * _DAY, 'a partition can be put back for as long: "7d" is usual'),
+    duration_between(timedelta(seconds=1), 3_650 * _DAY, 'a partition can be put back for as long: "7d" is usual'),
     WithJsonSchema(_SCHEMA),
 ]
 

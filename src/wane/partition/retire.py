@@ -26,7 +26,7 @@ from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.archive_journal import Journal
 from wane.store.own import AuditEntry, Execute, OwnTables
-from wane.store.partitions import MAX, MIN, Leaf
+from wane.store.partitions import MAX, MIN, Leaf, Range
 from wane.store.postgres.partition import PostgresPartitions
 from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from, quote
 from wane.store.postgres.partition_journal import PartitionJournal, Retirement
@@ -127,6 +127,11 @@ class _Retirement:
     def name(self) -> str:
         return str(self.place.name)
 
+    @property
+    def _quarantined_for(self) -> timedelta:
+        """A month whose rows are all in the archive is empty: nobody would put it back."""
+        return timedelta(0) if self.then is Retired.ARCHIVE else self.place.settings.quarantine
+
     def _due(self) -> list[Leaf]:
         """Partitions that ended before the window began, the oldest first."""
         keep = self.place.settings.keep
@@ -165,7 +170,7 @@ class _Retirement:
             if self.retirer.stop.is_set() or leaf.name in begun:
                 continue
             told.append(self._alone(leaf.name, lambda leaf=leaf: self._begin(leaf)))  # type: ignore[misc]
-        return told + (self._drop_due() if self.place.settings.quarantine == timedelta(0) else [])
+        return told + (self._drop_due() if self.then is Retired.ARCHIVE else [])
 
     def _alone(self, partition: str, work: Callable[[], Retiring]) -> Retiring:
         """A partition that fails, fails alone."""
@@ -223,13 +228,15 @@ class _Retirement:
         a, source = self.anatomy, placed(self.anatomy, begun.partition)
         leaf = Leaf(a.schema, begun.partition, begun.range, pending=False, rows_estimate=None)
         aside = aside_name(leaf, begun.id)
+        self._settle(begun, begun.along)
         attached = {one.name: one for one in self.steps.leaves(a.schema, a.name)}
         along = list(begun.along)
-        if begun.partition in attached and not attached[begun.partition].pending:
+        taken_off = begun.place is not None
+        if not taken_off and begun.partition in attached and not attached[begun.partition].pending:
             why = self._why(self._weigh(leaf, source))
             if why:
                 return self._back(begun, along, None, why)
-        if begun.partition in attached:
+        if not taken_off and begun.partition in attached:
             along = self._followers(begun, source, along)
             self.steps.detach(a, begun.partition)
         self.steps.put_aside(
@@ -250,8 +257,24 @@ class _Retirement:
         self._tell("quarantined", begun.partition, began)
         if self.then is Retired.MOVE:
             return self._move(begun, place, counts, along, began)
-        drop_at = self.store.now() + self.place.settings.quarantine
+        drop_at = self.store.now() + self._quarantined_for
         return Retiring(self.name, begun.partition, "quarantined", counts, "", place, drop_at, time.monotonic() - began)
+
+    def _settle(self, begun: Retirement, along: Sequence[dict[str, Any]]) -> None:
+        """Whatever a process that died had detached is put aside, and its range covered."""
+        for one in along:
+            # Once it is aside, a partition of its name may be there again, and cover its range.
+            if "leaf" in one and not self.steps.is_there(one["place"]):
+                other, range_ = self._follower(one)
+                a = self._anatomy(other)
+                self.steps.detach(a, one["leaf"])
+                aside = one["place"].partition(".")[2].strip('"')
+                self.steps.put_aside(a, one["leaf"], range_, aside, self._require, other.patience)
+
+    def _follower(self, one: dict[str, Any]) -> tuple[Place, Range]:
+        """The table, and the range, of a follower's partition that was taken along."""
+        settings = next(s for s in followers_of(self.contract, self.place.settings) if str(s.table) == one["table"])
+        return place_of(self.store, self.contract, settings), Range(one["lower"], one["upper"])
 
     def _followers(self, begun: Retirement, source: str, along: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Whole partitions of followers, where all of their rows belong to the partition's rows; then what is left, row by row."""
@@ -330,7 +353,7 @@ class _Retirement:
         counts: Counter[str] = Counter({self.name: weight.rows})
         for one in along:
             counts[one["table"]] += self.steps.count(one["place"])
-        drop_at = None if self.then is Retired.MOVE else self.store.now() + self.place.settings.quarantine
+        drop_at = None if self.then is Retired.MOVE else self.store.now() + self._quarantined_for
         with self.store.transaction() as transaction:
             self._require(transaction.execute)
             PartitionJournal(transaction.execute).move(
@@ -363,26 +386,22 @@ class _Retirement:
 
     def reattach(self, partition: str) -> Retiring:
         with self.steps.journaling() as journal:
-            found = [one for one in journal.retired(self.place.full, *_UNDER_WAY) if one.partition == partition]
-            known = [one.partition for one in journal.retired(self.place.full, *_UNDER_WAY)]
+            aside = journal.retired(self.place.full, "quarantined")
+        found = [one for one in aside if one.partition == partition]
         if not found:
             raise PartitionError(
-                f"no partition {partition!r} of {self.name} is aside", f"aside: {', '.join(known) or 'none'}"
+                f"no partition {partition!r} of {self.name} is aside",
+                f"aside: {', '.join(one.partition for one in aside) or 'none'}",
             )
         return self._back(found[0], found[0].along, found[0].place, "asked for")
 
     def _back(self, begun: Retirement, along: Sequence[dict[str, Any]], place: str | None, why: str) -> Retiring:
         began = time.monotonic()
+        parts: list[tuple[Anatomy, str, Range, str | None]] = [(self.anatomy, begun.partition, begun.range, place)]
         for one in along:
             if "leaf" in one:
-                settings = next(
-                    s for s in followers_of(self.contract, self.place.settings) if str(s.table) == one["table"]
-                )
-                other = place_of(self.store, self.contract, settings)
-                range_ = type(begun.range)(one["lower"], one["upper"])
-                self.steps.put_back(
-                    self._anatomy(other), one["leaf"], range_, one["place"], [], self._require, other.patience
-                )
+                other, range_ = self._follower(one)
+                parts.append((self._anatomy(other), one["leaf"], range_, one["place"]))
         sides = [(one["place"], self._table_of(one["table"])) for one in along if "leaf" not in one]
 
         def note(run: Execute) -> None:
@@ -391,7 +410,7 @@ class _Retirement:
             counts = begun.counts if begun.state == "quarantined" else {}
             self._audit(OwnTables(self.store.rows.dialect, run), "reattach", begun, counts)
 
-        self.steps.put_back(self.anatomy, begun.partition, begun.range, place, sides, note, self.place.patience)
+        self.steps.put_back(parts, sides, note, self.place.patience)
         self._tell("attached", begun.partition, began)
         outcome = "attached" if why == "asked for" else "stays"
         return Retiring(self.name, begun.partition, outcome, begun.counts, why, None, None, time.monotonic() - began)

@@ -6,7 +6,7 @@ comes late is still caught.
 
 from __future__ import annotations
 
-import re
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,11 +23,14 @@ from wane.store.rows import follower_paths
 from wane.store.selection import BoundFollower, Selection
 from wane.store.transaction import Transaction
 
-_DIGITS = re.compile(r"\D")
 _MOST_LATE = 10_000
 """Rows that came late for a range, and are moved while everybody waits."""
 _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
 
+_INDEXES = """
+SELECT c.relname::text FROM pg_index AS x JOIN pg_class AS c ON c.oid = x.indexrelid
+WHERE x.indrelid = to_regclass(%(table)s) ORDER BY 1
+"""
 _GRANTEES = """
 SELECT DISTINCT CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END
 FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e
@@ -96,6 +99,10 @@ class Retiring(Steps):
                 # A table that nobody sees must not keep others from deleting what it refers to.
                 for (key,) in run(_OUTBOUND, {"table": source}):
                     run(doubled(f"ALTER TABLE {source} DROP CONSTRAINT {quote(key)}"), {})
+                # Its range is covered by another one of its name, whose indexes may have to lie beside these one day.
+                mark = "_" + aside.rpartition("_")[2]
+                for (index,) in run(_INDEXES, {"table": source}):
+                    run(doubled(f"ALTER INDEX {place(a, index)} RENAME TO {quote(fitted(index, mark))}"), {})
                 run(doubled(f"ALTER TABLE {source} RENAME TO {quote(aside)}"), {})
                 run(doubled(f"ALTER TABLE {place(a, aside)} SET SCHEMA {OWN_SCHEMA}"), {})
             self._cover(run, a, leaf, range_)
@@ -148,28 +155,20 @@ class Retiring(Steps):
 
     def put_back(
         self,
-        a: Anatomy,
-        leaf: str,
-        range_: Range,
-        aside: str | None,
+        parts: Sequence[tuple[Anatomy, str, Range, str | None]],
         sides: Sequence[tuple[str, str]],
         note: Note,
         patience: Patience,
     ) -> None:
-        """Let a partition that is aside be one again, with what was taken along."""
+        """Let partitions that are aside be such again, and rows that were taken along be in their tables: all of it or nothing."""
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
             run("SELECT set_config('search_path', '', true)", {})
-            self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
-            if aside is not None and self._there(run, aside):
-                late = self._uncover(run, a, range_)
-                bare = aside.partition(".")[2]
-                run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(a.schema)}"), {})
-                run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
-                run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, leaf)} FOR VALUES {range_.sql}"), {})
-                for table in late:
-                    self._pour(run, table, a.table)
+            self._lock(transaction, [a.table for a, *_ in parts], "ACCESS EXCLUSIVE")
+            for number, (a, leaf, range_, aside) in enumerate(parts):
+                if aside is not None and self._there(run, aside):
+                    self._put_back(run, a, leaf, range_, aside, f"wane_late_{number}")
             for side, table in sides:
                 if self._there(run, side):
                     self._pour(run, side, table)
@@ -178,30 +177,42 @@ class Retiring(Steps):
 
         self.patiently(work, patience)
 
+    def _put_back(self, run: Execute, a: Anatomy, leaf: str, range_: Range, aside: str, late: str) -> None:
+        came_late = self._uncover(run, a, range_, late)
+        bare = aside.partition(".")[2]
+        run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(a.schema)}"), {})
+        run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
+        mark = "_" + bare.rpartition("_")[2].rstrip('"')
+        for (index,) in run(_INDEXES, {"table": place(a, leaf)}):
+            if index.endswith(mark):
+                run(doubled(f"ALTER INDEX {place(a, index)} RENAME TO {quote(index.removesuffix(mark))}"), {})
+        run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, leaf)} FOR VALUES {range_.sql}"), {})
+        if came_late:
+            self._pour(run, f"pg_temp.{late}", a.table)
+
     def _pour(self, run: Execute, source: str, table: str) -> None:
         columns = self._columns(run, table)
         run(doubled(f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {source}"), {})
 
-    def _uncover(self, run: Execute, a: Anatomy, range_: Range) -> list[str]:
-        """Make room for a range: whatever covers it now covers only what is beside it. Where rows are that came late, to be put in again."""
+    def _uncover(self, run: Execute, a: Anatomy, range_: Range, late: str) -> bool:
+        """Make room for a range: whatever covers it now covers only what is beside it. Rows that came late wait in a table of that name;
+        whether there is one."""
         covering = [one for one in read_leaves(run, a.schema, a.name) if _within(range_, one.range)]
         if not covering:
-            return []
+            return False
         [cover] = covering
         table = place(a, cover.name)
         self._require_few(run, table)
-        run(doubled(f"CREATE TEMPORARY TABLE wane_late ON COMMIT DROP AS SELECT * FROM {table}"), {})
+        run(doubled(f"CREATE TEMPORARY TABLE {late} ON COMMIT DROP AS SELECT * FROM {table}"), {})
         run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})
         run(doubled(f"DROP TABLE {table}"), {})
         for beside in (Range(cover.range.lower, range_.lower), Range(range_.upper, cover.range.upper)):
             if beside.lower == beside.upper:
                 continue
-            name = (
-                early_name(a) if beside.lower == MIN else fitted(a.name, "_p_gap_" + _DIGITS.sub("", beside.lower)[:12])
-            )
+            name = early_name(a) if beside.lower == MIN else gap_name(a, beside)
             for text in leaf_statements(a, a.table, name, beside):
                 run(doubled(text), {})
-        return ["pg_temp.wane_late"]
+        return True
 
     def _require_few(self, run: Execute, table: str) -> None:
         [(count,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {_MOST_LATE + 1}) AS late"), {})
@@ -270,6 +281,11 @@ def _rank(literal: str) -> tuple[int, int, str]:
     if literal in (MIN, MAX):
         return (-1 if literal == MIN else 1, 0, "")
     return 0, len(literal), literal
+
+
+def gap_name(a: Anatomy, range_: Range) -> str:
+    """The partition of a range that is no month: what was left beside one that was put back."""
+    return fitted(a.name, "_p_gap_" + hashlib.sha256(range_.sql.encode()).hexdigest()[:8])
 
 
 def aside_name(leaf: Leaf, number: int) -> str:

@@ -131,6 +131,10 @@ class Steps:
             )
         return first, last
 
+    def is_there(self, table: str) -> bool:
+        with self.store.transaction() as transaction:
+            return self._there(transaction.execute, table)
+
     def count(self, table: str) -> int:
         """The rows of a table that nobody uses; none if it is not there."""
         with self.store.transaction() as transaction:
