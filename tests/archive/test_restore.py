@@ -252,6 +252,32 @@ def test_one_restore_or_sweep_works_on_a_table_at_a_time(database: Database, tmp
         conserve(cold, known, done=True)
 
 
+def test_two_restores_at_once_are_one_after_the_other(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 60)
+    known = ever(database)
+    refused: list[str] = []
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+
+        def staged(*arguments: Any) -> list[int]:
+            found = stage(*arguments)
+            with cold_keeper(database, tmp_path) as other:
+                with pytest.raises(ArchiveBusy) as busy:
+                    back(other, where="id <= 50")
+                refused.append(str(busy.value))
+                assert other.one().outcome is Outcome.FAILED, "a sweep waits as well"
+            return found
+
+        monkeypatch.setattr(restoring, "stage", staged)
+        assert back(cold, where="id <= 40").restored["event"] == 40
+        monkeypatch.setattr(restoring, "stage", stage)
+        assert len(refused) == 1
+        assert back(cold, where="id <= 50").restored["event"] == 10
+        conserve(cold, known, done=True)
+
+
 def test_a_restore_waits_for_a_sweep_that_is_half_done(database: Database, tmp_path: Path) -> None:
     events(database, 60)
     known = ever(database)

@@ -68,6 +68,8 @@ def test_due_rows_move_to_their_months_with_what_leaves_with_them(database: Post
         [told] = [event for event in cold.events if isinstance(event, RowsArchived)]
         assert told.evicted == swept.counts
         assert sweep(cold).counts == {"event": 0}
+        with pytest.raises(WrongArgument, match="in the same database"):
+            cold.keeper.archive.restore("event", where="id = 1")
 
 
 def test_what_is_guarded_or_held_stays_and_arrives_nowhere(database: PostgresDatabase, tmp_path: Path) -> None:

@@ -55,6 +55,29 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert wane("archive", "query", "event", "--where", "id < 0", "--json").json == []
     unsound = wane("archive", "query", "event", "--where", "cast(body AS int) = 1")
     assert (unsound.code, "cannot be asked that" in unsound.err) == (1, True)
+    would = wane("archive", "restore", "event", "--where", "id <= 4", "--dry-run")
+    assert (would.code, "would come back" in would.out) == (0, True)
+    back = wane("archive", "restore", "event", "--key", "id=1", "--key", "id=2", "--protect", "2d", "--fast", "--json")
+    assert (back.code, back.json["restored"]) == (0, {"event": 2, "event_read": 3})
+    assert len(wane("hold", "list", "--json").json) == 5
+    shop.execute("UPDATE event SET body = 'another' WHERE id = 1")
+    shop.execute("INSERT INTO event VALUES (3, 'done', 5, 'another', NULL)")
+    refused = wane("archive", "restore", "event", "--run", "archive-1")
+    assert (refused.code, "other rows have their keys" in refused.err) == (1, True)
+    skipped = wane("archive", "restore", "event", "--run", "1", "--on-conflict", "skip", "--protect", "0", "--fast")
+    assert (skipped.code, "1 row stays in the archive" in skipped.err) == (0, True)
+    assert "3 rows" not in skipped.err
+    side = wane("archive", "restore", "event", "--where", "id = 3", "--into", "side")
+    assert (side.code, "in the archive still" in side.err) == (0, True)
+    assert shop.query("SELECT id FROM side") == [(3,)]
+    counted = wane("archive", "survey", "--json").json
+    assert {(one["table"], one["tier"], one["rows"]) for one in counted} == {
+        ("event", "hot", 33),
+        ("event", "archive", 1),
+        ("event_read", "archive", 0),
+    }
+    drawn = wane("archive", "survey", "event", "--months")
+    assert (drawn.code, "█" in drawn.out, "to 5 M" in drawn.out) == (0, True, True)
     damaged = next((folder / "cold" / "event").glob("*/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     broken = wane("archive", "verify", "event")
@@ -78,6 +101,18 @@ def test_mistakes_are_told(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert wane("archive", "query", "event", "--out", folder / "x").code == 2
     assert wane("archive", "query", "event", "--format", "parquet", "--out", folder / "no" / "x").code == 2
     assert wane("archive", "query", "event", "--limit", "20000").code == 2
+    for wrong in (
+        (),
+        ("--where", "id = 1", "--run", "1"),
+        ("--run", "x"),
+        ("--key", "5"),
+        ("--where", "id = 1", "--protect", "soon"),
+    ):
+        assert wane("archive", "restore", "event", *wrong).code == 2
+    nothing = wane("archive", "restore", "event", "--where", "id = 1")
+    assert (nothing.code, "nothing of event is archived yet" in nothing.err) == (1, True)
+    assert wane("archive", "restore", "event_read", "--where", "id = 1").code == 1
+    assert wane("archive", "survey", "evnt").code == 1
 
 
 def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder: Path) -> None:

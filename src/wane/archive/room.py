@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wane.contract.duration import format_duration
 from wane.contract.lookup import find_table, require_known
 from wane.contract.model import Archive as ArchiveAction
-from wane.contract.model import Contract, Rule, Table
+from wane.contract.model import Contract, Rule, Shelve, Table
 from wane.errors import ArchiveError, SparkError, WrongArgument
 from wane.events import Listener, nobody
 from wane.findings import did_you_mean
@@ -229,7 +229,10 @@ class Archive:
         """
         chosen = find_table(self._contract, table)
         if not any(name == chosen for name, _ in self._rules()):
+            shelved = next((one.action for one in chosen.rules if isinstance(one.action, Shelve)), None)
             hint = "rows that left with others come back with those"
+            if shelved is not None:
+                hint = f"its rows are in {shelved.schema}.{chosen.name.name}_<yyyymm>, in the same database: see docs/how-to/archive.md"
             raise WrongArgument(f"no rule archives {table} by itself", hint)
         if (where is not None) + (sweep is not None) + bool(keys) != 1:
             raise WrongArgument("say which rows: exactly one of `where`, `sweep` and `keys`")
