@@ -97,6 +97,7 @@ PROSE = {
     (Contract, "queue"),
     (Contract, "health"),
     (Contract, "spark"),
+    (Contract, "upkeep"),
     (Contract, "growth"),
     (Contract, "space"),
     (Contract, "roles"),
