@@ -58,7 +58,7 @@ class TargetedSteps(Steps):
 def run_forked(steps: TargetedSteps, name: str) -> Callable[..., list[str]]:
     """What Spark does: every task in a process of its own."""
 
-    def run(_: object, task: Callable[[int], str], count: int) -> list[str]:
+    def run(_: object, task: Callable[[int], str], count: int, *_watched: object) -> list[str]:
         answers = []
         for number in range(count):
             steps.enter(name)
