@@ -24,6 +24,7 @@ from wane.store.postgres.partition import PostgresPartitions
 
 WAIT_SECONDS = 60
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
+COPYING = Pace(target_seconds=1.0, duty=1.0, first_batch=500, least_batch=500, most_batch=500)
 STEPS = {
     "build_index": "index",
     "make_root": "root",
@@ -39,6 +40,11 @@ STEPS = {
     "restore_keys": "restore keys",
     "validate_keys": "validate keys",
     "add_month": "month",
+    "begin_split": "begin split",
+    "copy_some": "copy",
+    "differs": "prove",
+    "swap_split": "swap split",
+    "discard_split": "discard split",
 }
 """Every step of converting and going back that changes something, and what it is called in the log."""
 LEAVING = {
@@ -90,12 +96,16 @@ def change(url: str, contract: Path, further: Path, steps: TargetedSteps, genera
             try:
                 plan = near.partition.plan("event")
                 states = {plan.state, plan.along[0].state}
-                forward = generator.random() < 0.5 and steps.target != "discard"
+                forward = generator.random() < 0.5 and not steps.target.startswith("discard")
                 if any(state.startswith("undo") for state in states):
                     near.partition.undo("event", pace=PACE)
                 elif states == {"plain"}:
                     take_far_rows(url)
                     near.partition.convert("event", accept=True)
+                elif (any(state.startswith("split") for state in states) and forward) or (
+                    states == {"partitioned"} and generator.random() < 0.3
+                ):
+                    near.partition.split("event", pace=COPYING)
                 elif states == {"partitioned"} and forward:
                     put_far_rows(url)
                     far.partition.maintain("event")

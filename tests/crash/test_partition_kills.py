@@ -25,10 +25,13 @@ from wane.prune.pace import FAST
 
 pytestmark = pytest.mark.crash
 
-KILLS = int(os.environ.get("WANE_KILLS", "16")) // 4
-"""Kills at random moments; then one at every step that none of them hit. `make crash` asks for dozens."""
+KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
+"""Kills at random moments; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests kill at some steps."""
+SOME = 1 if KILLS else 4
 WINDOW_SECONDS = 0.5
 SEED = 11
+BEFORE = {"discard": ["validate"], "discard split": ["copy"]}
+"""Where to kill first, so that there is something to take back."""
 
 
 class Launcher:
@@ -73,7 +76,7 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
-    wanted = set(STEPS.values())
+    wanted = set(sorted(STEPS.values())[::SOME])
     postgres_database.script(RICH)
     before = dump(postgres_database)
     generator = random.Random(SEED)
@@ -89,7 +92,7 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
                 if target in hit:
                     continue
                 # Only what was interrupted before its swap is taken back.
-                for step in ("validate", target) if target == "discard" else (target,):
+                for step in (*BEFORE.get(target, ()), target):
                     seconds = generator.uniform(0, WINDOW_SECONDS) if step == "-" else 0.0
                     hit[launcher.kill_one(generator.randrange(2**32), seconds, step)] += 1
                     await_silence(postgres_database)
@@ -106,7 +109,8 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
         if {plan.state, plan.along[0].state} != {"plain"}:
             assert keeper.partition.undo("event", pace=FAST).problems == ()
     application.check()
-    assert dump(postgres_database) == before
+    # A table that was split came back from another partition than it went: the same lines, some in another order.
+    assert sorted(dump(postgres_database).splitlines()) == sorted(before.splitlines())
     told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
     sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}; {application.statements} statements\n")
 
@@ -124,7 +128,7 @@ def test_killed_while_months_leave_none_is_lost(
     generator = random.Random(SEED)
     hit: Counter[str] = Counter()
     launcher = Launcher(postgres_database, tmp_path, tmp_path / "wane.toml", "-")
-    back = sorted(set(LEAVING.values()) - {"drop"})
+    back = sorted(set(LEAVING.values()) - {"drop"})[:: min(SOME, 2)]
     try:
         with Application(postgres_database, reading=False) as application:
             for target in ["-"] * KILLS + back + ["drop"]:
@@ -142,7 +146,7 @@ def test_killed_while_months_leave_none_is_lost(
     finally:
         launcher.close()
     application.check()
-    assert set(hit) >= set(LEAVING.values()), f"hit: {dict(hit)}"
+    assert set(hit) >= {*back, "drop"}, f"hit: {dict(hit)}"
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         postgres_database.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
         keeper.partition.retire("event")

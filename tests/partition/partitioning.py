@@ -44,6 +44,7 @@ RICH = """
 CREATE TABLE customer (id bigint PRIMARY KEY);
 INSERT INTO customer VALUES (1), (2), (3);
 CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.stamped := NEW.stamped + 1; RETURN NEW; END $$;
+CREATE FUNCTION arrive() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.stamped := NEW.stamped + 10; RETURN NEW; END $$;
 CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 CREATE TABLE event (
   id bigint GENERATED ALWAYS AS IDENTITY (START 7 INCREMENT 1 CACHE 1),
@@ -63,6 +64,7 @@ CREATE INDEX event_lower ON event (lower(code)) WHERE customer_id IS NOT NULL;
 CREATE INDEX event_customers ON event USING hash (customer_id);
 CREATE UNIQUE INDEX event_number ON event (number) WHERE number > 0;
 CREATE TRIGGER event_stamp BEFORE UPDATE ON event FOR EACH ROW EXECUTE FUNCTION stamp();
+CREATE TRIGGER event_arrive BEFORE INSERT ON event FOR EACH ROW EXECUTE FUNCTION arrive();
 CREATE TRIGGER event_off AFTER INSERT ON event FOR EACH ROW EXECUTE FUNCTION nothing();
 ALTER TABLE event DISABLE TRIGGER event_off;
 CREATE TRIGGER event_statement AFTER DELETE ON event FOR EACH STATEMENT EXECUTE FUNCTION nothing();

@@ -80,6 +80,10 @@ def _print_plan(plan: PartitionPlan) -> None:
 def partition_convert(
     name: TableArgument,
     accept: Annotated[bool, typer.Option("--accept", help="What the plan says would stop working may.")] = False,
+    split: Annotated[
+        bool, typer.Option("--split", help="Then split what was there into months, too: copied beside the application.")
+    ] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="With --split: no pauses between batches.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -93,9 +97,15 @@ def partition_convert(
         partition_plan(name, contract, url, as_json=as_json)
         return
     configure_logging(log_level, log_format)
-    with _changing(contract, url, actor, as_json=as_json) as keeper:
-        done = keeper.partition.convert(name, accept=accept)
-    _tell([done], as_json=as_json)
+    with sweeping(nobody, as_json=as_json) as (stop, listener, caught):
+        loaded = load_contract(contract)
+        with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
+            done = [keeper.partition.convert(name, accept=accept)]
+            if split and not stop.is_set():
+                done.append(keeper.partition.split(name, pace=FAST if fast else None, stop=stop))
+    _tell(done, as_json=as_json)
+    if caught:
+        raise typer.Exit(128 + caught[0])
 
 
 @partition_app.command("maintain")

@@ -38,4 +38,5 @@ class AsyncPartition:
     plan = _later(Partition.plan)
     reattach = _later(Partition.reattach)
     retire = _later(Partition.retire)
+    split = _later(Partition.split)
     undo = _later(Partition.undo)

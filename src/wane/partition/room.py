@@ -87,6 +87,23 @@ class Partition:
             )
             return undoer.undo(find_place(self._store, self._contract, table))
 
+    def split(self, table: str, *, pace: Pace | None = None, stop: threading.Event | None = None) -> PartitionDone:
+        """Split what a table was before it was partitioned into months: copied a few rows at a time beside everybody. Safe to repeat."""
+        with self._steps() as steps:
+            from wane.partition.place import find_place
+            from wane.partition.split import Splitter
+
+            splitter = Splitter(
+                self._store,
+                self._contract,
+                steps,
+                actor=self._actor,
+                listener=self._listener,
+                pace=pace or Pace.of(self._contract.sweep),
+                stop=stop or threading.Event(),
+            )
+            return splitter.split(find_place(self._store, self._contract, table))
+
     def retire(
         self,
         table: str,

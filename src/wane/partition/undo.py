@@ -104,6 +104,8 @@ class _WayBack:
         if change.kind == "convert" and change.state not in ("swapped", "done"):
             self._take_back(a)
             return
+        if change.kind == "split":
+            change = self._unsplit(a, change)
         if change.kind != "undo":
             self._swap_back(a, change)
             change = self._change()
@@ -142,6 +144,19 @@ class _WayBack:
         self._forget()
         self.did = "rolled back"
         self._tell("rolled back", began)
+
+    def _unsplit(self, a: Anatomy, change: Change) -> Change:
+        """A copy into months that was not finished is thrown away first."""
+        facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
+
+        def note(run: Execute) -> None:
+            require(self.store, self.lease, run)
+            PartitionJournal(run).write(self.place.full, "convert", "done", facts, self.actor)
+
+        self.steps.discard_split(a, change.facts["old"], note, self.place.patience)
+        found = self._change()
+        assert found is not None
+        return found
 
     def _forget(self) -> None:
         with self.store.transaction() as transaction:

@@ -6,7 +6,8 @@ from wane.store.postgres.partition_back import GoingBack
 from wane.store.postgres.partition_convert import Converting
 from wane.store.postgres.partition_months import Months
 from wane.store.postgres.partition_retire import Retiring
+from wane.store.postgres.partition_split import Splitting
 
 
-class PostgresPartitions(Converting, GoingBack, Months, Retiring):
+class PostgresPartitions(Converting, GoingBack, Months, Retiring, Splitting):
     """Every step."""

@@ -120,6 +120,21 @@ WHERE r.prrelid = %(oid)s::oid
 UNION
 SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = %(oid)s::oid AND rulename <> '_RETURN'
 """
+# What a table says of its parts, and statistics over several columns: partitions have none of it, so the last of them would not either.
+_DETAILS = """
+SELECT format('COMMENT ON COLUMN %%I.%%I.%%I IS %%L', %(schema)s::text, %(name)s::text, attname, col_description(attrelid, attnum))
+FROM pg_attribute WHERE attrelid = %(oid)s::oid AND attnum > 0 AND NOT attisdropped AND col_description(attrelid, attnum) IS NOT NULL
+UNION ALL
+SELECT format('COMMENT ON CONSTRAINT %%I ON %%I.%%I IS %%L', conname, %(schema)s::text, %(name)s::text, obj_description(oid, 'pg_constraint'))
+FROM pg_constraint WHERE conrelid = %(oid)s::oid AND contype <> 'p' AND obj_description(oid, 'pg_constraint') IS NOT NULL
+UNION ALL
+SELECT format('COMMENT ON INDEX %%I.%%I IS %%L', %(schema)s::text, c.relname, obj_description(c.oid, 'pg_class'))
+FROM pg_index AS x JOIN pg_class AS c ON c.oid = x.indexrelid
+WHERE x.indrelid = %(oid)s::oid AND obj_description(c.oid, 'pg_class') IS NOT NULL
+UNION ALL
+SELECT pg_get_statisticsobjdef(oid) FROM pg_statistic_ext WHERE stxrelid = %(oid)s::oid
+ORDER BY 1
+"""
 _SEQUENCE = """
 SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle, obj_description(c.oid, 'pg_class')
 FROM pg_sequence AS s JOIN pg_class AS c ON c.oid = s.seqrelid WHERE s.seqrelid = %(sequence)s::regclass
@@ -253,6 +268,8 @@ class Anatomy:
     grants: list[list[Any]]
     views: list[list[Any]]
     identity: AnatomySequence | None
+    details: list[str]
+    """Statements that say the rest: comments on its parts, statistics over several columns."""
 
     @property
     def table(self) -> str:
@@ -430,6 +447,7 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
             [list(row) for row in run(_GRANTS, at)],
             [[view, text, list(given)] for view, _, text, given in views],
             _sequence(run, identities[0]) if identities else None,
+            [text for (text,) in run(_DETAILS, at)],
         ),
         [],
     )

@@ -336,6 +336,7 @@ def _dress_back(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
         for _, text in now.policies:
             yield text.replace("{table}", a.table, 1)
     if not original:
+        yield from a.details
         if a.row_security:
             yield f"ALTER TABLE {a.table} ENABLE ROW LEVEL SECURITY"
         if a.force_row_security:
