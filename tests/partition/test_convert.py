@@ -94,7 +94,8 @@ def test_what_partitions_cannot_have_is_refused_with_the_fix(
 def test_sqlite_refuses_loudly(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     sqlite_database.script("CREATE TABLE event (id integer PRIMARY KEY, created_at text)")
     with keeping(sqlite_database, tmp_path) as keeper:
-        for call in (keeper.partition.plan, keeper.partition.convert, keeper.partition.maintain, keeper.partition.undo):
+        here = keeper.partition
+        for call in (here.plan, here.convert, here.split, here.maintain, here.retire, here.undo):
             with pytest.raises(StoreError, match="SQLite has no partitions"):
                 call("event")
 

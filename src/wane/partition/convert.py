@@ -20,7 +20,6 @@ from wane.partition.place import Place, followers_of, place_of
 from wane.partition.plan import MARGIN, Planner
 from wane.store import Store
 from wane.store.own import Execute
-from wane.store.partitions import Range
 from wane.store.postgres.partition import PostgresPartitions
 from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
 from wane.store.postgres.partition_journal import Change, PartitionJournal
@@ -220,8 +219,3 @@ class _Conversion:
         self.steps.analyze(a.table)
         self.problems += self.steps.validate_keys(a)
         self._write("done", facts)
-
-
-def leaves_of(facts: dict[str, Any]) -> list[tuple[str, Range]]:
-    """The partitions that a conversion made."""
-    return [(name, Range(lower, upper)) for name, lower, upper in facts["leaves"]]

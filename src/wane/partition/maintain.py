@@ -34,14 +34,6 @@ class Maintainer:
         self.steps = steps
         self.listener = listener
 
-    def missing(self, place: Place) -> list[str]:
-        """The partitions that would be made."""
-        leaves = self.steps.leaves(place.info.schema, place.info.name)
-        rest = _rest(leaves)
-        if rest is None:
-            return []
-        return [month.name for month in self._months(place, rest)]
-
     def maintain(self, place: Place) -> PartitionDone:
         """Make what is missing for a table, and for those that are partitioned along."""
         began = time.monotonic()

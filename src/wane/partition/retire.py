@@ -152,7 +152,7 @@ class _Retirement:
         """What would be retired now, and what would stay."""
         told = []
         for leaf in self._due():
-            weight = self._weigh(leaf, placed(self.anatomy, leaf.name))
+            weight = self._weigh(placed(self.anatomy, leaf.name))
             why = self._why(weight)
             told.append(Retiring(self.name, leaf.name, "stays" if why else "due", {self.name: weight.rows}, why))
         return told
@@ -181,8 +181,7 @@ class _Retirement:
 
     # Deciding
 
-    def _weigh(self, leaf: Leaf, table: str) -> Weight:
-        del leaf
+    def _weigh(self, table: str) -> Weight:
         return self.steps.weigh(table, self.selections, self.store.now())
 
     def _why(self, weight: Weight) -> str:
@@ -211,7 +210,7 @@ class _Retirement:
             return Retiring(self.name, leaf.name, "off", {}, closed)
         if self.then is Retired.ARCHIVE:
             self.retirer.archiving(self.name)
-        weight = self._weigh(leaf, placed(self.anatomy, leaf.name))
+        weight = self._weigh(placed(self.anatomy, leaf.name))
         why = self._why(weight)
         if why:
             return Retiring(self.name, leaf.name, "stays", {self.name: weight.rows}, why)
@@ -233,7 +232,7 @@ class _Retirement:
         along = list(begun.along)
         taken_off = begun.place is not None
         if not taken_off and begun.partition in attached and not attached[begun.partition].pending:
-            why = self._why(self._weigh(leaf, source))
+            why = self._why(self._weigh(source))
             if why:
                 return self._back(begun, along, None, why)
         if not taken_off and begun.partition in attached:
@@ -249,7 +248,7 @@ class _Retirement:
         )
         place = own_place(aside)
         along = self._stragglers(begun, place, along)
-        weight = self._weigh(leaf, place)
+        weight = self._weigh(place)
         why = self._why(weight)
         if why:
             return self._back(begun, along, place, why)
@@ -462,7 +461,7 @@ class _Retirement:
         if closed:
             return Retiring(self.name, one.partition, "off", one.counts, closed, one.place)
         assert one.place is not None
-        weight = self.steps.weigh(one.place, self.selections, self.store.now())
+        weight = self._weigh(one.place)
         if weight.held:
             return Retiring(
                 self.name, one.partition, "stays", one.counts, f"{weight.held:,} of its rows are held", one.place

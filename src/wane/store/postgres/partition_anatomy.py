@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from wane.store.own import Execute
+from wane.store.postgres import partition_catalog as catalog
 from wane.store.rows import Dialect
 
 KEY_SUFFIX = "_p_key"
@@ -19,153 +20,6 @@ ALONE_SUFFIX = "_p_alone"
 """The index of the old one, which is the primary key again after going back."""
 BOUND_SUFFIX = "_p_bound"
 """The constraint which proves that no row lies beyond the first month."""
-
-_TABLE = """
-SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text, c.relispartition,
-       c.reloftype <> 0, c.relrowsecurity, c.relforcerowsecurity, c.relreplident::text, pg_get_userbyid(c.relowner)::text,
-       obj_description(c.oid, 'pg_class'), coalesce(c.reloptions, '{}'), coalesce(toast.reloptions, '{}'),
-       (SELECT spcname::text FROM pg_tablespace WHERE oid = c.reltablespace),
-       EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid),
-       EXISTS (SELECT FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = c.oid)
-FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-LEFT JOIN pg_class AS toast ON toast.oid = c.reltoastrelid
-WHERE n.nspname = %(schema)s AND c.relname = %(name)s
-"""
-_COLUMNS = """
-SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity::text, a.attgenerated::text,
-       coalesce((to_jsonb(a) ->> 'attstattarget')::int, -1), coalesce(a.attoptions, '{}'),
-       pg_get_serial_sequence(format('%%I.%%I', %(schema)s::text, %(name)s::text), a.attname)
-FROM pg_attribute AS a WHERE a.attrelid = %(oid)s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
-"""
-_INDEXES = """
-SELECT i.relname::text, x.indisunique, x.indisprimary, x.indisvalid AND x.indisready, x.indisreplident,
-       (SELECT array_agg(a.attname::text ORDER BY k.ordinality)
-        FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS k(attnum, ordinality)
-        LEFT JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = k.attnum
-        WHERE k.ordinality <= x.indnkeyatts),
-       x.indpred IS NOT NULL,
-       substr(pg_get_indexdef(i.oid), length(format('CREATE %%sINDEX %%I ON %%I.%%I ',
-         CASE WHEN x.indisunique THEN 'UNIQUE ' ELSE '' END, i.relname, %(schema)s::text, %(name)s::text)) + 1),
-       obj_description(i.oid, 'pg_class'), con.conname::text, con.contype::text, con.condeferrable,
-       CASE WHEN con.oid IS NOT NULL THEN pg_get_constraintdef(con.oid) END,
-       obj_description(con.oid, 'pg_constraint')
-FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid
-LEFT JOIN pg_constraint AS con ON con.conindid = i.oid AND con.conrelid = x.indrelid AND con.contype IN ('p', 'u', 'x')
-WHERE x.indrelid = %(oid)s::oid ORDER BY i.relname
-"""
-_CONSTRAINTS = """
-SELECT conname::text, contype::text, convalidated, connoinherit FROM pg_constraint
-WHERE conrelid = %(oid)s::oid AND contype IN ('c', 'f') ORDER BY conname
-"""
-_OUTBOUND = """
-SELECT k.conname::text, pg_get_constraintdef(k.oid), k.confrelid = k.conrelid,
-       format('%%I.%%I', n.nspname, c.relname), obj_description(k.oid, 'pg_constraint')
-FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.confrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE k.conrelid = %(oid)s::oid AND k.contype = 'f' AND k.conparentid = 0 ORDER BY k.conname
-"""
-_INBOUND = """
-SELECT k.conname::text, format('%%I.%%I', n.nspname, c.relname), pg_get_constraintdef(k.oid), c.relkind = 'p',
-       ARRAY(SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u(attnum, o)
-             JOIN pg_attribute AS a ON a.attrelid = k.confrelid AND a.attnum = u.attnum ORDER BY o),
-       k.convalidated, obj_description(k.oid, 'pg_constraint')
-FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.conrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE k.confrelid = %(oid)s::oid AND k.contype = 'f' AND k.conparentid = 0 ORDER BY 2, 1
-"""
-_TRIGGERS = """
-SELECT t.tgname::text, pg_get_triggerdef(t.oid), t.tgenabled::text, obj_description(t.oid, 'pg_trigger'),
-       t.tgtype & 1 = 1 AND (t.tgoldtable IS NOT NULL OR t.tgnewtable IS NOT NULL)
-FROM pg_trigger AS t WHERE t.tgrelid = %(oid)s::oid AND NOT t.tgisinternal ORDER BY t.tgname
-"""
-_POLICIES = """
-SELECT quote_ident(polname), format('CREATE POLICY %%I ON {table} AS %%s FOR %%s TO %%s%%s%%s', polname,
-         CASE WHEN polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
-         CASE polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
-         CASE WHEN polroles = '{0}' THEN 'PUBLIC'
-              ELSE (SELECT string_agg(quote_ident(pg_get_userbyid(r)), ', ') FROM unnest(polroles) AS r) END,
-         CASE WHEN polqual IS NULL THEN '' ELSE ' USING (' || pg_get_expr(polqual, polrelid) || ')' END,
-         CASE WHEN polwithcheck IS NULL THEN '' ELSE ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')' END)
-FROM pg_policy WHERE polrelid = %(oid)s::oid ORDER BY polname
-"""
-_GRANTS = """
-SELECT '' AS columns, CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END,
-       e.privilege_type, e.is_grantable
-FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e WHERE c.oid = %(oid)s::oid AND e.grantee <> c.relowner
-UNION ALL
-SELECT quote_ident(a.attname), CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END,
-       e.privilege_type, e.is_grantable
-FROM pg_attribute AS a CROSS JOIN LATERAL aclexplode(a.attacl) AS e
-WHERE a.attrelid = %(oid)s::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1, 2, 3
-"""
-_VIEWS = """
-SELECT DISTINCT format('%%I.%%I', n.nspname, v.relname), v.relkind::text, pg_get_viewdef(v.oid), coalesce(v.reloptions, '{}')
-FROM pg_depend AS d JOIN pg_rewrite AS r ON r.oid = d.objid JOIN pg_class AS v ON v.oid = r.ev_class
-JOIN pg_namespace AS n ON n.oid = v.relnamespace
-WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s::oid
-  AND v.oid <> %(oid)s::oid ORDER BY 1
-"""
-# Whatever else depends on the table would go on speaking of the table as it was.
-_OTHERS = """
-SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend AS d
-WHERE d.deptype = 'n' AND d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s::oid
-  AND d.classid NOT IN ('pg_rewrite'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass, 'pg_trigger'::regclass,
-                        'pg_attrdef'::regclass, 'pg_statistic_ext'::regclass)
-  AND NOT (d.classid = 'pg_policy'::regclass AND EXISTS (SELECT FROM pg_policy WHERE oid = d.objid AND polrelid = %(oid)s::oid))
-UNION
-SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend AS d
-WHERE d.deptype = 'n' AND d.refclassid = 'pg_type'::regclass
-  AND d.refobjid IN (SELECT unnest(ARRAY[t.oid, t.typarray]) FROM pg_type AS t WHERE t.typrelid = %(oid)s::oid)
-UNION
-SELECT 'publication ' || p.pubname FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid
-WHERE r.prrelid = %(oid)s::oid
-UNION
-SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = %(oid)s::oid AND rulename <> '_RETURN'
-"""
-# What a table says of its parts, and statistics over several columns: partitions have none of it, so the last of them would not either.
-_DETAILS = """
-SELECT format('COMMENT ON COLUMN %%I.%%I.%%I IS %%L', %(schema)s::text, %(name)s::text, attname, col_description(attrelid, attnum))
-FROM pg_attribute WHERE attrelid = %(oid)s::oid AND attnum > 0 AND NOT attisdropped AND col_description(attrelid, attnum) IS NOT NULL
-UNION ALL
-SELECT format('COMMENT ON CONSTRAINT %%I ON %%I.%%I IS %%L', conname, %(schema)s::text, %(name)s::text, obj_description(oid, 'pg_constraint'))
-FROM pg_constraint WHERE conrelid = %(oid)s::oid AND contype <> 'p' AND obj_description(oid, 'pg_constraint') IS NOT NULL
-UNION ALL
-SELECT format('COMMENT ON INDEX %%I.%%I IS %%L', %(schema)s::text, c.relname, obj_description(c.oid, 'pg_class'))
-FROM pg_index AS x JOIN pg_class AS c ON c.oid = x.indexrelid
-WHERE x.indrelid = %(oid)s::oid AND obj_description(c.oid, 'pg_class') IS NOT NULL
-UNION ALL
-SELECT pg_get_statisticsobjdef(oid) FROM pg_statistic_ext WHERE stxrelid = %(oid)s::oid
-ORDER BY 1
-"""
-_SEQUENCE = """
-SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle, obj_description(c.oid, 'pg_class')
-FROM pg_sequence AS s JOIN pg_class AS c ON c.oid = s.seqrelid WHERE s.seqrelid = %(sequence)s::regclass
-"""
-_SEQUENCE_GRANTS = """
-SELECT CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END, e.privilege_type, e.is_grantable
-FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS e
-WHERE c.oid = %(sequence)s::regclass AND e.grantee <> c.relowner ORDER BY 1, 2
-"""
-_LEAF_INDEXES = """
-SELECT leaf.relname::text, coalesce(own_con.conname, own.relname)::text, coalesce(con.conname, above.relname)::text,
-       x.indisprimary, y.indisprimary
-FROM pg_inherits AS i JOIN pg_index AS x ON x.indexrelid = i.inhparent JOIN pg_index AS y ON y.indexrelid = i.inhrelid
-JOIN pg_class AS above ON above.oid = i.inhparent JOIN pg_class AS own ON own.oid = i.inhrelid
-JOIN pg_class AS leaf ON leaf.oid = y.indrelid
-LEFT JOIN pg_constraint AS con ON con.conindid = above.oid AND con.contype IN ('p', 'u')
-LEFT JOIN pg_constraint AS own_con ON own_con.conindid = own.oid AND own_con.contype IN ('p', 'u')
-WHERE x.indrelid = %(oid)s::oid
-"""
-_LEAF_TRIGGERS = """
-SELECT leaf.relname::text, t.tgname::text, pg_get_triggerdef(t.oid), t.tgenabled::text
-FROM pg_trigger AS t JOIN pg_inherits AS i ON i.inhrelid = t.tgrelid JOIN pg_class AS leaf ON leaf.oid = t.tgrelid
-WHERE i.inhparent = %(oid)s::oid AND t.tgparentid <> 0 AND NOT EXISTS (
-  SELECT FROM pg_constraint AS k WHERE k.oid = t.tgconstraint AND k.contype = 'f') ORDER BY 1, 2
-"""
-# Functions are text: what they do is known when they run. Those that speak of the table and of conflicts are worth a look.
-_FUNCTIONS = """
-SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND n.nspname <> 'wane'
-  AND p.prosrc ~* 'on\\s+conflict' AND strpos(lower(p.prosrc), lower(%(name)s)) > 0 ORDER BY 1
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +181,11 @@ class Standing:
 def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
     """Inside a transaction: the search path is empty until it ends."""
     run("SELECT set_config('search_path', '', true)", {})
-    oid, *_ = run(_TABLE, {"schema": schema, "name": name})[0]
+    oid, *_ = run(catalog.TABLE, {"schema": schema, "name": name})[0]
     at = {"oid": oid}
     indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
     keys: dict[str, dict[tuple[bool, bool], list[str]]] = {}
-    for leaf, own, above, primary_above, primary in run(_LEAF_INDEXES, at):
+    for leaf, own, above, primary_above, primary in run(catalog.LEAF_INDEXES, at):
         indexes.setdefault(leaf, {})[above] = own
         keys.setdefault(leaf, {})[primary_above, primary] = [above, own]
     for leaf, found in keys.items():
@@ -340,18 +194,18 @@ def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> St
             (key, unique), (other, primary_own) = found[True, False], found[False, True]
             indexes[leaf] |= {key: primary_own, other: unique}
     leaf_triggers: dict[str, list[AnatomyTrigger]] = {}
-    for leaf, trigger, text, enabled in run(_LEAF_TRIGGERS, at):
+    for leaf, trigger, text, enabled in run(catalog.LEAF_TRIGGERS, at):
         leaf_triggers.setdefault(leaf, []).append(AnatomyTrigger(trigger, text, enabled, None))
     return Standing(
-        run(_TABLE, {"schema": schema, "name": name})[0][11],
+        run(catalog.TABLE, {"schema": schema, "name": name})[0][11],
         leaves,
         indexes,
-        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(_TRIGGERS, at)],
+        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(catalog.TRIGGERS, at)],
         leaf_triggers,
-        _keys(run(_INBOUND, at)),
-        [[view, text, list(given)] for view, _, text, given in run(_VIEWS, at)],
-        [list(row) for row in run(_GRANTS, at)],
-        [list(row) for row in run(_POLICIES, at)],
+        _keys(run(catalog.INBOUND, at)),
+        [[view, text, list(given)] for view, _, text, given in run(catalog.VIEWS, at)],
+        [list(row) for row in run(catalog.GRANTS, at)],
+        [list(row) for row in run(catalog.POLICIES, at)],
     )
 
 
@@ -378,7 +232,7 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
     """What a table consists of, without what Wane added to it on the way; and everything that keeps it from being partitioned, with
     what to do about it. Inside a transaction: the search path is empty until it ends."""
     run("SELECT set_config('search_path', '', true)", {})
-    found = run(_TABLE, {"schema": schema, "name": name})
+    found = run(catalog.TABLE, {"schema": schema, "name": name})
     if not found:
         return None, [(f"there is no table {schema}.{name}", "")]
     oid, _, _, kind, persistence, partition, typed, *_ = found[0]
@@ -399,23 +253,25 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
             refused.append((f"{schema}.{name} {what.partition(':')[0]}", what.partition(": ")[2]))
     [(itself,)] = run("SELECT format('%%I.%%I', %(schema)s::text, %(name)s::text)", {"schema": schema, "name": name})
     at = {"oid": oid, "schema": schema, "name": name}
-    columns = [AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(_COLUMNS, at)]
+    columns = [
+        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(catalog.COLUMNS, at)
+    ]
     ours = own_names(name)
-    indexes, more = _indexes(run(_INDEXES, at), ours)
+    indexes, more = _indexes(run(catalog.INDEXES, at), ours)
     refused += more
-    refused += _refused_constraints(run(_CONSTRAINTS, at), ours[2])
+    refused += _refused_constraints(run(catalog.CONSTRAINTS, at), ours[2])
     key = next(([str(c) for c in one.columns] for one in indexes if one.primary), [])
     refused += _refused_key(columns, key, time, schema, name)
-    outbound, inbound = run(_OUTBOUND, at), run(_INBOUND, at)
-    triggers = run(_TRIGGERS, at)
+    outbound, inbound = run(catalog.OUTBOUND, at), run(catalog.INBOUND, at)
+    triggers = run(catalog.TRIGGERS, at)
     for trigger, *_, transition in triggers:
         if transition:
             refused.append((f"the trigger {trigger} reads transition tables row by row", "partitions cannot have such"))
-    views = run(_VIEWS, at)
+    views = run(catalog.VIEWS, at)
     for view, relkind, *_ in views:
         if relkind != "v":
             refused.append((f"{view} reads the table and cannot be replaced", "drop it, and create it again after"))
-    for (other,) in run(_OTHERS, at):
+    for (other,) in run(catalog.OTHERS, at):
         refused.append((f"{other} depends on the table as it is", "drop it, and create it again after"))
     if any(one.table == itself and time in one.columns for one in _keys(inbound)):
         refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
@@ -443,11 +299,11 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
             [AnatomyKey(n, table, d, [], partitioned=False, comment=c) for n, d, own, table, c in outbound if not own],
             _keys(inbound),
             [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in triggers],
-            [list(row) for row in run(_POLICIES, at)],
-            [list(row) for row in run(_GRANTS, at)],
+            [list(row) for row in run(catalog.POLICIES, at)],
+            [list(row) for row in run(catalog.GRANTS, at)],
             [[view, text, list(given)] for view, _, text, given in views],
             _sequence(run, identities[0]) if identities else None,
-            [text for (text,) in run(_DETAILS, at)],
+            [text for (text,) in run(catalog.DETAILS, at)],
         ),
         [],
     )
@@ -459,7 +315,7 @@ def _keys(rows: list[tuple[Any, ...]]) -> list[AnatomyKey]:
 
 def functions_with_conflicts(run: Execute, name: str) -> list[str]:
     """Functions that mention the table and a conflict."""
-    return [str(text) for (text,) in run(_FUNCTIONS, {"name": name})]
+    return [str(text) for (text,) in run(catalog.FUNCTIONS, {"name": name})]
 
 
 def _indexes(
@@ -523,8 +379,8 @@ def _refused_key(
 
 def _sequence(run: Execute, column: AnatomyColumn) -> AnatomySequence:
     assert column.sequence is not None
-    [(start, step, least, most, cache, cycle, comment)] = run(_SEQUENCE, {"sequence": column.sequence})
-    grants = [list(row) for row in run(_SEQUENCE_GRANTS, {"sequence": column.sequence})]
+    [(start, step, least, most, cache, cycle, comment)] = run(catalog.SEQUENCE, {"sequence": column.sequence})
+    grants = [list(row) for row in run(catalog.SEQUENCE_GRANTS, {"sequence": column.sequence})]
     always = column.identity == "a"
     return AnatomySequence(
         column.name, always, column.sequence, start, step, least, most, cache, cycle, comment, grants
