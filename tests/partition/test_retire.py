@@ -295,6 +295,9 @@ def test_months_move_to_the_schema_of_archived_tables(postgres_database: Postgre
         assert count(postgres_database, f"archive.event_read_{OLDEST.archived_name}") > 0
         assert count(postgres_database, "event") == before - 100 * len(done)
         assert outcomes(keeper.partition.retire("event")) == {}
+        assert not [one for one in keeper.check(strict=True) if one.severity.value == "error"], (
+            "archived tables are nobody's to prune"
+        )
 
 
 @pytest.mark.parametrize("proven", [True, False])

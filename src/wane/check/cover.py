@@ -5,6 +5,7 @@ Reads only, and each read is bounded. Offline mistakes are the contract's own bu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
@@ -19,12 +20,13 @@ from wane.errors import BindError
 from wane.findings import Finding, Severity
 from wane.store import Store
 from wane.store.archive_rows import bind_archive
-from wane.store.schema import Kind, Schema
+from wane.store.schema import Kind, Schema, TableInfo
 from wane.store.selection import READABLE, Selection, bind_contract
 
 HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 """What can grow. Views hold nothing, foreign tables are bounded where they live, partitions count with their parent."""
 
+_MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:_with)?")
 READ_SECONDS = 2.0
 UNCOVERED = "nobody says how its rows leave: the contract does not name this table"
 
@@ -110,7 +112,14 @@ def uncovered(contract: Contract, schema: Schema) -> list[TableName]:
         and info.kind in HOLDS_ROWS
         and info.parent is None
         and info.qualified not in named
+        and not _archived(contract, info, {name.name for name in names})
     ]
+
+
+def _archived(contract: Contract, info: TableInfo, names: set[str]) -> bool:
+    """Whether a table is a month of another one that was moved to the schema of archived tables: it is kept on purpose."""
+    match = _MONTH.fullmatch(info.name)
+    return info.schema == contract.roles.archive_schema and match is not None and match["table"] in names
 
 
 def _named(contract: Contract) -> Iterator[tuple[TableName, str, Excuse | None]]:
