@@ -26,11 +26,9 @@ POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else 
 RUN = pytest.StashKey[Run]()
 SECOND_SERVER = "postgres-system"
 WHERE_SERVERS_DIFFER = (
-    "check",
     "conformance",
     "partition/test_there_and_back.py",
     "property",
-    "prune",
     "races",
     "reference",
     "sql",
