@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect demo test lint format bench crash soak mutations clean
+.PHONY: help setup prefect demo test lint format bench crash soak cluster mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ crash: setup ## kill sweeps at random moments, hundreds of times on each store
 
 soak: setup ## run ten processes for a minute on each store, killed and stopped at random
 	@WANE_SOAK_SECONDS=$(SOAK) $(BIN)/pytest -m soak --numprocesses 0 -rP tests/schedule
+
+cluster: setup ## archive on a Spark cluster: a master and two workers of its own
+	@$(BIN)/pytest -m cluster --numprocesses 0 tests/archive
 
 mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py

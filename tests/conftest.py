@@ -25,20 +25,13 @@ from servers import (
 POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
 RUN = pytest.StashKey[Run]()
 SECOND_SERVER = "postgres-system"
-WHERE_SERVERS_DIFFER = (
-    "conformance",
-    "partition/test_there_and_back.py",
-    "property",
-    "races",
-    "reference",
-    "sql",
-    "store",
-)
+WHERE_SERVERS_DIFFER = ("conformance", "partition/test_there_and_back.py")
 """What depends on a server's version and collation runs on the second server too; the rest does with --both-servers."""
 
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
     "wane",
+    max_examples=int(os.environ.get("WANE_EXAMPLES", "50")),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -57,6 +57,7 @@ def tasks(log: Path) -> Iterator[dict[str, Any]]:
                 yield event["Task Info"]
 
 
+@pytest.mark.cluster
 def test_ranges_run_on_both_workers_and_nothing_secret_is_sent_to_them(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events
-from servers import SqliteDatabase
+from servers import PostgresDatabase, SqliteDatabase
 from wane.archive import java
 from wane.archive.place import place_of
 from wane.errors import ArchiveError, SparkError
@@ -183,16 +183,16 @@ def test_set_up_brings_a_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "version" in done.stderr
 
 
-def test_a_master_that_does_not_answer(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_master_that_does_not_answer(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     """In a process of its own: this one has its session already."""
-    events(sqlite_database, 5)
-    with cold_keeper(sqlite_database, tmp_path) as cold:
+    events(postgres_database, 5)
+    with cold_keeper(postgres_database, tmp_path) as cold:
         hot = cold.hot()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     contract = tmp_path / "wane.toml"
-    contract.write_text(contract.read_text() + f'master = "spark://127.0.0.1:{port}"\n')
+    contract.write_text(contract.read_text() + f'master = "spark://127.0.0.1:{port}"\nurl_variable = "TASK_URL"\n')
     done = subprocess.run(
         [sys.executable, "-m", "wane", "archive", "run", "--contract", contract],
         capture_output=True,
@@ -204,7 +204,7 @@ def test_a_master_that_does_not_answer(sqlite_database: SqliteDatabase, tmp_path
     assert done.returncode == 1
     assert f"no Spark answers at spark://127.0.0.1:{port}" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
-    with cold_keeper(sqlite_database, tmp_path) as cold:
+    with cold_keeper(postgres_database, tmp_path) as cold:
         assert cold.hot() == hot
 
 

@@ -49,3 +49,11 @@ def test_rows_that_would_be_archived_twice(database: Database) -> None:
     )
     twice = ARCHIVED.replace('then = "archive"', 'then = "archive"\nwith = ["reads.first", "reads.second"]')
     assert "archived-twice" in codes(findings(database, twice))
+
+
+def test_sqlite_has_no_schema_for_archived_rows(sqlite_database: Database) -> None:
+    create(sqlite_database, "body text")
+    tier = ARCHIVED.replace('url = "./archive"\n', "").replace(
+        'keep = "forever"', 'keep = "forever"\ntier = "database"'
+    )
+    assert codes(findings(sqlite_database, tier)) == ["refused-tier"]

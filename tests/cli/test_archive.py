@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, events
 from archive.test_expire import GOING, KEPT, old_events
@@ -78,7 +79,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     }
     drawn = wane("archive", "survey", "event", "--months")
     assert (drawn.code, "█" in drawn.out, "to 5 M" in drawn.out) == (0, True, True)
-    damaged = next((folder / "cold" / "event").glob("*/*.parquet"))
+    damaged = Path(DeltaTable(str(folder / "cold" / "event")).file_uris()[0])
     damaged.write_bytes(damaged.read_bytes()[:-1])
     broken = wane("archive", "verify", "event")
     assert broken.code == 1

@@ -201,12 +201,12 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
 
 @pytest.mark.timeout(180 + 10 * KILLS)
 def test_the_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    kill_and_check(sqlite_database, tmp_path, DIRECTED[::2])
+    kill_and_check(sqlite_database, tmp_path, DIRECTED[::4])
 
 
 @pytest.mark.timeout(180 + 10 * KILLS)
 def test_the_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
-    kill_and_check(durable_database, tmp_path, DIRECTED[1::2])
+    kill_and_check(durable_database, tmp_path, DIRECTED[2::4])
 
 
 @pytest.mark.slow

@@ -143,12 +143,12 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
 
 @pytest.mark.timeout(240 + 10 * KILLS)
 def test_the_life_of_an_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    kill_and_check(sqlite_database, tmp_path, ["replaced event", "sorted", "unlink"])
+    kill_and_check(sqlite_database, tmp_path, ["replaced event"])
 
 
 @pytest.mark.timeout(240 + 10 * KILLS)
 def test_the_life_of_an_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
-    kill_and_check(durable_database, tmp_path, ["free", "replace event_read", "end"])
+    kill_and_check(durable_database, tmp_path, ["replace event_read"])
 
 
 @pytest.mark.timeout(240)

@@ -91,9 +91,9 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
 
 @pytest.mark.timeout(180 + 10 * KILLS)
 def test_restores_to_sqlite_survive_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    kill_and_check(sqlite_database, tmp_path, DIRECTED[1::4])
+    kill_and_check(sqlite_database, tmp_path, DIRECTED[1::6])
 
 
 @pytest.mark.timeout(180 + 10 * KILLS)
 def test_restores_to_postgres_survive_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
-    kill_and_check(durable_database, tmp_path, DIRECTED[3::4])
+    kill_and_check(durable_database, tmp_path, DIRECTED[4::6])

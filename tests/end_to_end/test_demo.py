@@ -20,6 +20,8 @@ from wane.demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("demo")
+"""One worker runs the demonstration once, for all tests that look at the same one."""
 
 
 def demo(folder: Path, *words: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -58,6 +58,8 @@ _CONNECTION: dict[str, Any] = {
 }
 """What a URL does not say itself."""
 _MIGRATION_MILLISECONDS = 60_000
+_ESTIMATE_WAIT = "200ms"
+"""A guess is not worth waiting for."""
 _PREPARED_AFTER = 3
 """Statements that come again and again are prepared when they have come so often."""
 # The plan of a prepared statement is kept. One that was made while a table was nearly empty would read all of it, over and over, when it is full.
@@ -246,6 +248,7 @@ class PostgresStore(Store):
         with self._turn, _explained("the statement cannot be explained"), connection.transaction():
             # A parallel plan would tell the rows of one worker.
             connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+            connection.execute(f"SET LOCAL lock_timeout = '{_ESTIMATE_WAIT}'")
             explained = connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
             [([tree],)] = explained.fetchall()
         node = tree["Plan"]
