@@ -182,7 +182,7 @@ class Messages(ABC):
         which = (
             f"pool = {self._('pool')} AND message_id = {self._('name')}"
             if key is None
-            else self._both(pool="pool", idempotency_key="name")
+            else self._exactly(pool="pool", idempotency_key="name")
         )
         text = f"SELECT {COLUMNS} FROM {self.table} WHERE {which}"
         return self._one(run(text, {"pool": pool, "name": message_id if key is None else key}))
@@ -207,17 +207,20 @@ class Messages(ABC):
     ) -> list[Message]:
         """Dead letters, newest first; without `resolved` only those that nobody has dealt with."""
         conditions = ["state = 'dead'"]
+        names = {"pool": "pool"}
         values: dict[str, object] = {"pool": pool, "limit": limit}
-        index = "message_dead"
-        if not resolved:
+        if resolved:
+            index = "message_dead"
+            names["state"] = "state"
+            values["state"] = "dead"
+        else:
             index = "message_open"
             conditions.append("resolved_at IS NULL")
-        if kind is None:
-            conditions.append(f"pool = {self._('pool')}")
-        else:
+        if kind is not None:
             index += "_kind"
-            conditions.append(self._both(pool="pool", kind="kind"))
+            names["kind"] = "kind"
             values["kind"] = kind
+        conditions.append(self._exactly(**names))
         if before is not None:
             conditions.append(f"seq < {self._('before')}")
             values["before"] = before
@@ -229,7 +232,7 @@ class Messages(ABC):
 
     def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
         """Whether a message of the kind is neither done nor dead."""
-        ready = f"{self._both(pool='pool', kind='kind')} AND state = 'ready'"
+        ready = f"{self._exactly(pool='pool', kind='kind')} AND state = 'ready'"
         waiting = (f"pool = {self._('pool')} AND kind = {self._('kind')} AND state = '{state}'" for state in WAITING)
         text = "SELECT " + " OR ".join(
             f"EXISTS (SELECT 1 FROM {self.table} WHERE {which})" for which in (ready, *waiting)
@@ -249,7 +252,7 @@ class Messages(ABC):
         which = [
             ("message_ready", own, "ready", "seq")
             if kind is None
-            else ("message_ready_kind", self._both(pool="pool", kind="kind"), "ready", "seq"),
+            else ("message_ready_kind", self._exactly(pool="pool", kind="kind"), "ready", "seq"),
             *((f"message_{one}", own if kind is None else of_kind, one, "due_at, seq") for one in WAITING),
         ]
         parts = [
@@ -331,7 +334,7 @@ class Messages(ABC):
         found = run(text, {f"pool{number}": pool for number, pool in enumerate(pools)})
         return {**dict.fromkeys(pools, (0, 0)), **{pool: (int(bumps), rows) for pool, bumps, rows in found}}
 
-    def _both(self, **names: str) -> str:
+    def _exactly(self, **names: str) -> str:
         """That columns have the values of some placeholders, all of them: so written that the index over them serves it, and no other."""
         return " AND ".join(f"{column} = {self._(name)}" for column, name in names.items())
 

@@ -22,21 +22,25 @@ CREATE TABLE wane.message (
   resolved_by     text,
   PRIMARY KEY (pool, message_id)
 );
--- Names are put together where an index serves those alone who look for all of them. As columns of their own they would let a wrong index do as well:
--- to the planner all of them cost the same while they are nearly empty, and for a queue they are whenever somebody looks.
+-- Names are put together where an index serves those alone who look for all of them, and "… IS NOT NULL" keeps all others away from it: it is implied by a
+-- search for exactly its key. As columns of their own, or without that, a wrong index would do as well: to the planner all of them cost the same while
+-- they are nearly empty, and for a queue they are whenever somebody looks.
 CREATE UNIQUE INDEX message_key ON wane.message ((ARRAY[pool, idempotency_key]));
 -- Each state has its own index, so that finding the next message costs the same whatever is waiting or done.
-CREATE INDEX message_ready ON wane.message (pool, seq) WHERE state = 'ready';
-CREATE INDEX message_ready_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'ready';
-CREATE INDEX message_ready_queue ON wane.message ((ARRAY[pool, work_queue_id]), seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
-CREATE INDEX message_ready_queue_kind ON wane.message ((ARRAY[pool, work_queue_id, kind]), seq) WHERE state = 'ready' AND work_queue_id IS NOT NULL;
+CREATE INDEX message_ready ON wane.message (pool, seq) WHERE state = 'ready' AND pool IS NOT NULL;
+CREATE INDEX message_ready_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'ready' AND ARRAY[pool, kind] IS NOT NULL;
+CREATE INDEX message_ready_queue ON wane.message ((ARRAY[pool, work_queue_id]), seq)
+  WHERE state = 'ready' AND work_queue_id IS NOT NULL AND ARRAY[pool, work_queue_id] IS NOT NULL;
+CREATE INDEX message_ready_queue_kind ON wane.message ((ARRAY[pool, work_queue_id, kind]), seq)
+  WHERE state = 'ready' AND work_queue_id IS NOT NULL AND ARRAY[pool, work_queue_id, kind] IS NOT NULL;
 CREATE INDEX message_reserved ON wane.message (pool, due_at, seq) WHERE state = 'reserved';
 CREATE INDEX message_delayed ON wane.message (pool, due_at, seq) WHERE state = 'delayed';
 CREATE INDEX message_done ON wane.message (forget_at, pool, message_id) WHERE state = 'done';
-CREATE INDEX message_dead ON wane.message (pool, seq) WHERE state = 'dead';
-CREATE INDEX message_dead_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'dead';
-CREATE INDEX message_open ON wane.message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL;
-CREATE INDEX message_open_kind ON wane.message ((ARRAY[pool, kind]), seq) WHERE state = 'dead' AND resolved_at IS NULL;
+CREATE INDEX message_dead ON wane.message ((ARRAY[pool, state]), seq) WHERE state = 'dead' AND ARRAY[pool, state] IS NOT NULL;
+CREATE INDEX message_dead_kind ON wane.message ((ARRAY[pool, state, kind]), seq) WHERE state = 'dead' AND ARRAY[pool, state, kind] IS NOT NULL;
+CREATE INDEX message_open ON wane.message (pool, seq) WHERE state = 'dead' AND resolved_at IS NULL AND pool IS NOT NULL;
+CREATE INDEX message_open_kind ON wane.message ((ARRAY[pool, kind]), seq)
+  WHERE state = 'dead' AND resolved_at IS NULL AND ARRAY[pool, kind] IS NOT NULL;
 CREATE INDEX message_resolved ON wane.message (resolved_at, pool, message_id) WHERE state = 'dead' AND resolved_at IS NOT NULL;
 -- Rows change state a few times and leave: half a page of room keeps their versions together, and cleaning up must not wait for a fifth of the table.
 ALTER TABLE wane.message SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);

@@ -236,6 +236,8 @@ class PostgresMessages(Messages):
     def fold(self, run: Execute, pool: str) -> None:
         run(_FOLD, {"pool": pool})
 
-    def _both(self, **names: str) -> str:
+    def _exactly(self, **names: str) -> str:
+        if len(names) == 1:
+            return super()._exactly(**names)
         values = (f"{self._(name)}::text" for name in names.values())
         return f"ARRAY[{', '.join(names)}] = ARRAY[{', '.join(values)}]"

@@ -100,7 +100,9 @@ BEGIN
       || jsonb_build_object('severity', CASE WHEN NOT EXISTS (SELECT FROM jsonb_array_elements(wane_executors) AS a WHERE a ->> 'role' = e ->> 'role'
         AND NOT (a ->> 'silent')::boolean) THEN {literal("error")} ELSE {literal("warning")} END))
     FROM jsonb_array_elements(wane_executors) AS e WHERE (e ->> 'silent')::boolean), '[]');
-  wane_dead := (SELECT count(*) FROM (SELECT 1 FROM {own}.message WHERE state = 'dead' AND resolved_at IS NULL LIMIT 10000) AS d);
+  wane_dead := (SELECT count(*) FROM (SELECT 1 FROM {own}.message
+    WHERE state = 'dead' AND resolved_at IS NULL AND ARRAY[pool, kind] IS NOT NULL -- as message_open_kind has it
+    LIMIT 10000) AS d);
   IF wane_dead > 0 THEN
     wane_found := wane_found || {self._finding("dead-letters", "''", "format('%s messages failed too often', wane_dead)")};
   END IF;
