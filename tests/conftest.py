@@ -31,7 +31,6 @@ WHERE_SERVERS_DIFFER = ("conformance", "partition/test_there_and_back.py")
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
     "wane",
-    max_examples=int(os.environ.get("WANE_EXAMPLES", "50")),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,22 +17,18 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived, events
-from crash.test_archive_kills import Launcher
-from crash.test_kills import await_silence
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived
+from crash.test_archive_kills import KILLS, SEED, Launcher, begin, kill_everywhere
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.keeper import open_keeper
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("spark")]
 
-KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
 DIRECTED = [
     *("begin", "thin", "compare", "decide", "free", "record", "replace event", "replaced event"),
     *("replace event_read", "replaced event_read", "end", "sort", "sorted", "move", "unlink"),
 ]
 """Every step; the ordinary tests kill at a few of them on each store."""
 ROWS = 12
-SEED = 7
 AGAIN = 5
 """How many kills may come before their step was reached."""
 KEEP_DAYS = 200
@@ -103,61 +98,51 @@ class Books:
             assert not list(folder.glob("_wane-compact-*"))
 
 
-def begin(database: Database, folder: Path) -> Path:
-    contract = folder / "wane.toml"
-    text = CONTRACT.replace('keep = "forever"', f'keep = "{KEEP_DAYS}d"')
-    contract.write_text(text.format(url=json.dumps(database.url)))
-    events(database, 0)
-    with open_keeper(contract=contract) as keeper:
-        keeper.migrate()
-        keeper.enable()
-    return contract
+class LifeLauncher(Launcher):
+    """Starts processes that sweep, expire, compact and tidy, and kills them."""
+
+    script = "archive_life_launcher.py"
+
+
+EXPIRING = CONTRACT.replace('keep = "forever"', f'keep = "{KEEP_DAYS}d"')
 
 
 def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
-    contract = begin(database, folder)
+    launcher = LifeLauncher(begin(database, folder, EXPIRING), folder / "steps")
     books = Books(database, folder / "cold")
-    generator = random.Random(SEED)
-    hit: Counter[str] = Counter()
-    launcher = Launcher(contract, folder / "steps", "archive_life_launcher.py")
-    every = DIRECTED if KILLS else every
-    targets = [*generator.sample(every, len(every)), *["-"] * KILLS]
     try:
-        books.fill(range(1, 1 + ROWS))
+        books.fill(range(900_001, 900_001 + ROWS))
         launcher.finish(SEED)
-        for number, target in enumerate(targets, 1):
-            books.fill(range(number * 100 + 1, number * 100 + 1 + ROWS))
-            hit[launcher.kill_at(generator.randrange(2**32), target)] += 1
-            await_silence(database)
-            books.balance(done=False)
-            if target not in ("-", *hit) and len(targets) < len(every) + KILLS + AGAIN:
-                targets.append(target)  # On a busy machine it had not come so far when its time was over.
-        missed = set(every) - set(hit)
-        assert not missed, f"never hit: {missed}; hit: {dict(hit)}"
-        launcher.finish(SEED)
+        kill_everywhere(
+            database,
+            launcher,
+            DIRECTED if KILLS else every,
+            fill=lambda ids: books.fill(ids[:ROWS]),
+            balance=lambda: books.balance(done=False),
+            again=AGAIN,
+        )
         books.balance(done=True)
     finally:
         launcher.close()
-    sys.stdout.write(f"seed {SEED}: {hit.total()} kills: {dict(sorted(hit.items()))}\n")
 
 
 @pytest.mark.timeout(240 + 10 * KILLS)
 def test_the_life_of_an_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    kill_and_check(sqlite_database, tmp_path, ["replaced event"])
+    kill_and_check(sqlite_database, tmp_path, ["replaced event", "sorted", "unlink"])
 
 
 @pytest.mark.timeout(240 + 10 * KILLS)
 def test_the_life_of_an_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
-    kill_and_check(durable_database, tmp_path, ["replace event_read"])
+    kill_and_check(durable_database, tmp_path, ["free", "replace event_read", "end"])
 
 
 @pytest.mark.timeout(240)
 def test_several_at_once_do_everything_once(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     """Processes that sweep, expire, compact and tidy beside each other, killed and replaced meanwhile."""
-    contract = begin(sqlite_database, tmp_path)
+    contract = begin(sqlite_database, tmp_path, EXPIRING)
     books = Books(sqlite_database, tmp_path / "cold")
     generator = random.Random(SEED)
-    launchers = [Launcher(contract, tmp_path / f"steps-{n}", "archive_life_launcher.py") for n in range(2)]
+    launchers = [LifeLauncher(contract, tmp_path / f"steps-{n}") for n in range(2)]
     try:
         for number in range(2 + KILLS // 4):
             books.fill(range(number * 100 + 1, number * 100 + 1 + ROWS))

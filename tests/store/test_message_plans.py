@@ -199,7 +199,9 @@ def test_no_operation_reads_the_backlog(database: Database, plans: str) -> None:
                     operation(queue)
                     queue.reserve()
             database.execute(f"DELETE FROM {message_table(database)}")
-            if plans == "kept from after a burst":  # What the planner knows is from the burst, the sizes are from after it.
+            if (
+                plans == "kept from after a burst"
+            ):  # What the planner knows is from the burst, the sizes are from after it.
                 database.execute(
                     f"INSERT INTO {message_table(database)} (pool, message_id, idempotency_key, kind, target, data, state,"
                     " created_at, updated_at, resolved_at) SELECT 'pool', n, n, 'burst ' || n, '{}', '{}', 'dead', now(), now(), now()"

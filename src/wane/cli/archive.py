@@ -31,7 +31,7 @@ archive_app = typer.Typer(
     help="The cold place: rows past their hot window, moved there by Spark.", no_args_is_help=True
 )
 TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all of them if left out.")]
-_COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
+COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
 _SHOWN = 20
 
 
@@ -65,19 +65,16 @@ def archive_run(
     loaded = load_contract(contract)
     with measured(metrics_file, loaded, url) as count:
         with (
-            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
             pace = FAST if fast else None
-            done = keeper.archive.run(*(only or ()), strict=strict, pace=pace, stop=stop, starting=starting)
+            done = keeper.archive.run(*(only or ()), strict=strict, pace=pace, stop=stop.event, starting=starting)
         if as_json:
             print_json({"rules": [asdict(rule) for rule in done.rules]})
         else:
             print_run(done)
-    if done.failed:
-        raise typer.Exit(1)
-    if caught:
-        raise typer.Exit(128 + caught[0])
+    stop.end(failed=done.failed)
 
 
 def print_run(done: ArchiveRun) -> None:
@@ -92,7 +89,7 @@ def print_run(done: ArchiveRun) -> None:
             others,
             f"{rule.stale:,}",
             ", ".join(str(sweep) for sweep in rule.sweeps),
-            f"[{_COLOURS.get(rule.outcome, 'yellow')}]{rule.outcome.value}[/]",
+            f"[{COLOURS.get(rule.outcome, 'yellow')}]{rule.outcome.value}[/]",
         )
     console().print(shown)
     for rule in done.rules:

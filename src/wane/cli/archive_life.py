@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from wane.archive.model import CompactedTable, ExpiredTable, TidiedTable
-from wane.cli.archive import starting
+from wane.cli.archive import COLOURS, starting
 from wane.cli.measure import measured
 from wane.cli.options import (
     CONTRACT,
@@ -33,7 +33,6 @@ TablesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE...", help="All tables of the archive if none is named.")
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
-_COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
 
 
 def archive_expire(
@@ -55,16 +54,16 @@ def archive_expire(
     loaded = load_contract(contract)
     with measured(metrics_file, loaded, url) as count:
         with (
-            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
-            done = keeper.archive.expire(*(only or ()), dry_run=dry_run, stop=stop, starting=starting)
+            done = keeper.archive.expire(*(only or ()), dry_run=dry_run, stop=stop.event, starting=starting)
         _show(done, as_json=as_json, rows=_expired_rows(done), heads=("table", "month", "rows", "before"))
         if not as_json:
             for one in done:
                 if one.held:
                     say(f"[yellow]{escape(one.table)}: nothing went: {escape(one.held)}[/]")
-    _exit(done, caught)
+    stop.end(failed=_failed(done))
 
 
 def _expired_rows(done: Sequence[ExpiredTable]) -> list[tuple[str, ...]]:
@@ -93,15 +92,15 @@ def archive_compact(
     loaded = load_contract(contract)
     with measured(metrics_file, loaded, url) as count:
         with (
-            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
             done = keeper.archive.compact(
-                *(only or ()), least_files=files, dry_run=dry_run, stop=stop, starting=starting
+                *(only or ()), least_files=files, dry_run=dry_run, stop=stop.event, starting=starting
             )
         rows = [(one.table, f"{one.files:,}", f"{one.into:,}", f"{one.rows:,}", f"{one.bytes:,}") for one in done]
         _show(done, as_json=as_json, rows=rows, heads=("table", "files", "into", "rows", "bytes"))
-    _exit(done, caught)
+    stop.end(failed=_failed(done))
 
 
 def archive_tidy(
@@ -130,10 +129,10 @@ def archive_tidy(
         raise typer.BadParameter(str(problem), param_hint="--older-than") from None
     with measured(metrics_file, loaded, url) as count:
         with (
-            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
-            done = keeper.archive.tidy(*(only or ()), older_than=age, dry_run=dry_run, stop=stop)
+            done = keeper.archive.tidy(*(only or ()), older_than=age, dry_run=dry_run, stop=stop.event)
         rows = [(one.table, f"{one.files:,}", f"{one.bytes:,}", f"{one.waiting:,}") for one in done]
         _show(done, as_json=as_json, rows=rows, heads=("table", "files", "bytes", "waiting"))
         if not as_json:
@@ -145,7 +144,7 @@ def archive_tidy(
                             f"{one.table}: in no file any more is what these entries of the trail deleted: {numbers}"
                         )
                     )
-    _exit(done, caught)
+    stop.end(failed=_failed(done))
 
 
 def _show(
@@ -165,16 +164,13 @@ def _show(
     console().print(shown)
     for one in done:
         if one.message:
-            say(f"[{_COLOURS.get(one.outcome, 'yellow')}]{escape(f'{one.table}: {one.message}')}[/]")
+            say(f"[{COLOURS.get(one.outcome, 'yellow')}]{escape(f'{one.table}: {one.message}')}[/]")
     if not done:
         say('no rule archives: such a rule says `then = "archive"`')
 
 
-def _exit(done: Sequence[Any], caught: list[int]) -> None:
-    if any(one.outcome is Outcome.FAILED for one in done):
-        raise typer.Exit(1)
-    if caught:
-        raise typer.Exit(128 + caught[0])
+def _failed(done: Sequence[ExpiredTable | CompactedTable | TidiedTable]) -> bool:
+    return any(one.outcome is Outcome.FAILED for one in done)
 
 
 def add_to(app: typer.Typer) -> None:

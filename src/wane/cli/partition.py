@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -97,15 +98,15 @@ def partition_convert(
         partition_plan(name, contract, url, as_json=as_json)
         return
     configure_logging(log_level, log_format)
-    with sweeping(nobody, as_json=as_json) as (stop, listener, caught):
-        loaded = load_contract(contract)
-        with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
-            done = [keeper.partition.convert(name, accept=accept)]
-            if split and not stop.is_set():
-                done.append(keeper.partition.split(name, pace=FAST if fast else None, stop=stop))
+    with (
+        sweeping(nobody, as_json=as_json) as (stop, listener),
+        _changing(contract, url, actor, listener, as_json=as_json) as keeper,
+    ):
+        done = [keeper.partition.convert(name, accept=accept)]
+        if split and not stop.event.is_set():
+            done.append(keeper.partition.split(name, pace=FAST if fast else None, stop=stop.event))
     _tell(done, as_json=as_json)
-    if caught:
-        raise typer.Exit(128 + caught[0])
+    stop.end()
 
 
 @partition_app.command("maintain")
@@ -122,7 +123,7 @@ def partition_maintain(
 ) -> None:
     """Make partitions ahead. `wane run` does the same by itself."""
     configure_logging(log_level, log_format)
-    with _changing(contract, url, actor, as_json=as_json) as keeper:
+    with _changing(contract, url, actor, log_event, as_json=as_json) as keeper:
         done = keeper.partition.maintain(*(names or ()))
     _tell(done, as_json=as_json)
 
@@ -151,21 +152,19 @@ def partition_retire(
     if reattach is not None and dry_run:
         raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
     configure_logging(log_level, log_format)
-    with sweeping(nobody, as_json=as_json) as (stop, listener, caught):
-        loaded = load_contract(contract)
-        with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
-            if reattach is not None:
-                done = [keeper.partition.reattach(name, reattach)]
-            else:
-                done = keeper.partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=stop)
+    with (
+        sweeping(nobody, as_json=as_json) as (stop, listener),
+        _changing(contract, url, actor, listener, as_json=as_json) as keeper,
+    ):
+        if reattach is not None:
+            done = [keeper.partition.reattach(name, reattach)]
+        else:
+            done = keeper.partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=stop.event)
     if as_json:
         print_json([asdict(one) for one in done])
     else:
         _print_retired(name, done)
-    if any(one.outcome == "failed" for one in done):
-        raise typer.Exit(1)
-    if caught:
-        raise typer.Exit(128 + caught[0])
+    stop.end(failed=any(one.outcome == "failed" for one in done))
 
 
 def _print_retired(name: str, done: list[Retiring]) -> None:
@@ -205,19 +204,21 @@ def partition_undo(
     A conversion that was not finished is taken back.
     """
     configure_logging(log_level, log_format)
-    with sweeping(nobody, as_json=as_json) as (stop, listener, caught):
-        loaded = load_contract(contract)
-        with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
-            done = keeper.partition.undo(name, pace=FAST if fast else None, stop=stop)
+    with (
+        sweeping(nobody, as_json=as_json) as (stop, listener),
+        _changing(contract, url, actor, listener, as_json=as_json) as keeper,
+    ):
+        done = keeper.partition.undo(name, pace=FAST if fast else None, stop=stop.event)
     _tell([done], as_json=as_json)
-    if caught:
-        raise typer.Exit(128 + caught[0])
+    stop.end()
 
 
 @contextmanager
-def _changing(contract: object, url: str | None, actor: str | None, *, as_json: bool) -> Iterator[Keeper]:
-    loaded = load_contract(str(contract))
-    with open_keeper(url, contract=loaded, actor=actor, listener=_told(log_event, as_json=as_json)) as keeper:
+def _changing(
+    contract: Path, url: str | None, actor: str | None, listener: Listener, *, as_json: bool
+) -> Iterator[Keeper]:
+    loaded = load_contract(contract)
+    with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
         yield keeper
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -27,6 +25,7 @@ from wane.cli.options import (
     UrlOption,
 )
 from wane.cli.output import console, count_text, moment_text, print_json, say, table
+from wane.cli.stopping import Stop, stopping
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
 from wane.events import ArchiveProgress, ArchiveStep, ArchiveTended, BatchTaken, Event, Listener, SlowedDown
@@ -169,11 +168,11 @@ def sweep(
     loaded = _with_budgets(load_contract(contract), {"rows": rows, "seconds": seconds, "batches": batches})
     with measured(metrics_file, loaded, url) as count:
         with (
-            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
-            done = keeper.sweep(*(only or ()), approve=approve or (), pace=FAST if fast else None, stop=stop)
-        _finish(done, caught, as_json=as_json)
+            done = keeper.sweep(*(only or ()), approve=approve or (), pace=FAST if fast else None, stop=stop.event)
+        _finish(done, stop, as_json=as_json)
 
 
 def apply(
@@ -193,60 +192,49 @@ def apply(
     made = read_plan(file)
     with measured(metrics_file, loaded, url) as count:
         with (
-            sweeping(count, as_json=as_json) as (stop, listener, caught),
+            sweeping(count, as_json=as_json) as (stop, listener),
             open_keeper(url, contract=loaded, actor=actor, listener=listener) as keeper,
         ):
-            done = keeper.apply(made, pace=FAST if fast else None, stop=stop)
-        _finish(done, caught, as_json=as_json)
+            done = keeper.apply(made, pace=FAST if fast else None, stop=stop.event)
+        _finish(done, stop, as_json=as_json)
     if any(rule.outcome is Outcome.OFF for rule in done.rules):
         raise typer.Exit(1)  # Somebody asked for this plan, and it was not carried out.
 
 
 @contextmanager
-def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[threading.Event, Listener, list[int]]]:
-    """Progress on a terminal, a stop between two batches for Ctrl-C and SIGTERM, and which of them came."""
-    stop = threading.Event()
-    caught: list[int] = []
-
-    def catch(sign: int, _: object) -> None:
-        caught.append(sign)
-        stop.set()
-
-    before = {sign: signal.signal(sign, catch) for sign in (signal.SIGINT, signal.SIGTERM)}
+def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[Stop, Listener]]:
+    """Progress on a terminal, and a stop between two batches for Ctrl-C and SIGTERM."""
     out = console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}")
     gone = 0
-    try:
-        with Progress(*columns, console=out, transient=True, disable=as_json or not out.is_terminal) as progress:
-            task = progress.add_task("sweeping", total=None)
+    hidden = as_json or not out.is_terminal
+    with stopping() as stop, Progress(*columns, console=out, transient=True, disable=hidden) as progress:
+        task = progress.add_task("sweeping", total=None)
 
-            def listener(event: Event) -> None:
-                nonlocal gone
-                log_event(event)
-                count(event)
-                if isinstance(event, BatchTaken):
-                    gone += sum(event.counts.values())
-                    text = f"{event.table}.{event.rule}: {gone:,} rows, next batch {event.next_batch:,}"
-                    progress.update(task, description=escape(text))
-                elif isinstance(event, ArchiveStep):
-                    text = f"{event.table}.{event.rule}: sweep {event.sweep} is {event.state}"
-                    progress.update(task, description=escape(text))
-                    if not as_json:
-                        progress.console.print(f"[dim]{escape(text)} ({event.seconds:.1f} s)[/]", soft_wrap=True)
-                elif isinstance(event, ArchiveTended):
-                    text = f"{event.table}: {event.action}: {sum(event.rows.values()):,} rows, {event.files:,} files"
-                    progress.update(task, description=escape(text))
-                elif isinstance(event, ArchiveProgress):
-                    step = "copied" if event.state == "planned" else "read back"
-                    text = f"{event.table}.{event.rule}: {event.done:,} of {event.of:,} pieces {step}"
-                    progress.update(task, description=escape(text))
-                elif isinstance(event, SlowedDown):
-                    progress.console.print(f"[yellow]{escape(f'{event.table}.{event.rule}: {event.cause}')}[/]")
+        def listener(event: Event) -> None:
+            nonlocal gone
+            log_event(event)
+            count(event)
+            if isinstance(event, BatchTaken):
+                gone += sum(event.counts.values())
+                text = f"{event.table}.{event.rule}: {gone:,} rows, next batch {event.next_batch:,}"
+                progress.update(task, description=escape(text))
+            elif isinstance(event, ArchiveStep):
+                text = f"{event.table}.{event.rule}: sweep {event.sweep} is {event.state}"
+                progress.update(task, description=escape(text))
+                if not as_json:
+                    progress.console.print(f"[dim]{escape(text)} ({event.seconds:.1f} s)[/]", soft_wrap=True)
+            elif isinstance(event, ArchiveTended):
+                text = f"{event.table}: {event.action}: {sum(event.rows.values()):,} rows, {event.files:,} files"
+                progress.update(task, description=escape(text))
+            elif isinstance(event, ArchiveProgress):
+                step = "copied" if event.state == "planned" else "read back"
+                text = f"{event.table}.{event.rule}: {event.done:,} of {event.of:,} pieces {step}"
+                progress.update(task, description=escape(text))
+            elif isinstance(event, SlowedDown):
+                progress.console.print(f"[yellow]{escape(f'{event.table}.{event.rule}: {event.cause}')}[/]")
 
-            yield stop, listener, caught
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
+        yield stop, listener
 
 
 def _with_budgets(contract: Contract, given: dict[str, int | None]) -> Contract:
@@ -259,16 +247,12 @@ def _with_budgets(contract: Contract, given: dict[str, int | None]) -> Contract:
     return replace(contract, tables=tuple(tables)) if said else contract
 
 
-def _finish(done: Sweep, caught: list[int], *, as_json: bool) -> None:
+def _finish(done: Sweep, stop: Stop, *, as_json: bool) -> None:
     if as_json:
         print_json({"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]})
     else:
         print_sweep(done)
-    if done.failed:
-        raise typer.Exit(1)
-    if caught:
-        # What was asked for was not done to the end, and shells know these codes.
-        raise typer.Exit(128 + caught[0])
+    stop.end(failed=done.failed)
 
 
 def print_sweep(done: Sweep) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
@@ -16,6 +14,7 @@ from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import many, moment_text, print_json, print_widest, say, seconds_text, table
 from wane.cli.plot import short
+from wane.cli.stopping import stopping
 from wane.contract.duration import parse_duration
 from wane.keeper import Keeper, open_keeper
 from wane.observe.space import Advice, Space, SpaceOfTable, Vacuumed, advised
@@ -77,25 +76,13 @@ def _parse_budget(text: str | None) -> tuple[float | None, int | None]:
 
 
 def _vacuum(keeper: Keeper, seconds: float | None, pages: int | None, *, as_json: bool) -> None:
-    stop, caught = threading.Event(), list[int]()
-
-    def catch(sign: int, frame: object) -> None:
-        del frame
-        caught.append(sign)
-        stop.set()
-
-    before = {sign: signal.signal(sign, catch) for sign in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        done = keeper.vacuum(seconds=seconds, pages=pages, stop=stop)
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
+    with stopping() as stop:
+        done = keeper.vacuum(seconds=seconds, pages=pages, stop=stop.event)
     if as_json:
         print_json(asdict(done))
     else:
         _say_vacuumed(done)
-    if caught:
-        raise typer.Exit(128 + caught[0])
+    stop.end()
 
 
 def _say_vacuumed(done: Vacuumed) -> None:
