@@ -17,6 +17,8 @@ SOAK    ?= 60
 # What to run, for example: make test TESTS="tests/plan -k cutoff"
 TESTS   ?= tests
 
+# The tests start hundreds of processes: each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
