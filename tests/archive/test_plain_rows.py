@@ -20,11 +20,18 @@ PLAIN = CONTRACT.replace('with = ["event_read.event_id"]\n', "").replace(
 ROWS = 100
 
 
-def fill(database: Database, key: str = "id bigint", make: Callable[[int], object] = lambda n: n) -> None:
-    database.execute(f"CREATE TABLE event ({key} PRIMARY KEY, status text NOT NULL, at_ms bigint NOT NULL, body text)")
+def fill(
+    database: Database,
+    columns: str = "id bigint",
+    make: Callable[[int], object] = lambda n: n,
+    key: str = "id",
+) -> None:
+    database.execute(
+        f"CREATE TABLE event ({columns}, status text NOT NULL, at_ms bigint NOT NULL, body text, PRIMARY KEY ({key}))"
+    )
     database.execute("CREATE INDEX event_due ON event (status, at_ms, id)")
     database.executemany(
-        "INSERT INTO event VALUES (?, ?, ?, ?)",
+        "INSERT INTO event (id, status, at_ms, body) VALUES (?, ?, ?, ?)",
         [(make(n), "done", OLD_MS + n * 3_600_000, f"body {n}") for n in range(1, ROWS + 1)],
     )
 
@@ -42,9 +49,14 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return looked
 
 
-KEYS: dict[str, tuple[str, Callable[[int], object]]] = {
-    "integer": ("id integer", lambda n: n),
-    "text": ("id text", lambda n: f"'k''{n * 7919 % 1000}\"\\\n% 😀é"),
+KEYS: dict[str, tuple[str, Callable[[int], object], str]] = {
+    "integer": ("id integer", lambda n: n, "id"),
+    "several": (
+        "id bigint, tenant text NOT NULL DEFAULT 'a, \"b\"', shard smallint NOT NULL DEFAULT -7",
+        lambda n: n,
+        "tenant, id, shard",
+    ),
+    "text": ("id text", lambda n: f"'k''{n * 7919 % 1000}\"\\\n% 😀é", "id"),
 }
 
 

@@ -37,11 +37,6 @@ class Copies:
         following = self.following.get(self.texts[number])
         return 1 if following is None else 1 + following.rows
 
-    def json(self) -> str:
-        """A list of (key, version); the keys are JSON already, and versions are made of digits."""
-        pairs = zip(self.texts, self.versions, strict=True)
-        return f"[{','.join([f'[{text},{chr(34)}{version}{chr(34)}]' for text, version in pairs])}]"
-
     def each(self, read_key: Callable[[str], tuple[object, ...]]) -> list[Copy]:
         return [
             Copy(text, read_key(text), version, self.following.get(text, Following()))

@@ -32,7 +32,9 @@ def cut(
     rows = 0
     while rows < sweep_rows and going_on():
         limit = min(range_rows, sweep_rows - rows)
-        found = store.read(archive.boundary(now, limit, floor), _SECONDS)
+        found: list[tuple[Any, ...]] = [
+            (limit, *one) for one in store.read(archive.ceiling(now, limit, floor), _SECONDS)
+        ] or store.read(archive.rest(now, limit, floor), _SECONDS)
         if not found:
             break
         count, *ceiling = found[0]

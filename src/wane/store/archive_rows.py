@@ -67,16 +67,26 @@ class ArchiveRows:
 
     # Planning
 
-    def boundary(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
+    def ceiling(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
+        """The position of the last of the next due rows, if there are as many as the limit says: found by walking, and nothing is kept."""
+        p = self.rows.parameters()
+        batch = self.rows.oldest(p, self.selection, now, limit, floor)
+        order = ", ".join(f"batch.{name}" for name in self.rows.places(self.selection))
+        return p.statement(
+            f"SELECT {self._position()} FROM ({batch}) AS batch ORDER BY {order} LIMIT 1 OFFSET {p.bind('before', limit - 1)}"
+        )
+
+    def rest(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
         """How many of the next due rows there are, up to a limit, and the position of the last of them."""
         p = self.rows.parameters()
-        places = self.rows.places(self.selection)
         batch = self.rows.oldest(p, self.selection, now, limit, floor)
-        outputs = ", ".join(self.rows.dialect.out(f"batch.{name}") for name in places)
-        order = ", ".join(f"batch.{name} DESC" for name in places)
+        order = ", ".join(f"batch.{name} DESC" for name in self.rows.places(self.selection))
         return p.statement(
-            f"WITH batch AS ({batch}) SELECT (SELECT count(*) FROM batch), {outputs} FROM batch ORDER BY {order} LIMIT 1"
+            f"WITH batch AS ({batch}) SELECT (SELECT count(*) FROM batch), {self._position()} FROM batch ORDER BY {order} LIMIT 1"
         )
+
+    def _position(self) -> str:
+        return ", ".join(self.rows.dialect.out(f"batch.{name}") for name in self.rows.places(self.selection))
 
     def bounds(self, floor: Sequence[object] | None, ceiling: Sequence[object]) -> Statement:
         """The condition that a row is inside a range."""
@@ -142,14 +152,15 @@ class ArchiveRows:
         selection = self.selection
         return not (selection.followers or selection.saved_by) and self.dialect.exact(selection.key)
 
-    def take_exactly(self, copied: str, now: datetime) -> Statement:
-        """Take the rows that are due and are what was copied, as `ArchiveDialect.copied` writes it."""
+    def take_exactly(self, texts: Sequence[str], versions: Sequence[str], now: datetime) -> Statement:
+        """Take the rows that are due and are what was copied: these keys in these versions, of one range."""
         p = self.rows.parameters()
+        key = self.selection.key
         verb, table = self.rows.verb(p, self.selection), self.rows.dialect.table(self.selection.table)
         version = self.dialect.version(self.parts[0].columns, "t")
         due = [self.rows.dialect.recheck(self.rows.due(p, self.selection, now))]
-        end = self.dialect.exactly(table, self.selection.key, version, p.bind("copied", copied), due)
-        return p.statement(f"{verb} {end}")
+        copied = {name: p.bind(name, value) for name, value in self.dialect.copied(key, texts, versions).items()}
+        return p.statement(f"{verb} {self.dialect.exactly(table, key, version, copied, due)}")
 
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """The rows with these keys that are there: key, and version."""

@@ -11,7 +11,7 @@ the values that were read back.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wane.contract.model import Time
@@ -105,11 +105,14 @@ class ArchiveDialect(ABC):
         """Whether keys of these columns are equal only if they are the same, and `exactly` can read them."""
 
     @abstractmethod
-    def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
-        """The end of a statement that takes rows `t`: those that are due and of which `copied` has the key and the version.
+    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
+        """Keys as `key` wrote them and versions, of copies that were read in one state of the database, as `exactly` wants them."""
 
-        `copied` is JSON: a list of copies, each the key as `key` wrote it and the version.
-        """
+    @abstractmethod
+    def exactly(
+        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
+    ) -> str:
+        """The end of a statement that takes rows `t`: those that are due and of which `copied`, by placeholders, has the key and the version."""
 
     @abstractmethod
     def locking(self, alias: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wane.contract.model import Time, Unit
 from wane.store.archive_types import DIGITS, FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
@@ -114,7 +114,9 @@ class SqliteArchive(ArchiveDialect):
 
     def sums(self, expression: str, halves: int = 2) -> str:
         # An aggregate of ours that was told nothing answers NULL.
-        return f"coalesce(wane_digest_sums({expression}, {halves}), '{' '.join('0' * halves)}')"
+        # FILTER, because calling it is dear, and most rows are not proven in full.
+        some = f"wane_digest_sums({expression}, {halves}) FILTER (WHERE {expression} IS NOT NULL)"
+        return f"coalesce({some}, '{' '.join('0' * halves)}')"
 
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         # The driver guesses a column's type from its first values, so a row of known types comes first; its key is empty.
@@ -125,14 +127,24 @@ class SqliteArchive(ArchiveDialect):
     def exact(self, columns: Sequence[Column]) -> bool:
         return all(column.collation is None and _kind(column) in _READ for column in columns)
 
-    def exactly(self, table: str, key: Sequence[Column], version: str, copied: str, due: Sequence[str]) -> str:
+    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
+        # The keys are JSON already, and versions are made of digits.
+        pairs = zip(texts, versions, strict=True)
+        return {"copied": f"[{','.join([f'[{text},{chr(34)}{version}{chr(34)}]' for text, version in pairs])}]"}
+
+    def exactly(
+        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
+    ) -> str:
         columns = [_column("t", column.name) for column in key]
         same = [f"{version} = json_extract(c.value, '$[1]')"]
         for number, column in enumerate(key):
             read = _READ[_kind(column)].replace("{x}", f"json_extract(c.value, '$[0][{number}]')")
             same.append(f"{columns[number]} = {read}")
+        where = " AND ".join([*same, *due])
         # CROSS JOIN, because the planner might rather walk the table and look into the copies for every row.
-        found = f"SELECT {', '.join(columns)} FROM json_each({copied}) AS c CROSS JOIN {table} AS t WHERE {' AND '.join([*same, *due])}"
+        found = (
+            f"SELECT {', '.join(columns)} FROM json_each({copied['copied']}) AS c CROSS JOIN {table} AS t WHERE {where}"
+        )
         names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
         return f"WHERE {names} IN ({found})"
 
