@@ -125,9 +125,10 @@ class Eviction:
 
     def _exactly(self, step: _Step, batch: Copies) -> bool:
         """Let a batch go whole, in one statement, as nearly all of them can; nothing of it if something is in the way."""
+        copied = self.archive.copied(batch.texts, batch.versions)
 
         def take(transaction: Transaction, now: datetime) -> Evicted:
-            if transaction.change(self.archive.take_exactly(batch.texts, batch.versions, now)) != len(batch):
+            if transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
                 raise _Differs
             return self._evicted(len(batch))
 

@@ -7,7 +7,7 @@ A copy of a row is made of parts: the row itself, and one part for every table w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -152,15 +152,18 @@ class ArchiveRows:
         selection = self.selection
         return not (selection.followers or selection.saved_by) and self.dialect.exact(selection.key)
 
-    def take_exactly(self, texts: Sequence[str], versions: Sequence[str], now: datetime) -> Statement:
-        """Take the rows that are due and are what was copied: these keys in these versions, of one range."""
+    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
+        """Copies of rows of one range, by their keys and versions, as `take_exactly` wants them."""
+        return self.dialect.copied(self.selection.key, texts, versions)
+
+    def take_exactly(self, copied: Mapping[str, object], now: datetime) -> Statement:
+        """Take the rows that are due and are what was copied."""
         p = self.rows.parameters()
-        key = self.selection.key
         verb, table = self.rows.verb(p, self.selection), self.rows.dialect.table(self.selection.table)
         version = self.dialect.version(self.parts[0].columns, "t")
         due = [self.rows.dialect.recheck(self.rows.due(p, self.selection, now))]
-        copied = {name: p.bind(name, value) for name, value in self.dialect.copied(key, texts, versions).items()}
-        return p.statement(f"{verb} {self.dialect.exactly(table, key, version, copied, due)}")
+        bound = {name: p.bind(name, value) for name, value in copied.items()}
+        return p.statement(f"{verb} {self.dialect.exactly(table, self.selection.key, version, bound, due)}")
 
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """The rows with these keys that are there: key, and version."""
