@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import py4j.java_gateway
 import pytest
+from pyspark.errors import PySparkException
 
 from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
@@ -77,6 +80,19 @@ def test_a_condition_that_does_more_than_look_at_the_row_is_refused(cold: Cold, 
 )
 def test_what_people_ask_is_answered(cold: Cold, where: str, rows: int) -> None:
     assert cold.keeper.archive.query("event", where=where).count() == rows
+
+
+def test_what_spark_says_of_a_mistake_or_of_ctrl_c_is_not_logged(
+    cold: Cold, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PySparkException):
+        cold.keeper.archive.query("event", where="id = 'abc'").collect()
+    root = logging.getLogger()
+    root.handle(root.makeRecord("root", logging.ERROR, py4j.java_gateway.__file__, 1, "KeyboardInterrupt", (), None))
+    assert caplog.records == []
+    assert "CAST_INVALID_INPUT" not in capfd.readouterr().err
+    root.error("somebody else's")
+    assert [record.getMessage() for record in caplog.records] == ["somebody else's"]
 
 
 def test_columns_are_names_and_nothing_else(cold: Cold, tmp_path: Path) -> None:

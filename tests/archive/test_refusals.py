@@ -15,9 +15,10 @@ from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events
 from servers import PostgresDatabase, SqliteDatabase
-from wane.archive import java
+from wane.archive import java, session
 from wane.archive.place import place_of
-from wane.errors import ArchiveError, SparkError
+from wane.errors import ArchiveError, ContractError, SparkError
+from wane.keeper import open_keeper
 from wane.prune.sweep import Outcome
 
 
@@ -87,10 +88,30 @@ def test_an_archive_that_cannot_be_written(sqlite_database: SqliteDatabase, tmp_
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/archive", "abfss://a@b/c", "https://example.org/x"])
-def test_a_scheme_that_is_not_supported(sqlite_database: SqliteDatabase, tmp_path: Path, url: str) -> None:
+def test_a_scheme_that_is_not_supported(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
     events(sqlite_database, 5)
-    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('"cold"', f'"{url}"')) as cold:
+    (tmp_path / "wane.toml").write_text(CONTRACT.format(url='"sqlite:///x.db"').replace('"cold"', f'"{url}"'))
+    with pytest.raises(ContractError, match="is not supported"):
+        open_keeper(contract=tmp_path / "wane.toml")
+    monkeypatch.setenv("SOMEWHERE", url)
+    contract = CONTRACT.replace('"cold"', '"${{SOMEWHERE}}"')
+    with cold_keeper(sqlite_database, tmp_path, contract) as cold:
         refused(cold, "is not supported")
+
+
+def test_what_is_not_archived_yet_is_told_without_spark(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 5)
+    monkeypatch.setattr(session, "_start", None)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        archive = cold.keeper.archive
+        for ask in (lambda: archive.query("event"), lambda: archive.restore("event", where="id = 1")):
+            with pytest.raises(ArchiveError, match="nothing of event is archived yet"):
+                ask()
+        assert (archive.verify(), archive.tables(), archive.status(), archive.restores()) == ([], [], [], [])
 
 
 def test_paths_start_at_the_contracts_folder(tmp_path: Path) -> None:
@@ -208,9 +229,12 @@ def test_a_master_that_does_not_answer(postgres_database: PostgresDatabase, tmp_
         assert cold.hot() == hot
 
 
-def test_a_hot_row_can_be_held_whatever_the_archive_is(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_hot_row_can_be_held_whatever_the_archive_is(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events(sqlite_database, 5)
-    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('url = "cold"', 'url = "s3://bucket/cold"')) as cold:
+    monkeypatch.setenv("SOMEWHERE", "s3://bucket/cold")
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('"cold"', '"${{SOMEWHERE}}"')) as cold:
         assert cold.keeper.hold("event", {"id": 3}, reason="a test").key is not None
         with pytest.raises(ArchiveError, match="not supported"):
             cold.keeper.hold("event", {"id": 4711}, reason="a test")

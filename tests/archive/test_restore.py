@@ -14,7 +14,7 @@ import pytest
 
 from archive.cold import CONTRACT, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import stage, without_spark
-from servers import Database, PostgresDatabase
+from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.archive import bring as bringing
 from wane.archive import restore as restoring
 from wane.archive.bring import bring_piece
@@ -451,3 +451,37 @@ def test_rows_without_a_primary_key_cannot_be_protected(database: Database, tmp_
             back(cold, where="id < 3")
         assert back(cold, where="id < 3", protect=timedelta(0)).restored == {"event": 3}
         assert cold.cold() == [3, 4]
+
+
+def test_an_archive_that_cannot_be_written_lets_nothing_come_back(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 5)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        (tmp_path / "cold" / ".restore").write_text("in the way")
+        before = cold.hot(), cold.cold()
+        for options in ({}, {"into": "side"}, {"dry_run": True}):
+            with pytest.raises(ArchiveError, match="cannot be written"):
+                back(cold, where="id = 1", **options)
+        assert (cold.hot(), cold.cold()) == before
+
+
+def test_a_restore_that_was_left_is_listed_as_what_it_is(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 9)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "remove_copies", dead)
+            with pytest.raises(ArchiveError, match="died"):
+                back(cold, where="id < 4")
+        [left] = cold.keeper.archive.restores("event")
+        assert (left.state, left.chosen, left.restored["event"], left.actor) == ("restored", 3, 3, "tester")
+        back(cold, where="id < 4")
+        assert [one.state for one in cold.keeper.archive.restores()] == ["done"]
+
+
+def dead(*_: Any, **__: Any) -> None:
+    raise ArchiveError("died")

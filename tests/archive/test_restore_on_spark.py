@@ -56,7 +56,9 @@ def test_rows_are_chosen_by_sweep_and_by_key(database: Database, tmp_path: Path)
         assert back(cold, keys=[{"id": 3}, {"id": 21}, {"id": 4711}]).restored["event"] == 2
         assert back(cold, sweep=second).restored["event"] == 9
         assert set(cold.hot()) == {3, *range(21, 31), *STAYING}
-        assert back(cold, sweep=99).restored == {"event": 0}
+        assert back(cold, keys=[{"id": 4711}]).chosen == {"event": 0, "event_read": 0}
+        with pytest.raises(WrongArgument, match="event has no sweep 99"):
+            back(cold, sweep=99)
         assert first != second
         conserve(cold, known, done=True)
         with pytest.raises(WrongArgument, match="has no column"):

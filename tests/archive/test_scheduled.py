@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_events
+from archive.forked import without_spark
 from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
 from wane.archive import session
@@ -160,3 +161,40 @@ def test_a_worker_that_cannot_archive_says_so_and_tries_again(sqlite_database: S
         insert_events(sqlite_database, range(30, 40))
         assert run(cold).failures == 0
         assert cold.hot() == STAYING
+
+
+FUSED = CONTRACT + "sweep_rows = 30\n[sweep]\nfuse_rows = 20\n"
+
+
+def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    events(database, 70)
+    with cold_keeper(database, tmp_path, FUSED) as cold:
+        assert run(cold).failures == 1
+        [swept] = work(cold)
+        assert (swept.outcome, swept.rows) == (Outcome.FUSED, 0)
+        assert "70 of 73 rows are due (95.9%)" in swept.message
+        assert "approve it with `wane archive run event.cold`" in swept.message
+        assert (len(cold.hot()), cold.cold(), cold.keeper.archive.status()) == (73, [], [])
+        assert cold.one().outcome is Outcome.DONE, "a person asked for it"
+        assert cold.hot() == STAYING
+        insert_events(database, range(101, 119))
+        [swept, *_] = work(cold)
+        assert (swept.outcome, swept.counts["event"]) == (Outcome.DONE, 18), "fewer are never too many"
+
+
+def test_a_sweep_that_was_begun_is_finished_whatever_its_share(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    events(sqlite_database, 70)
+    stop = threading.Event()
+    with cold_keeper(sqlite_database, tmp_path, FUSED) as cold:
+        cold.at["committed"] = stop.set
+        assert cold.one(stop=stop).outcome is Outcome.STOPPED
+        assert len(cold.hot()) == 73
+        [swept] = work(cold)
+        assert (swept.outcome, swept.counts["event"]) == (Outcome.FUSED, 30), "the next one waits"
+        assert len(cold.hot()) == 43

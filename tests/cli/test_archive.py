@@ -28,6 +28,9 @@ def shop(sqlite_database: SqliteDatabase, folder: Path) -> SqliteDatabase:
 
 def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
     wane("migrate")
+    for words in (("status",), ("ls",), ("verify",)):
+        assert "nothing was archived yet" in wane("archive", *words).err
+    assert "nothing was restored" in wane("archive", "restores").err
     off = wane("archive", "run", "--json")
     assert (off.code, off.json["rules"][0]["outcome"]) == (0, "off")
     wane("enable")
@@ -71,9 +74,21 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     side = wane("archive", "restore", "event", "--where", "id = 3", "--into", "side")
     assert (side.code, "in the archive still" in side.err) == (0, True)
     assert shop.query("SELECT id FROM side") == [(3,)]
+    gone = wane("archive", "restore", "event", "--key", "id=1")
+    assert (gone.code, "the archive has no such row" in gone.err) == (0, True)
+    listed = wane("archive", "restores", "event", "--json").json
+    assert [(one["id"], one["state"], one["into"], one["chosen"], one["kept"]) for one in listed] == [
+        (3, "done", "side", 1, 0),
+        (2, "done", None, 28, 1),
+        (1, "done", None, 2, 0),
+    ]
+    assert (listed[2]["restored"], listed[2]["inputs"]["keys"]) == (back.json["restored"], [{"id": "1"}, {"id": "2"}])
+    assert "event into side" in wane("archive", "restores").out
+    assert len(wane("archive", "restores", "--limit", "1", "--json").json) == 1
     counted = wane("archive", "survey", "--json").json
     assert {(one["table"], one["tier"], one["rows"]) for one in counted} == {
         ("event", "hot", 33),
+        ("event_read", "hot", 30),
         ("event", "archive", 1),
         ("event_read", "archive", 0),
     }

@@ -35,6 +35,7 @@ class AsyncArchive:
     expire = _later(Archive.expire)
     query = _later(Archive.query)
     restore = _later(Archive.restore)
+    restores = _later(Archive.restores)
     run = _later(Archive.run)
     status = _later(Archive.status)
     survey = _later(Archive.survey)

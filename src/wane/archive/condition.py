@@ -6,7 +6,6 @@ in it, never for what it lacks.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -93,8 +92,6 @@ def spark_errors() -> tuple[type[Exception], ...]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # We tell it ourselves, in one line.
     return PySparkException, Py4JJavaError
 
 

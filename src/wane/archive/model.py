@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wane.prune.sweep import Outcome
 
@@ -107,6 +107,30 @@ class Restored:
     """Why, for the first of them: (key, reason)."""
     protected_until: datetime | None
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreStatus:
+    """One restore, as the journal knows it."""
+
+    id: int
+    table: str
+    into: str | None
+    state: str
+    inputs: dict[str, Any]
+    """What was asked for."""
+    actor: str
+    planned_at: datetime
+    changed_at: datetime
+    protected_until: datetime | None
+    chosen: int
+    """Rows of the table itself."""
+    restored: dict[str, int]
+    """Rows that came back, by table."""
+    there: int
+    replaced: int
+    kept: int
+    """Rows that stay in the archive."""
 
 
 @dataclass(slots=True)

@@ -83,6 +83,13 @@ class ColdTable:
         self._require_ours(table)
         return table
 
+    def require(self) -> DeltaTable:
+        """The table as it is now; raise if there is none yet."""
+        table = self.open()
+        if table is None:
+            raise ArchiveError(f"nothing of {self.name} is archived yet", "`wane archive run` archives what is due")
+        return table
+
     def _require_ours(self, table: DeltaTable) -> None:
         try:
             told = json.loads(table.metadata().description or "")

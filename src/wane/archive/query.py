@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from wane.archive.condition import matching
 from wane.archive.place import ColdTable
-from wane.errors import ArchiveError, WrongArgument
+from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,9 +18,7 @@ def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
     """A table of the archive."""
     from pyspark.sql.types import StructType
 
-    table = cold.open()
-    if table is None:
-        raise ArchiveError(f"nothing of {cold.name} is archived yet", "`wane archive run` archives what is due")
+    table = cold.require()
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     files = table.file_uris()
     if not files:

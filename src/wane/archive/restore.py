@@ -6,6 +6,8 @@ the archive keeps it. What a step did is in the journal; whoever runs next goes 
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import uuid
 from collections import Counter
@@ -148,6 +150,7 @@ class _Restore:
     ) -> Restored:
         """Choose, look, and bring back."""
         places = self._places(make=False)
+        self._require_writable()
         self._sweep_out()
         folder = self.folder / uuid.uuid4().hex
         try:
@@ -310,6 +313,18 @@ class _Restore:
         with self.store.transaction() as transaction:
             Journal(transaction, self.store.timetable).require(self.lease)
             return RestoreJournal(transaction).move(restore.id, state)
+
+    def _require_writable(self) -> None:
+        """What is chosen is written down beside the archive, also for a side table and a dry run."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as problem:
+            raise ArchiveError(
+                f"{self.folder} cannot be written: {problem.strerror}",
+                "rows on their way back are written down there first: check its permissions and the disk",
+            ) from problem
 
     def _sweep_out(self) -> None:
         """Staged rows that no unfinished restore needs: there is one restore of a table at a time, and it has the lease."""

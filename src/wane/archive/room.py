@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ from wane.prune.admission import require_admin
 from wane.prune.holds import Elsewhere
 from wane.prune.pace import Pace
 from wane.store import Store
+from wane.store.archive_jobs import Jobs
 from wane.store.archive_journal import Journal
+from wane.store.archive_restore_journal import RestoreJournal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         ExpiredTable,
         Proof,
         Restored,
+        RestoreStatus,
         Surveyed,
         SweepStatus,
         TidiedTable,
@@ -160,6 +164,35 @@ class Archive:
             for one in sweeps
         ]
 
+    def restores(self, table: str | None = None, *, limit: int = 20) -> list[RestoreStatus]:
+        """The journal of restores, newest first."""
+        from wane.archive.model import RestoreStatus
+
+        name = None if table is None else str(find_table(self._contract, table).name)
+        self._store.require_migrated()
+        with self._store.transaction() as transaction:
+            journal = RestoreJournal(transaction)
+            found = [(one, journal.pieces(one.id), journal.count_kept(one.id)) for one in journal.restores(name, limit)]
+        return [
+            RestoreStatus(
+                one.id,
+                one.table,
+                one.into,
+                one.state.value,
+                one.inputs,
+                one.actor,
+                one.planned_at,
+                one.changed_at,
+                one.protect_until,
+                sum(piece.rows for piece in pieces),
+                dict(sum((Counter(piece.counts) for piece in pieces), Counter())),
+                sum(piece.there for piece in pieces),
+                sum(piece.replaced for piece in pieces),
+                kept,
+            )
+            for one, pieces, kept in found
+        ]
+
     def tables(self) -> list[ColdStatus]:
         """Every table of the archive: its rows, bytes, files and months, from its own log."""
         from wane.archive.look import look
@@ -172,8 +205,11 @@ class Archive:
         from wane.archive.session import session
 
         chosen = [self._cold(table)] if table is not None else list(self._cold_tables())
+        there = [cold for cold in chosen if cold.open() is not None]
+        if not there:
+            return []
         spark = session(self._contract.spark, starting)
-        return [found for cold in chosen if (found := proof(spark, cold)) is not None]
+        return [found for cold in there if (found := proof(spark, cold)) is not None]
 
     def query(
         self,
@@ -191,7 +227,7 @@ class Archive:
         if limit is not None and limit < 1:
             raise WrongArgument(f"limit must be at least 1, not {limit}")
         cold = self._cold(table)
-        cold.open()  # What is not there needs no Spark to say so.
+        cold.require()  # What is not there needs no Spark to say so.
         return narrowed(frame(session(self._contract.spark, starting), cold), where=where, columns=columns, limit=limit)
 
     def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
@@ -202,6 +238,7 @@ class Archive:
         known = {str(table.name) for table in self._contract.tables}
         known |= {str(name) for name, _ in self._contract.excused}
         colds = [] if self._contract.archive_url is None else list(self._cold_tables())
+        known |= {str(follower.reference.table) for _, _, follower in self._contract.followers()}
         known |= {cold.name for cold in colds}
         unknown = [name for name in only if name not in known]
         if unknown:
@@ -247,7 +284,9 @@ class Archive:
             raise WrongArgument("rows cannot be protected for less than no time")
         self._store.require_migrated()
         require_admin(self._store, self._contract)
-        self._cold(table).open()  # What is not there needs no Spark to say so.
+        self._cold(table).require()  # What is not there needs no Spark to say so.
+        if sweep is not None:
+            self._require_sweep(str(chosen.name), sweep)
         restorer = Restorer(
             self._store, self._contract, actor=self._actor, listener=self._listener, pace=pace, starting=starting
         )
@@ -259,6 +298,12 @@ class Archive:
             protect=PROTECT if protect is None else protect,
             dry_run=dry_run,
         )
+
+    def _require_sweep(self, table: str, number: int) -> None:
+        with self._store.transaction() as transaction:
+            known = Jobs(transaction).sweeps()
+        if number not in known or known[number].table != table:
+            raise WrongArgument(f"{table} has no sweep {number}", f"`wane archive status {table}` lists its sweeps")
 
     def _rules(self) -> Iterator[tuple[Table, Rule]]:
         for table, rule in self._contract.rules():

@@ -92,6 +92,7 @@ class _Work:
             stop=self.stop,
             most_sweeps=1,
             fence=self.fence,
+            unattended=True,
         )
         done = []
         for rule in rules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -103,6 +104,7 @@ def _start(settings: SparkSettings) -> SparkSession:
     for name, value in {**_QUIET, **(_LOCAL_ONLY if local else {}), **dict(settings.settings)}.items():
         configuration.set(name, value)
     configuration.setMaster(settings.master)
+    _hush()
     interrupting = signal.getsignal(signal.SIGINT)
     try:
         if SparkContext._gateway is None:
@@ -114,11 +116,26 @@ def _start(settings: SparkSettings) -> SparkSession:
             context = SparkContext(conf=configuration)
         started = SparkSession(context)
     except Exception as problem:
-        raise SparkError(f"Spark does not start at {settings.master}: {_reason(problem)}", _last_words()) from problem
+        hint = _last_words() or "check [spark] master and settings"
+        raise SparkError(f"Spark does not start at {settings.master}: {_reason(problem)}", hint) from problem
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupting)  # Whoever runs this decides what Ctrl-C means, not Spark.
     return started
+
+
+def _hush() -> None:
+    """What goes wrong is told by us, in one line: Spark's Python side would log every error with all of Java's traceback, and the
+    line to Java every Ctrl-C that cuts it."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    root = logging.getLogger()
+    if _not_from_the_line not in root.filters:
+        root.addFilter(_not_from_the_line)
+
+
+def _not_from_the_line(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def _reason(problem: Exception) -> str:

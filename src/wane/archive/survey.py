@@ -24,6 +24,7 @@ from wane.archive.reach import opened
 from wane.archive.secret import told
 from wane.archive.session import run, session
 from wane.contract.model import Cap, Contract, ExcuseKind, Rule, Table
+from wane.contract.names import TableName
 from wane.errors import TimedOut
 from wane.store import Store
 from wane.store.archive_reader import Source
@@ -80,7 +81,11 @@ class Surveyor:
         for name, excuse in self.contract.excused:
             info = schema.find(name.schema, name.name)
             if info is not None and (not only or str(name) in only):
-                found.append(self._excused(str(name), info, constant=excuse.kind in _CONSTANT))
+                found.append(self._counted(str(name), info, constant=excuse.kind in _CONSTANT))
+        for name in self._only_following():
+            info = schema.find(name.schema, name.name)
+            if info is not None and (not only or str(name) in only):
+                found.append(self._counted(str(name), info))
         return found + [one for cold in colds if not only or cold.name in only for one in self._cold(cold)]
 
     def _count(self, asks: list[_Ask]) -> dict[str, Counter[str]]:
@@ -98,7 +103,13 @@ class Surveyor:
         size = self.store.sizes([(info, None)], _LOOK_SECONDS).get(info.qualified)
         return None if size is None else size.bytes
 
-    def _excused(self, name: str, info: TableInfo, *, constant: bool) -> Surveyed:
+    def _only_following(self) -> list[TableName]:
+        """Tables that lose rows only with those of others: no rule of theirs says when a row came."""
+        named = {table.name for table in self.contract.tables} | {name for name, _ in self.contract.excused}
+        following = dict.fromkeys(follower.reference.table for _, _, follower in self.contract.followers())
+        return [name for name in following if name not in named]
+
+    def _counted(self, name: str, info: TableInfo, *, constant: bool = False) -> Surveyed:
         count = self.store.measure_rows(info, _LOOK_SECONDS)
         rows = None if count is None else count.rows
         return _surveyed(name, "hot", rows, self.size(info), Flow(None, constant=constant), {}, (None, None), {})

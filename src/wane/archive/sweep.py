@@ -42,6 +42,7 @@ from wane.events import (
     archived_name,
     nobody,
 )
+from wane.prune import fuse
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
@@ -62,6 +63,10 @@ if TYPE_CHECKING:
 _STALE_AT_ONCE = 10_000
 
 
+class Blown(Exception):
+    """A rule would take a larger share of its table than it may unasked."""
+
+
 class Archiver:
     """Archives the rows of one contract's rules."""
 
@@ -78,9 +83,11 @@ class Archiver:
         starting: Callable[[str], None] = lambda _: None,
         most_sweeps: int | None = None,
         fence: Callable[[Transaction], None] = lambda _: None,
+        unattended: bool = False,
     ) -> None:
         """`most_sweeps`: how many sweeps of one rule a run may begin; None for as many as it takes. `fence` is asked inside every
-        transaction that lets rows go, and before every step; it raises if another process may work by now."""
+        transaction that lets rows go, and before every step; it raises if another process may work by now. `unattended`: whether
+        the fuse stops rules that would take a large share of their table."""
         self.store = store
         self.contract = contract
         self.actor = actor
@@ -91,6 +98,7 @@ class Archiver:
         self.starting = starting
         self.most_sweeps = most_sweeps
         self.fence = fence
+        self.unattended = unattended
         self.bindings = Bindings(store, contract)
 
     def origin(self) -> str:
@@ -118,6 +126,8 @@ class Archiver:
         try:
             with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
                 self._sweep(table, rule, lease, done)
+        except Blown as blown:
+            return Outcome.FUSED, str(blown)
         except Closed as closed:
             return Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, str(closed)
         except LeaseLost as problem:
@@ -141,6 +151,8 @@ class Archiver:
                     "put the rule back, run the archive once, then remove it",
                 )
             _Sweep(self, table, earlier, lease, done).resume(unfinished)
+        if self.unattended:
+            self._ask_fuse(table, rule)
         begun = 0
         while _Sweep(self, table, rule, lease, done).begin():
             begun += 1
@@ -148,6 +160,14 @@ class Archiver:
                 self.listener(BudgetExhausted(table.scheduler, str(table.name), rule.name, table.label(rule), "rows"))
                 done.more = True
                 return
+
+    def _ask_fuse(self, table: Table, rule: Rule) -> None:
+        """A sweep that was begun is finished whatever its share; a new one that would take too much waits for a person."""
+        name = f"{table.name}.{rule.name}"
+        selection = self.bindings.selection(table, rule)
+        found = fuse.look(self.store, self.contract.sweep, selection, approval=f"wane archive run {name}")
+        if found.blown:
+            raise Blown(found.blown)
 
     def _require_open(self, table: Table) -> None:
         if self.stop.is_set():

@@ -110,6 +110,7 @@ def archive_status(
     """Show the journal: every sweep and how far it came, newest first."""
     with open_keeper(url, contract=contract) as keeper:
         sweeps = keeper.archive.status(name, limit=limit)
+        unfinished = [one for one in keeper.archive.restores(name, limit=limit) if one.state != "done"]
     if as_json:
         print_json([asdict(sweep) for sweep in sweeps])
         return
@@ -127,6 +128,10 @@ def archive_status(
             moment_text(sweep.changed_at),
         )
     console().print(shown)
+    if not sweeps:
+        say("nothing was archived yet: `wane archive run` archives what is due")
+    for restore in unfinished:
+        say(f"[yellow]restore {restore.id} of {escape(restore.table)} is {restore.state}[/]: `wane archive restores`")
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -148,6 +153,8 @@ def archive_ls(contract: ContractOption = CONTRACT, url: UrlOption = None, as_js
             escape(one.table), f"{one.rows:,}", f"{one.bytes:,}", f"{one.files:,}", *months, escape(one.place)
         )
     console().print(shown)
+    if not found:
+        say("nothing was archived yet: `wane archive run` archives what is due")
 
 
 @archive_app.command("verify")
@@ -164,5 +171,7 @@ def archive_verify(
             console().print(f"{escape(proof.table)}: [bold]{proof.rows:,}[/] rows in {many(proof.files, 'file')}")
             for problem in proof.problems:
                 say(f"[red]error:[/] {escape(problem)}")
+        if not proofs:
+            say("nothing was archived yet: `wane archive run` archives what is due")
     if any(proof.problems for proof in proofs):
         raise typer.Exit(1)

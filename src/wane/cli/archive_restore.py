@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from wane.archive.model import Restored
-from wane.cli.archive import starting
+from wane.cli.archive import TableArgument, starting
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, many, moment_text, print_json, say, table
 from wane.cli.prune import ActorOption
@@ -20,6 +20,7 @@ from wane.keeper import open_keeper
 from wane.prune.pace import FAST
 from wane.store.archive_restore_journal import OnConflict
 
+_SHOWN = 20
 _SWEEP = "archive-"
 """How the trail writes the run of an archive's sweep."""
 
@@ -81,6 +82,41 @@ def restore(
         raise typer.Exit(1)
 
 
+def restores(
+    name: TableArgument = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")] = _SHOWN,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List restores, newest first: what was asked for, how far each came, and what came back."""
+    with open_keeper(url, contract=contract) as keeper:
+        found = keeper.archive.restores(name, limit=limit)
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    heads = ("restore", "table", "asked for", "state", "chosen", "came back", "stayed", "by", "since", "changed")
+    shown = table(*heads, right=("restore", "chosen", "stayed"))
+    for one in found:
+        shown.add_row(
+            str(one.id),
+            escape(one.table if one.into is None else f"{one.table} into {one.into}"),
+            escape(
+                ", ".join(f"{key} {value}" for key, value in one.inputs.items() if key not in ("into", "on_conflict"))
+            ),
+            f"[{'green' if one.state == 'done' else 'yellow'}]{one.state}[/]",
+            f"{one.chosen:,}",
+            ", ".join(f"{escape(counted)} {rows:,}" for counted, rows in one.restored.items()),
+            f"{one.kept:,}",
+            escape(one.actor),
+            moment_text(one.planned_at),
+            moment_text(one.changed_at),
+        )
+    console().print(shown)
+    if not found:
+        say("nothing was restored, or not lately")
+
+
 def print_restored(done: Restored) -> None:
     """What came back, and what did not."""
     would = "would come back" if done.dry_run else "came back"
@@ -88,6 +124,8 @@ def print_restored(done: Restored) -> None:
     for name, chosen in done.chosen.items():
         shown.add_row(escape(name), f"{chosen:,}", f"{done.restored.get(name, 0):,}")
     console().print(shown)
+    if not any(done.chosen.values()):
+        say("the archive has no such row; what was restored has left it: `wane archive restores`")
     if done.there:
         say(f"{many(done.there, 'row')} {'was' if done.there == 1 else 'were'} there already, exactly as archived")
     if done.replaced:

@@ -6,6 +6,7 @@ validated one at a time, so that a mistake in one hides no mistake in another. T
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
@@ -34,6 +35,8 @@ from wane.contract.model import (
 from wane.contract.names import TableName, parse_reference
 from wane.contract.refused import Refused, told
 from wane.findings import did_you_mean
+
+_MASTER = re.compile(r"local(\[.*\])?|(spark|k8s)://.+|yarn")
 
 UNDECIDED = "DECIDE"
 """What `wane init` writes where only a person can decide; no value with it passes."""
@@ -102,6 +105,15 @@ def read_url(value: object) -> str:
     _undecided(value)
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise Refused("this is not a URL", "write a URL or a path in quotes")
+    return value
+
+
+def _master(value: object) -> str:
+    _undecided(value)
+    if not isinstance(value, str) or not _MASTER.fullmatch(value):
+        raise Refused(
+            f"{told(value)} is no master of Spark", 'write "local[*,4]", "spark://host:7077", "yarn" or "k8s://…"'
+        )
     return value
 
 
@@ -617,7 +629,12 @@ class ArchiveTablePiece(Piece):
 class SparkPiece(Piece):
     """How the archive's pipeline runs."""
 
-    master: str | None = Field(default=None, min_length=1, strict=True, description="Where Spark runs.")
+    master: (
+        Annotated[
+            str, BeforeValidator(_master), WithJsonSchema({"type": "string", "pattern": f"^({_MASTER.pattern})$"})
+        ]
+        | None
+    ) = Field(default=None, description="Where Spark runs.")
     range_rows: Count | None = Field(default=None, description="Rows that one task reads.")
     sweep_rows: Count | None = Field(default=None, description="Rows that one sweep moves.")
     lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] | None = Field(

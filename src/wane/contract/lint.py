@@ -36,6 +36,7 @@ from wane.findings import did_you_mean
 
 N = TypeVar("N")
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
 """Excuses which promise that nothing of Wane ever deletes a row."""
 
@@ -73,6 +74,7 @@ class _Lint:
         self._partitions(complete=complete)
         self._strays()
         self._ambiguous()
+        self._archive_place()
         self._passwords()
 
     def _partitions(self, *, complete: bool) -> None:
@@ -340,6 +342,17 @@ class _Lint:
                     if isinstance(guard, ReferencedBy):
                         place = [*_place(table, rule), "unless"]
                         yield guard.reference.table, place, self.origins.of("table", table.name)
+
+    def _archive_place(self) -> None:
+        """A scheme that stands in an environment variable is looked at where the folder is needed."""
+        scheme = _SCHEME.match(self.contract.archive_url or "")
+        if scheme is not None and scheme[1].lower() != "file":
+            self.origins.of("archive", "url").error(
+                ["archive", "url"],
+                "unsupported-archive",
+                f"an archive at {scheme[1]}:// is not supported",
+                'write a path, for example `url = "./archive"`, or file:///…',
+            )
 
     def _passwords(self) -> None:
         for section, url in (("store", self.contract.store.url), ("archive", self.contract.archive_url)):

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -32,13 +31,13 @@ from wane.events import (
     nobody,
 )
 from wane.plan.build import action_name
+from wane.prune import fuse
 from wane.prune.admission import require_admin
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.store import Store
-from wane.store.base import Exactness
 from wane.store.own import AuditEntry, OwnTables
 from wane.store.rows import Statement, cutoff
 from wane.store.selection import Selection
@@ -292,35 +291,17 @@ class _RuleSweep:
         asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
         if asked or self.action == "mark":
             return Outcome.DONE, ""
-        known = own.trail(table=str(self.table.name), rule=self.rule.name, sweeps_only=True, limit=1)
-        return self._fused(selection, swept_before=bool(known))
+        found = fuse.look(
+            self.sweeper.store,
+            self.sweeper.contract.sweep,
+            selection,
+            approval=f"wane sweep {self.name} --approve {self.name}",
+        )
+        self.nothing_due = found.nothing_due
+        return (Outcome.FUSED, found.blown) if found.blown else (Outcome.DONE, "")
 
     def _look(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         return self.sweeper.store.read(Statement(text, parameters), _LOOK_SECONDS)
-
-    def _fused(self, selection: Selection, *, swept_before: bool) -> tuple[Outcome, str]:
-        settings, store = self.sweeper.contract.sweep, self.sweeper.store
-        now = store.now()
-        with suppress(TimedOut, Locked):
-            # Most sweeps find little or nothing due: one probe tells, and nothing needs to be counted.
-            found = len(store.keys_due(selection, now, settings.fuse_rows, _LOOK_SECONDS))
-            if found < settings.fuse_rows:
-                self.nothing_due = not found
-                return Outcome.DONE, ""
-        due = store.due(selection, now, _LOOK_SECONDS).count
-        rows = store.count_rows(selection.table, _LOOK_SECONDS)
-        allowed = settings.fuse if swept_before else settings.first_fuse
-        if due is None or rows is None or due.exactness is Exactness.AT_LEAST:
-            why = "how many rows are due could not be counted in time"
-        elif due.rows < settings.fuse_rows or due.rows <= allowed * rows.rows:
-            return Outcome.DONE, ""
-        else:
-            why = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.1%})"
-        which = "a rule" if swept_before else "the first sweep of a rule"
-        return Outcome.FUSED, (
-            f"{why}, and {which} may take {allowed:.0%} of a table unasked: "
-            f"look at `wane plan {self.name}`, then approve it with `wane sweep {self.name} --approve {self.name}`"
-        )
 
     def _batches(self, selection: Selection) -> tuple[Outcome, str]:
         pace = self.sweeper.pace

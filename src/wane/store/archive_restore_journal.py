@@ -136,6 +136,16 @@ class RestoreJournal:
         )
         return self._restore(found[0]) if found else None
 
+    def restores(self, table: str | None, limit: int) -> list[JournaledRestore]:
+        """Newest first."""
+        p = self.transaction.rows.parameters()
+        where = "1 = 1" if table is None else f"table_name = {p.bind('table', table)}"
+        found = self._run(
+            p,
+            f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE {where} ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        return [self._restore(row) for row in found]
+
     def _restore(self, row: tuple[Any, ...]) -> JournaledRestore:
         number, table, state, staged, into, on_conflict, protect, inputs, actor, planned, changed = row
         moment = self.dialect.moment
