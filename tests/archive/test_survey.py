@@ -18,7 +18,7 @@ from wane.archive.forecast import Flow, days_to, flow
 from wane.archive.model import Surveyed
 from wane.errors import WrongArgument
 from wane.store import Store
-from wane.store.rows import Statement
+from wane.store.statement import Statement
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 

@@ -19,8 +19,8 @@ from wane.plan.model import Plan
 from wane.reference import names, schema_sql
 from wane.store import Store, open_store
 from wane.store.base import Exactness
-from wane.store.rows import Statement, follower_paths
-from wane.store.selection import bind_contract
+from wane.store.selection import bind_contract, follower_paths
+from wane.store.statement import Statement
 from wane.store.url import resolve_url
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

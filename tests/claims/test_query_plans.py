@@ -13,7 +13,7 @@ from claims.working import stamp, working
 from servers import Database
 from wane.claims import WorkClaims
 from wane.store.claims import ClaimStatements, claim_statements
-from wane.store.rows import Statement
+from wane.store.statement import Statement
 
 ROWS = 12_000
 LIMIT = 20

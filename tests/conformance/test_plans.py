@@ -12,7 +12,7 @@ from conformance.asking import bound_rule, one_rule, opened
 from servers import Database
 from wane.contract.model import Age, Expiry, State, Table, Time, Unit
 from wane.store.base import Store
-from wane.store.rows import Statement
+from wane.store.statement import Statement
 
 ROWS = 20_000
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from wane.contract.model import Age, Contract, Rule, Table, Time, Unit
 from wane.contract.names import TableName
 from wane.queue import MessageState, Queue, RetryPolicy
 from wane.store import Store, open_store
-from wane.store.rows import Statement
 from wane.store.selection import bind_contract
+from wane.store.statement import Statement
 from wane.store.url import resolve_url
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -22,8 +22,8 @@ from wane.observe.metrics import Metrics
 from wane.observe.scrape import DatabaseScrape
 from wane.queue import Queue, RetryPolicy
 from wane.store import Store, open_store
-from wane.store.rows import Statement
 from wane.store.sqlite.store import SqliteStore
+from wane.store.statement import Statement
 from wane.store.timetable import Heartbeat, Window
 from wane.store.url import resolve_url
 

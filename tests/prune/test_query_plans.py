@@ -15,8 +15,8 @@ from prune.keeping import AT, Keeping, ago, follower, keeping, referenced_by, ru
 from servers import Database
 from wane.contract.model import Age, Cap, Mark, Table, WhileNull
 from wane.prune.binding import Bindings
-from wane.store.rows import Statement, follower_paths
-from wane.store.selection import Selection
+from wane.store.selection import Selection, follower_paths
+from wane.store.statement import Statement
 from wane.store.transaction import Batch
 
 ROWS = 20_000

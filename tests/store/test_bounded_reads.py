@@ -13,9 +13,9 @@ from wane.contract.names import TableName
 from wane.errors import Locked, StoreError, TimedOut
 from wane.store import Store, open_store
 from wane.store.base import Count, Exactness
-from wane.store.rows import Statement
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import Selection, bind_contract
+from wane.store.statement import Statement
 from wane.store.url import resolve_url
 
 MANY = 300_000

@@ -38,8 +38,8 @@ from wane.store.archive_restore import (
 )
 from wane.store.archive_restore_journal import JournaledPiece, OnConflict, RestoreJournal
 from wane.store.archive_types import KEY, PARENT, SWEEP
+from wane.store.due import qualified
 from wane.store.own import AuditEntry, Hold, OwnTables
-from wane.store.rows import qualified
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction
 

@@ -22,8 +22,8 @@ from wane.store import Store
 from wane.store.archive_evict import Copy, Evicted, evict, total
 from wane.store.archive_journal import Journal, Journaled, JournaledRange
 from wane.store.archive_rows import ArchiveRows
+from wane.store.due import cutoff
 from wane.store.own import AuditEntry, OwnTables
-from wane.store.rows import cutoff
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction, gated
 

@@ -25,8 +25,8 @@ from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.store import Store
 from wane.store.archive_jobs import Jobs
 from wane.store.archive_types import KEY, PARENT
+from wane.store.due import qualified
 from wane.store.own import Hold
-from wane.store.rows import qualified
 from wane.store.schema import TableInfo
 from wane.store.transaction import Transaction
 

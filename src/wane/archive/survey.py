@@ -30,9 +30,9 @@ from wane.store import Store
 from wane.store.archive_reader import Source
 from wane.store.archive_types import MONTH, PARENT
 from wane.store.moments import read_moment
-from wane.store.rows import Statement
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection, bind_rule
+from wane.store.statement import Statement
 from wane.store.survey_rows import Slice, SurveyRows
 
 if TYPE_CHECKING:

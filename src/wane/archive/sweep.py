@@ -51,9 +51,9 @@ from wane.store import Store
 from wane.store.archive_evict import total
 from wane.store.archive_journal import Journal, Journaled, State
 from wane.store.archive_rows import ArchiveRows, bind_archive
+from wane.store.due import cutoff
 from wane.store.outbox import tell
 from wane.store.own import AuditEntry
-from wane.store.rows import cutoff
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction
 

@@ -22,12 +22,13 @@ from wane.errors import Locked, TimedOut
 from wane.findings import Finding, Severity
 from wane.store import Store
 from wane.store.claims import CLAIMS
+from wane.store.due import cutoff
 from wane.store.looks import UNREAD, Look, Looks
 from wane.store.moments import read_moment
 from wane.store.own import OwnTables, Swept
-from wane.store.rows import Parameters, Statement, cutoff
 from wane.store.schema import Schema, TableInfo
 from wane.store.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule
+from wane.store.statement import Parameters, Statement
 
 READ_SECONDS = 2.0
 """The most that one look may take."""

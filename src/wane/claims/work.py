@@ -33,7 +33,7 @@ from wane.reference import contract_path
 from wane.store import Store, open_store
 from wane.store.claims import CLAIMS, ClaimRow, ClaimStatements, TombstoneRow, claim_statements
 from wane.store.claims_schema import CLAIMS_TABLE, claim_schema
-from wane.store.rows import Statement
+from wane.store.statement import Statement
 from wane.store.transaction import Transaction
 from wane.store.url import resolve_url
 

@@ -24,8 +24,8 @@ from wane.store.base import Count
 from wane.store.looks import UNREAD, Look, Looks, gather
 from wane.store.moments import read_moment
 from wane.store.own import Swept
-from wane.store.rows import Statement
 from wane.store.schema import Kind
+from wane.store.statement import Statement
 
 _HOT_READS = 5
 _HOT_TABLES = 20

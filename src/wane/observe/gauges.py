@@ -22,9 +22,10 @@ from wane.observe.health_gauges import HEALTH_GAUGES, HealthGauges
 from wane.observe.logs import UNSCHEDULED
 from wane.observe.measured import shown_name
 from wane.store import Store
-from wane.store.rows import Statement, cutoff
+from wane.store.due import cutoff
 from wane.store.selection import Selection, bind_rule
 from wane.store.snapshots import Snapshots
+from wane.store.statement import Statement
 
 COUNTED_ROWS = 10_000
 """Gauges that count rows or messages count no further: they say "at least so many" then."""

@@ -20,8 +20,8 @@ from wane.observe.measured import Measured, measured_tables
 from wane.store import Store
 from wane.store.base import Exactness
 from wane.store.own import Execute
-from wane.store.rows import Statement
 from wane.store.snapshots import Snapshot, Snapshots
+from wane.store.statement import Statement
 
 FORECAST_DAYS = (7, 30, 90)
 _MOST_SNAPSHOTS = 100_000

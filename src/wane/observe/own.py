@@ -11,8 +11,8 @@ from wane.observe.health import SchedulerHealth
 from wane.prune.gates import flag_name
 from wane.store import Store
 from wane.store.own import OwnTables
-from wane.store.rows import Statement
 from wane.store.snapshots import Snapshots
+from wane.store.statement import Statement
 
 OWN_SECONDS = 2.0
 """The most that one statement about them may take."""

@@ -20,8 +20,8 @@ from wane.store import Store
 from wane.store.base import Count, Exactness
 from wane.store.looks import UNREAD, Look, Looks, WatchedTable
 from wane.store.moments import read_moment
-from wane.store.rows import Statement
 from wane.store.selection import Selection
+from wane.store.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from wane.observe.measured import Measured, measured_tables
 from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.own import OwnTables
-from wane.store.rows import Dialect, Statement
 from wane.store.snapshots import Snapshots
 from wane.store.space import DatabaseSpace, TableSpace
+from wane.store.statement import Dialect, Statement
 
 SINCE = timedelta(days=7)
 _READ_SECONDS = 5.0

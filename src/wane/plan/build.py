@@ -17,9 +17,10 @@ from wane.findings import Finding, Severity, errors_of
 from wane.plan.model import Plan, Step
 from wane.store import Store
 from wane.store.base import Count
-from wane.store.rows import Statement, cutoff
+from wane.store.due import cutoff
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection, bind_contract
+from wane.store.statement import Statement
 
 READ_SECONDS = 2.0
 BATCH_ROWS = 500

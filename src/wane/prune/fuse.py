@@ -15,8 +15,8 @@ from wane.errors import Locked, TimedOut
 from wane.store import Store
 from wane.store.base import Exactness
 from wane.store.own import OwnTables
-from wane.store.rows import Statement
 from wane.store.selection import Selection
+from wane.store.statement import Statement
 
 _LOOK_SECONDS = 2.0
 

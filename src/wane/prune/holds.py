@@ -12,8 +12,8 @@ from wane.findings import did_you_mean
 from wane.prune.arguments import require_limit
 from wane.prune.primitive import whoami
 from wane.store import Store
+from wane.store.due import qualified
 from wane.store.own import Hold
-from wane.store.rows import qualified
 from wane.store.schema import Column, TableInfo
 from wane.store.transaction import Transaction
 

@@ -21,8 +21,8 @@ from wane.plan.model import Step
 from wane.prune.arguments import require_limit, require_moment, require_states
 from wane.prune.binding import Bindings
 from wane.store import Store
+from wane.store.due import cutoff
 from wane.store.own import AuditEntry
-from wane.store.rows import cutoff
 from wane.store.selection import Selection
 from wane.store.transaction import Batch, Taken, Transaction, gated
 

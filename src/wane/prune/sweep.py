@@ -38,9 +38,10 @@ from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.store import Store
+from wane.store.due import cutoff
 from wane.store.own import AuditEntry, OwnTables
-from wane.store.rows import Statement, cutoff
 from wane.store.selection import Selection
+from wane.store.statement import Statement
 from wane.store.transaction import Batch, Position, Taken, Transaction, gated
 
 _LOOK_SECONDS = 2.0

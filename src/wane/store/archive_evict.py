@@ -16,7 +16,7 @@ from typing import Any
 
 from wane.errors import Locked
 from wane.store.archive_rows import ArchiveRows
-from wane.store.rows import Statement
+from wane.store.statement import Statement
 from wane.store.transaction import Key, Transaction
 
 _MODULUS = 2**128

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane.store.rows import Parameters
+from wane.store.statement import Parameters
 from wane.store.transaction import Transaction
 
 EXPIRE = "expire"

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from wane.errors import ArchiveBusy
-from wane.store.rows import Parameters
+from wane.store.statement import Parameters
 from wane.store.timetable import Lease, Timetable
 from wane.store.transaction import Transaction
 

@@ -16,9 +16,11 @@ from wane.contract.model import State
 from wane.errors import StoreError, Unproven
 from wane.store.archive_restore_journal import OnConflict
 from wane.store.archive_types import ArchiveDialect, Stored
+from wane.store.due import qualified
 from wane.store.own import Hold
-from wane.store.rows import Parameters, Rows, Statement, qualified
+from wane.store.rows import Rows
 from wane.store.schema import Column, TableInfo
+from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Transaction
 
 _ROWS_FAULT = ("22", "23", "P0")

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from wane.store.rows import Parameters
+from wane.store.statement import Parameters
 from wane.store.transaction import Transaction
 
 

@@ -1,6 +1,6 @@
 """Statements that copy rows to the archive, prove the copies, and find the rows again to let them go.
 
-What is due is decided by `Rows.due` here as everywhere; these statements only say which columns are read of it, and in which piece.
+What is due is decided by `Due.due` here as everywhere; these statements only say which columns are read of it, and in which piece.
 A copy of a row is made of parts: the row itself, and one part for every table whose rows leave with it.
 """
 
@@ -16,9 +16,10 @@ from wane.contract.model import ArchiveTable
 from wane.errors import BindError
 from wane.findings import Finding, Severity
 from wane.store.archive_types import KEY, MONTH, PARENT, REFUSED, RESERVED, VERSION, ArchiveDialect, Stored, quoted
-from wane.store.rows import Parameters, Rows, Statement, follower_paths
+from wane.store.rows import Rows
 from wane.store.schema import Column, TableInfo
-from wane.store.selection import BoundFollower, Selection
+from wane.store.selection import BoundFollower, Selection, follower_paths
+from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Transaction
 
 _UNWRITABLE = " ,;{}()\n\t="

@@ -29,10 +29,11 @@ from wane.store.migrations import Migration, migrations
 from wane.store.moments import read_moment
 from wane.store.own import Execute
 from wane.store.roles import RolePlan
-from wane.store.rows import Rows, Statement, follower_paths
+from wane.store.rows import Rows
 from wane.store.schema import Column, Schema, TableInfo
-from wane.store.selection import BoundFollower, Selection, Types
+from wane.store.selection import BoundFollower, Selection, Types, follower_paths
 from wane.store.space import DatabaseSpace, Size, TableSpace
+from wane.store.statement import Statement
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction
 

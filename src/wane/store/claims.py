@@ -15,7 +15,7 @@ from typing import Any
 from wane.contract.model import Time, Unit
 from wane.store.base import Store
 from wane.store.moments import read_moment
-from wane.store.rows import Dialect, Parameters, Statement
+from wane.store.statement import Dialect, Parameters, Statement
 from wane.store.transaction import Transaction
 
 CLAIMS = "work_claims"

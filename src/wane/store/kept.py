@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 from wane.contract.model import Time
 from wane.store.looks import Look
-from wane.store.rows import Dialect, Parameters, Rows
+from wane.store.rows import Rows
 from wane.store.schema import Column
+from wane.store.statement import Dialect, Parameters
 
 ANCHOR = datetime(2020, 1, 1, tzinfo=UTC)
 """Where looks that are kept are written: it stands for the moment at which they are asked."""

@@ -1,7 +1,7 @@
 """Looks at users' tables for whoever watches them: how many rows, the oldest and the newest, what is due, what refers to nothing.
 
 Each look is a query with one value, so that many of them travel in one statement; each is bounded, by an index that it walks or by a
-limit, and reads no more of a large table than of a small one. What is due is `Rows.due`'s to say here as well.
+limit, and reads no more of a large table than of a small one. What is due is `Due.due`'s to say here as well.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Final
 
 from wane.contract.model import Cap, Expiry, State, Table, Time
 from wane.contract.names import TableName
+from wane.store.due import cutoff, qualified
 from wane.store.moments import LATEST
-from wane.store.rows import Parameters, Rows, cutoff, losing, qualified
+from wane.store.rows import Rows
 from wane.store.schema import Column, TableInfo
-from wane.store.selection import BoundFollower, BoundReference, Selection
+from wane.store.selection import BoundFollower, BoundReference, Selection, losing
+from wane.store.statement import Parameters
 
 Look = Callable[[Parameters], str]
 """Writes a query with one value."""

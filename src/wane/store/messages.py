@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from wane.store.own import Execute
-from wane.store.rows import Dialect
+from wane.store.statement import Dialect
 
 
 class MessageState(StrEnum):

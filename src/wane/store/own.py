@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from wane.store.rows import Dialect, Parameters
+from wane.store.statement import Dialect, Parameters
 
 Execute = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
 """Runs a statement inside the caller's transaction and returns its rows."""

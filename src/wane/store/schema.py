@@ -6,6 +6,8 @@ Plain values, made by a store's `reflect()`. Names are exact, as the database ha
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -140,3 +142,9 @@ class Schema:
                 if table.schema == place and table.name == name:
                     return table
         return None
+
+
+def index_name(table: TableInfo, columns: Sequence[Column]) -> str:
+    """A name for an index that is proposed to people."""
+    name = "_".join([table.name, *(column.name for column in columns)])
+    return re.sub(r"\W+", "_", name)[:60] + "_idx"

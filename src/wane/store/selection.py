@@ -376,3 +376,22 @@ def _enforced(child: TableInfo, columns: tuple[Column, ...], parent: TableInfo, 
         and set(zip(key.columns, key.to_columns, strict=False)) == wanted
         for key in child.foreign_keys
     )
+
+
+def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
+    """Every follower, as the way to it from the row; the deepest first, so that no reference is ever left without its row."""
+    paths: list[tuple[BoundFollower, ...]] = []
+
+    def visit(above: tuple[BoundFollower, ...], follower: BoundFollower) -> None:
+        for inner in follower.followers:
+            visit((*above, follower), inner)
+        paths.append((*above, follower))
+
+    for follower in selection.followers:
+        visit((), follower)
+    return paths
+
+
+def losing(selection: Selection) -> list[TableInfo]:
+    """The tables that lose rows under a rule: its own, and those of its followers."""
+    return [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wane.store.own import Execute
-from wane.store.rows import Dialect
+from wane.store.statement import Dialect
 
 _COLUMNS = "taken_at, table_name, row_count, exact, bytes, bytes_exact, rate, rate_low, rate_high"
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wane.store.moments import LATEST
-from wane.store.rows import Parameters, Rows, Statement
+from wane.store.rows import Rows
 from wane.store.selection import Selection
+from wane.store.statement import Parameters, Statement
 
 
 @dataclass(frozen=True, slots=True)

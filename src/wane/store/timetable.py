@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from wane.store.own import Execute
-from wane.store.rows import Dialect
+from wane.store.statement import Dialect
 
 SILENT_AFTER_BEATS = 3
 """An executor that missed so many beats is silent."""

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from wane.contract.model import Mark, Shelve
 from wane.errors import StoreError
 from wane.store.own import Flag, OwnTables
-from wane.store.rows import Rows, Statement, follower_paths
+from wane.store.rows import Rows
 from wane.store.schema import TableInfo
-from wane.store.selection import Selection
+from wane.store.selection import Selection, follower_paths
+from wane.store.statement import Statement
 
 C = TypeVar("C")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from wane.store.claims import ClaimStatements
 from wane.store.claims_schema import ClaimSchema, Part
-from wane.store.rows import Parameters, Statement
+from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Transaction
 
 _FENCES = "work_claim_fences"

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from wane.contract.model import Shelve
 from wane.errors import StoreError
+from wane.store.due import qualified
 from wane.store.postgres.archive import PostgresArchive
-from wane.store.rows import Rows, Statement, follower_paths, qualified
+from wane.store.rows import Rows
 from wane.store.schema import TableInfo
-from wane.store.selection import Selection
+from wane.store.selection import Selection, follower_paths
+from wane.store.statement import Statement
 
 if TYPE_CHECKING:
     from wane.store.transaction import Key, Transaction

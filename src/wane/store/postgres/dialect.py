@@ -22,9 +22,9 @@ from wane.store.moments import (
     wall_bound,
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
-from wane.store.rows import Dialect, Parameters
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, Types
+from wane.store.statement import Dialect, Parameters
 
 _FEW_BYTES = 16 * 8192
 """What few pages take: less than five thousand of the shortest rows."""

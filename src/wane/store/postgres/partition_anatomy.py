@@ -12,7 +12,7 @@ from typing import Any
 
 from wane.store.own import Execute
 from wane.store.postgres import partition_catalog as catalog
-from wane.store.rows import Dialect
+from wane.store.statement import Dialect
 
 KEY_SUFFIX = "_p_key"
 """The index of the new primary key, until that exists."""

@@ -19,8 +19,7 @@ from wane.store.postgres.partition_anatomy import Anatomy, fitted, quote
 from wane.store.postgres.partition_statements import early_name, leaf_statements, place
 from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, Steps, doubled, read_leaves
 from wane.store.postgres.reflect import OWN_SCHEMA
-from wane.store.rows import follower_paths
-from wane.store.selection import BoundFollower, Selection
+from wane.store.selection import BoundFollower, Selection, follower_paths
 from wane.store.transaction import Transaction
 
 _MOST_LATE = 10_000

@@ -15,9 +15,9 @@ from wane.contract.settings import RoleSettings
 from wane.store.own import Execute
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.roles import RoleStatement
-from wane.store.rows import Dialect, follower_paths
 from wane.store.schema import Schema, TableInfo
-from wane.store.selection import Selection, Types, bind_contract
+from wane.store.selection import Selection, Types, bind_contract, follower_paths
+from wane.store.statement import Dialect
 
 PRESSURE_VIEW = "v_queue_retention_pressure"
 _MAINTAIN_SINCE = 170000

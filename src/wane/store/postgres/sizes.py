@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wane.store.postgres.dialect import PostgresDialect
-from wane.store.rows import Parameters
 from wane.store.schema import Kind, TableInfo
+from wane.store.statement import Parameters
 
 
 def table_size(p: Parameters, table: TableInfo) -> str:

@@ -37,10 +37,11 @@ from wane.store.postgres.space import read_sizes, read_space
 from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, beginning, inside, takes_by_key
 from wane.store.postgres.watch import PostgresWatch
 from wane.store.roles import RolePlan
-from wane.store.rows import Rows, Statement, index_name
-from wane.store.schema import Column, Schema, TableInfo
+from wane.store.rows import Rows
+from wane.store.schema import Column, Schema, TableInfo, index_name
 from wane.store.selection import Selection
 from wane.store.space import DatabaseSpace, Size, TableSpace
+from wane.store.statement import Statement
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl

@@ -15,10 +15,12 @@ from psycopg.rows import tuple_row
 
 from wane.contract.model import Mark, Shelve
 from wane.errors import StoreError
+from wane.store.due import qualified
 from wane.store.postgres.cold import Shelf, shelves
-from wane.store.rows import Rows, Statement, qualified
+from wane.store.rows import Rows
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
+from wane.store.statement import Statement
 from wane.store.transaction import Batch, Key, Opening, Taken, Transaction, unwritten
 
 _GATE = 0x77616E65

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from wane.contract.model import Time, Unit
 from wane.store.archive_types import DIGITS, FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
 from wane.store.moments import PER_SECOND
-from wane.store.rows import Statement
 from wane.store.schema import Column
+from wane.store.statement import Statement
 
 _EXACT = 2**53
 _TYPE = "typeof({x}) <> '%s'"

@@ -7,8 +7,8 @@ from typing import Any
 
 from wane.store.claims import ClaimStatements
 from wane.store.claims_schema import ClaimSchema, Part
-from wane.store.rows import Parameters, Statement
 from wane.store.sqlite.store import statements
+from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Transaction
 
 _COUNTER = "main.wane_claim_fence"

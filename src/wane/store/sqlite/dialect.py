@@ -13,10 +13,10 @@ from typing import Any
 
 from wane.contract.model import State, Time, Unit
 from wane.store.moments import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
-from wane.store.rows import Dialect, Parameters
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, Types
 from wane.store.sqlite.reflect import OWN_PREFIX
+from wane.store.statement import Dialect, Parameters
 
 _TEXT_TYPES = ("CHAR", "CLOB", "TEXT")
 _DATE = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]"

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wane.store.rows import Dialect
 from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 from wane.store.sqlite import ddl
+from wane.store.statement import Dialect
 
 OWN_PREFIX = "wane_"
 """Tables that start like this are Wane's own and no contract speaks of them."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from wane.store.archive_restore import RestoreDialect
 from wane.store.archive_types import Stored
-from wane.store.rows import Parameters
 from wane.store.schema import Column
+from wane.store.statement import Parameters
 
 _REAL = ("REAL", "FLOA", "DOUB")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wane.errors import Locked, StoreError, TimedOut
-from wane.store.rows import Dialect, Statement
 from wane.store.schema import TableInfo
 from wane.store.space import IndexSpace, Size, TableSpace
+from wane.store.statement import Dialect, Statement
 
 _SAMPLED_ROWS = 1_000
 _SAMPLE_SECONDS = 0.05

@@ -20,8 +20,8 @@ from wane.store.looks import Look
 from wane.store.migrations import migrations
 from wane.store.own import Execute
 from wane.store.roles import RolePlan
-from wane.store.rows import Rows, Statement, index_name
-from wane.store.schema import Column, Schema, TableInfo
+from wane.store.rows import Rows
+from wane.store.schema import Column, Schema, TableInfo, index_name
 from wane.store.selection import Selection
 from wane.store.space import DatabaseSpace, Size, TableSpace
 from wane.store.sqlite.archive import SqliteArchive, literal
@@ -41,6 +41,7 @@ from wane.store.sqlite.transaction import (
     writing,
 )
 from wane.store.sqlite.watch import SqliteWatch
+from wane.store.statement import Statement
 from wane.store.timetable import Timetable
 from wane.store.transaction import Transaction, driver_connection
 from wane.store.url import DatabaseUrl

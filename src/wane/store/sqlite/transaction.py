@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from wane.contract.model import Cap, Mark
-from wane.store.rows import Rows, Statement
+from wane.store.rows import Rows
 from wane.store.schema import TableInfo
 from wane.store.selection import Selection
 from wane.store.sqlite.clock import steady_now
+from wane.store.statement import Statement
 from wane.store.transaction import Batch, Key, Taken, Transaction
 
 R = TypeVar("R")

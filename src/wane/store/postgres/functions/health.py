@@ -11,11 +11,12 @@ from datetime import timedelta
 from wane.contract.model import Cap, Mark
 from wane.contract.names import TableName
 from wane.errors import WrongArgument
+from wane.store.due import cutoff
 from wane.store.looks import Looks, WatchedTable
 from wane.store.postgres.functions.watching import NOW, SETTINGS, Watching, WatchingDialect
 from wane.store.postgres.functions.words import ANY_MOMENT, dollars, interval, literal, plain
 from wane.store.postgres.reflect import OWN_SCHEMA
-from wane.store.rows import Rows, cutoff
+from wane.store.rows import Rows
 from wane.store.schema import Kind
 from wane.store.selection import Selection
 from wane.store.timetable import SILENT_AFTER_BEATS

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from wane.contract.model import Cap, Expiry, Rule
+from wane.store.due import cutoff
 from wane.store.postgres.functions.words import (
     ANY_MOMENT,
     FunctionDialect,
@@ -22,8 +23,9 @@ from wane.store.postgres.functions.words import (
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.postgres.transaction import takes_by_key
-from wane.store.rows import Rows, Statement, cutoff, follower_paths
-from wane.store.selection import Selection
+from wane.store.rows import Rows
+from wane.store.selection import Selection, follower_paths
+from wane.store.statement import Statement
 from wane.store.transaction import Batch, gated
 
 MOST_SCOPES = 1_000

@@ -30,9 +30,10 @@ from wane.store.postgres.functions.words import (
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.postgres.sizes import table_size
-from wane.store.rows import Parameters, Rows
+from wane.store.rows import Rows
 from wane.store.schema import Column, Kind, TableInfo
 from wane.store.selection import Selection
+from wane.store.statement import Parameters
 
 PRESSURE_VIEW = "v_queue_retention_pressure"
 KEPT_FUNCTIONS = ("sql_watch", "sql_estimate")

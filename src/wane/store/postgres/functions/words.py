@@ -19,8 +19,9 @@ from wane.store.moments import LATEST, PER_SECOND
 from wane.store.postgres.dialect import PostgresDialect
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.rows import Parameters, Rows, Statement
+from wane.store.rows import Rows
 from wane.store.schema import Column
+from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Batch, Taken
 
 ANY_MOMENT = datetime.fromisoformat("2000-01-01T00:00:00+00:00")

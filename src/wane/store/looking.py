@@ -1,0 +1,198 @@
+"""Looking at rows: how many are due, which are the oldest, what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import product
+from typing import Any
+
+from wane.contract.model import Cap, State
+from wane.store.due import Due
+from wane.store.schema import Column, TableInfo
+from wane.store.selection import BoundFollower, BoundReference, Selection
+from wane.store.statement import Parameters, Statement
+
+
+class Looking(Due):
+    """Writes statements that look at the rows that a rule selects."""
+
+    def count_due(self, selection: Selection, now: datetime) -> Statement:
+        p = self.parameters()
+        where = " AND ".join(self.due(p, selection, now))
+        return p.statement(f"SELECT count(*) FROM {self.dialect.table(selection.table)} AS t WHERE {where}")
+
+    def count_never_due(self, selection: Selection, limit: int) -> Statement:
+        """Rows in the rule's states whose time is missing or not a plausible moment."""
+        p = self.parameters()
+        conditions = []
+        if selection.rule.states and selection.state is not None:
+            states = selection.rule.states
+            conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, states))
+        conditions += self._column_guards(selection)
+        plausible = " AND ".join(self.dialect.plausible(p, "t", selection.time_column, selection.time))
+        conditions.append(f"({self.column(selection.time_column)} IS NULL OR NOT ({plausible}))")
+        source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"
+        return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('n', limit)}) AS stuck")
+
+    def keys_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
+        """The keys of the oldest due rows, oldest first."""
+        p = self.parameters()
+        return p.statement(self.oldest(p, selection, now, limit, outputs=self.keys(selection)))
+
+    def count_some_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
+        """How many rows are due; beyond the limit nobody looks."""
+        p = self.parameters()
+        some = self.oldest(p, selection, now, limit, outputs=self.keys(selection))
+        return p.statement(f"SELECT count(*) FROM ({some}) AS some_due")
+
+    def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
+        """The time of the oldest or newest due row: one probe per state, because a probe over several states would sort them all."""
+        p = self.parameters()
+        probes = self.edge_probes(p, selection, now, newest=newest)
+        return p.statement(f"SELECT moment FROM ({' UNION ALL '.join(probes)}) AS edges")
+
+    def edge_probes(self, p: Parameters, selection: Selection, now: datetime, *, newest: bool) -> list[str]:
+        """The probes that `edge_due` puts together."""
+        direction = "DESC" if newest else "ASC"
+        time = self.dialect.order("t", selection.time_column, selection.time)
+        probes = []
+        for number, states in enumerate(self.one_state_each(selection)):
+            where = " AND ".join(self.due(p, selection, now, states))
+            probe = (
+                f"SELECT {self.column(selection.time_column)} AS moment FROM {self.dialect.table(selection.table)} AS t"
+            )
+            probes.append(
+                f"SELECT moment FROM ({probe} WHERE {where} ORDER BY {time} {direction} LIMIT 1) AS p{number}"
+            )
+        return probes
+
+    def count_followers(self, selection: Selection, path: Sequence[BoundFollower], now: datetime) -> Statement:
+        """How many rows at the end of a path of followers would leave with due rows."""
+        p = self.parameters()
+        leaving = self._pointed_at(selection, path, " AND ".join(self.due(p, selection, now)))
+        return p.statement(f"SELECT count(*) FROM {self._following(p, path, leaving)}")
+
+    def _pointed_at(self, selection: Selection, path: Sequence[BoundFollower], where: str) -> str:
+        """What the first follower of a path points at, of the rows that a condition names."""
+        to = self.columns(path[0].reference.to, "t")
+        return f"SELECT {to} FROM {self.dialect.table(selection.table)} AS t WHERE {where}"
+
+    def _followers_of(
+        self, p: Parameters, selection: Selection, path: Sequence[BoundFollower], keys: Sequence[tuple[Any, ...]]
+    ) -> str:
+        """The table at the end of a path of followers, and the condition that a row of it follows rows with these keys."""
+        if self.dialect.typed_keys and path[0].reference.to == selection.key:
+            return self._following(p, path, self.dialect.keys(p, selection.key, keys))
+        return self._following(p, path, self._pointed_at(selection, path, self.among(p, selection, keys)))
+
+    def _following(self, p: Parameters, path: Sequence[BoundFollower], leaving: str) -> str:
+        """The table at the end of a path of followers, and the condition that a row of it follows what leaves."""
+        source = ""
+        for number, follower in enumerate(path):
+            reference, alias = follower.reference, f"f{number}"
+            where = [*self._refers_among(reference, alias, leaving), *self.fixed(p, follower, alias)]
+            source = f"{self.dialect.table(reference.table)} AS {alias} WHERE {' AND '.join(where)}"
+            if number + 1 < len(path):
+                leaving = f"SELECT {self.columns(path[number + 1].reference.to, alias)} FROM {source}"
+        return source
+
+    def _refers_among(self, reference: BoundReference, alias: str, leaving: str) -> list[str]:
+        ways = product(
+            *(
+                self.dialect.compared(self.column(mine, alias), mine, theirs)
+                for mine, theirs in zip(reference.columns, reference.to, strict=True)
+            )
+        )
+        return [f"{self.row(way)} IN ({leaving})" for way in ways]
+
+    def one_state_each(self, selection: Selection) -> list[list[State] | None]:
+        return [[state] for state in selection.rule.states] or [None]
+
+    def places(self, selection: Selection) -> list[str]:
+        """What `oldest` calls a row's position."""
+        names = [f"k{i}" for i, column in enumerate(selection.key) if column.name != selection.time_column.name]
+        return ["moment", *names]
+
+    def place_columns(self, selection: Selection) -> list[Column]:
+        """The columns behind `places`."""
+        return [selection.time_column, *(c for c in selection.key if c.name != selection.time_column.name)]
+
+    def behind(self, p: Parameters, selection: Selection, floor: Sequence[object] | None) -> list[str]:
+        """Only rows behind a position: where the batch before ended."""
+        return [] if floor is None else [self._beside(p, selection, ">", "floor", floor)]
+
+    def up_to(self, p: Parameters, selection: Selection, ceiling: Sequence[object]) -> str:
+        """Only rows at or before a position."""
+        return self._beside(p, selection, "<=", "ceiling", ceiling)
+
+    def _beside(self, p: Parameters, selection: Selection, sign: str, name: str, place: Sequence[object]) -> str:
+        bound = [
+            self.dialect.back(p, f"{name}_{number}", column, value)
+            for number, (column, value) in enumerate(zip(self.place_columns(selection), place, strict=True))
+        ]
+        return f"{self.row(self.position(selection, 't'))} {sign} {self.row(bound)}"
+
+    def keys(self, selection: Selection) -> list[str]:
+        """What `oldest` calls a row's key."""
+        return [f"k{number}" for number in range(len(selection.key))]
+
+    def oldest(
+        self,
+        p: Parameters,
+        selection: Selection,
+        now: datetime,
+        limit: int,
+        floor: Sequence[object] | None = None,
+        outputs: Sequence[str] = ("*",),
+        *,
+        held: bool = True,
+    ) -> str:
+        """The oldest due rows (k0, k1, …, moment), oldest first: each state walked along its own index range, then merged."""
+        n = p.bind("n", limit)
+        ascending = ", ".join(self.position(selection, "t"))
+        keys = [f"{self.column(column)} AS k{number}" for number, column in enumerate(selection.key)]
+        time = self.dialect.order("t", selection.time_column, selection.time)
+        parts = []
+        for number, states in enumerate(self.one_state_each(selection)):
+            due = self.due(p, selection, now, states, held=held, floored=floor is not None)
+            where = " AND ".join([*due, *self.behind(p, selection, floor)])
+            source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
+            parts.append(f"SELECT * FROM (SELECT {', '.join(keys)}, {time} AS moment FROM {source}) AS s{number}")
+        # Qualified, because an output may be called like the key that it shows as text.
+        merged = ", ".join(f"oldest.{name}" for name in self.places(selection))
+        union = " UNION ALL ".join(parts)
+        return f"SELECT {', '.join(outputs)} FROM ({union}) AS oldest ORDER BY {merged} LIMIT {n}"
+
+    def key_text(self, table: TableInfo, columns: Sequence[Column], key: Mapping[str, object]) -> Statement:
+        """The key of one row as holds write it; no row if there is no such row."""
+        p = self.parameters()
+        where = " AND ".join(
+            self.dialect.equal(p, f"k{number}", self.column(column), column, key[column.name])
+            for number, column in enumerate(columns)
+        )
+        return p.statement(
+            f"SELECT {self.dialect.key_text(columns, 't')} FROM {self.dialect.table(table)} AS t WHERE {where}"
+        )
+
+    def scopes_beyond_cap(self, selection: Selection, limit: int) -> Statement:
+        """The scopes that hold more rows than the cap allows."""
+        assert isinstance(selection.rule.bound, Cap)
+        p = self.parameters()
+        scope = [self.dialect.bytewise(self.column(column, "n"), column) for column in selection.per]
+        outputs = ", ".join(self.dialect.out(text) for text in scope)
+        return p.statement(
+            f"SELECT {outputs} FROM {self.dialect.table(selection.table)} AS n WHERE {self._room(p, selection)}"
+            f" GROUP BY {', '.join(scope)} HAVING count(*) > {p.bind('most', selection.rule.bound.most)}"
+            f" ORDER BY {', '.join(scope)} LIMIT {p.bind('limit', limit)}"
+        )
+
+    def scopes_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
+        """The scopes of which a row is due: exact, and slower than `scopes_beyond_cap`, which knows neither states nor holds."""
+        p = self.parameters()
+        scope = [self.dialect.bytewise(self.column(column), column) for column in selection.per]
+        where = " AND ".join(self.due(p, selection, now))
+        return p.statement(
+            f"SELECT {', '.join(self.dialect.out(text) for text in scope)} FROM {self.dialect.table(selection.table)} AS t"
+            f" WHERE {where} GROUP BY {', '.join(scope)} ORDER BY {', '.join(scope)} LIMIT {p.bind('limit', limit)}"
+        )
