@@ -100,3 +100,27 @@ def test_a_reference_in_a_transaction_that_is_not_committed_saves_once_it_is(
             assert kept.ids() == [1, 2]
         assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
         assert kept.ids() == [1]
+
+
+def test_a_foreign_key_that_went_since_somebody_looked_is_not_relied_upon(postgres_database: PostgresDatabase) -> None:
+    """A schema is trusted for a minute, and a conversion to partitions drops keys within that time."""
+    jobs(postgres_database, *[(n, "done", ago(30)) for n in range(4)])
+    notes(postgres_database, foreign_key="job (id)")
+    writer = postgres_database.connect()
+    with keeping(postgres_database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept:
+        with writer.transaction():
+            writer.execute("INSERT INTO note (id, job_id) VALUES (1, 1)")
+            assert kept.keeper.prune("job", rule="old", limit=1).rows == 1, (
+                "the key keeps row 1, and no table is locked"
+            )
+        [(key,)] = postgres_database.query(
+            "SELECT conname FROM pg_constraint WHERE contype = 'f' AND conrelid = 'note'::regclass"
+        )
+        postgres_database.execute(f"ALTER TABLE note DROP CONSTRAINT {key}")
+        with writer.transaction():
+            writer.execute("INSERT INTO note (id, job_id) VALUES (2, 2)")
+            with pytest.raises(StoreError, match="others hold locks"):
+                kept.keeper.prune("job", rule="old", limit=100)
+            assert kept.ids() == [1, 2, 3]
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert kept.ids() == [1, 2]

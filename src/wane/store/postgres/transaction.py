@@ -19,7 +19,7 @@ from wane.store.due import qualified
 from wane.store.postgres.cold import Shelf, shelves
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
-from wane.store.selection import Selection
+from wane.store.selection import BoundReference, Selection
 from wane.store.statement import Statement
 from wane.store.transaction import Batch, Key, Opening, Taken, Transaction, unwritten
 
@@ -42,6 +42,18 @@ _LOCAL_SETTINGS = {
     "statement_timeout": "30s",
 }
 _ENTER = "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)"
+_KEY = """
+SELECT 1 FROM pg_catalog.pg_constraint AS k
+WHERE k.contype = 'f' AND k.conrelid = to_regclass(%(child)s) AND k.confrelid = to_regclass(%(parent)s)
+  AND to_jsonb(k) ->> 'conenforced' IS DISTINCT FROM 'false'
+  AND %(pairs)s::text[] = ARRAY(
+    SELECT (mine.attname || ' to ' || theirs.attname)::text COLLATE "C"
+    FROM unnest(k.conkey, k.confkey) AS pair(mine, theirs)
+    JOIN pg_catalog.pg_attribute AS mine ON mine.attrelid = k.conrelid AND mine.attnum = pair.mine
+    JOIN pg_catalog.pg_attribute AS theirs ON theirs.attrelid = k.confrelid AND theirs.attnum = pair.theirs
+    ORDER BY 1)
+"""
+"""A foreign key over pairs of columns that keeps others from referring to a row that leaves; since 18, some do not."""
 _BEGIN_DURABLE = "BEGIN; SELECT " + ", ".join(
     f"set_config('{name}', '{value}', true)" for name, value in _LOCAL_SETTINGS.items()
 )
@@ -143,12 +155,25 @@ class PostgresTransaction(Transaction):
         )
 
     def close_references(self, selection: Selection) -> bool:
-        unenforced = [guard for guard in selection.saved_by if not guard.enforced]
+        unenforced = [
+            guard for guard in selection.saved_by if not (guard.enforced and self._is_enforced(selection, guard))
+        ]
         if unenforced:
             # Nothing but a lock on their table keeps others from referring to a row while it leaves.
             tables = sorted({self.rows.dialect.table(guard.table) for guard in unenforced})
             self.execute(f"LOCK TABLE {', '.join(tables)} IN SHARE MODE", {})
         return bool(unenforced)
+
+    def _is_enforced(self, selection: Selection, guard: BoundReference) -> bool:
+        """Whether the foreign key that the schema had when somebody looked is still there; if so, it stays until this transaction has ended."""
+        pairs = sorted(f"{mine.name} to {theirs.name}" for mine, theirs in zip(guard.columns, guard.to, strict=True))
+        child, parent = (self.rows.dialect.table(table) for table in (guard.table, selection.table))
+        # Naming the table takes a lock before the catalog is read, and no key can be dropped against that.
+        [(_, there)] = self.execute(
+            f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), EXISTS ({_KEY})",
+            {"child": child.replace("%%", "%"), "parent": parent.replace("%%", "%"), "pairs": pairs},
+        )
+        return bool(there)
 
     def take(self, batch: Batch) -> Taken:
         selection = batch.selection
