@@ -21,6 +21,7 @@ def events(postgres_database: PostgresDatabase, folder: Path, wane: Wane) -> Pos
 
 
 def test_from_plan_to_undo(events: PostgresDatabase, wane: Wane) -> None:
+    assert "no table is partitioned yet" in wane("partition", "maintain").err
     planned = wane("partition", "plan", "event")
     assert planned.code == 0
     assert 'CREATE UNIQUE INDEX CONCURRENTLY "event_p_key"' in planned.out
@@ -37,6 +38,10 @@ def test_from_plan_to_undo(events: PostgresDatabase, wane: Wane) -> None:
     assert "event converted" in done.err
     plan = wane("partition", "plan", "event", "--json").json
     assert (plan["state"], plan["along"][0]["state"]) == ("partitioned", "partitioned")
+    assert (plan["partitions"], plan["recommended"]) == (partitions(events), False)
+    shown = wane("partition", "plan", "event").err
+    assert ("it is partitioned" in shown, "recommended" in shown) == (True, False)
+    assert "event nothing to do" in wane("partition", "convert", "event", "--accept").err
     [again, split] = wane("partition", "convert", "event", "--split", "--fast", "--json").json
     assert (again["did"], split["did"], split["rows"] > 400) == ("nothing", "split", True)
     assert wane("partition", "maintain", "event", "--json").json[0]["did"] == "nothing"
@@ -69,6 +74,7 @@ def test_months_are_retired_and_put_back(events: PostgresDatabase, wane: Wane) -
     gone = wane("partition", "retire", "event")
     assert gone.code == 0, gone.err
     assert "quarantined" in gone.out
+    assert f"--reattach {partition}" in wane("partition", "plan", "event").err.replace("\n", " ")
     assert events.query("SELECT count(*) FROM event") == [(0,)]
     [back] = wane("partition", "retire", "event", "--reattach", partition, "--json").json
     assert back["outcome"] == "attached"

@@ -93,10 +93,19 @@ def test_too_many_rows_beyond_every_month_are_told_and_kept(
         )
     with (
         keeping(postgres_database, tmp_path, FURTHER) as keeper,
-        pytest.raises(StoreError, match="more than 2 rows that lie beyond every month"),
+        pytest.raises(StoreError, match="more than 2 rows that lie beyond every month") as refused,
     ):
         keeper.partition.maintain("event")
     assert postgres_database.query("SELECT count(*) FROM event_p_after") == [(3,)]
+    # What the hint says is the way out.
+    assert "`wane partition undo` and then `wane partition convert`" in str(refused.value)
+    was = rows(postgres_database)
+    with keeping(postgres_database, tmp_path, FURTHER) as keeper:
+        keeper.partition.undo("event", pace=FAST)
+        keeper.partition.convert("event", accept=True)
+        assert keeper.partition.maintain("event")[0].did == "nothing"
+    assert rows(postgres_database) == was
+    assert postgres_database.query("SELECT count(*) FROM event_p_after") == [(0,)]
 
 
 def test_an_end_that_nobody_catches_is_mended(postgres_database: PostgresDatabase, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from archive.forked import without_spark
 from partition.partitioning import CONTRACT, Application, keeping, partitions
+from races.racing import Background, await_true
 from servers import PostgresDatabase
 from wane.errors import NotAllowed, PartitionError
 from wane.events import Event, HardDeleted, PartitionStep, RowsPruned
@@ -36,6 +37,14 @@ RULES = CONTRACT.replace(
     'time = "created_at"\nstate = "status"\nlive = ["open"]\n[table.event.rule.old]\nwhen = ["done"]\n'
     'unless = [{ referenced_by = "claim.event_id" }]\n',
 ).replace("note = {", 'claim = { elsewhere = "a test" }\nnote = {')
+COLD = (
+    RULES.replace('when = ["done"]\n', 'when = ["done"]\nthen = "archive"\n')
+    .replace("ahead = 2", 'ahead = 2\nthen = "archive"')
+    .replace("{", "{{")
+    .replace("}", "}}")
+    + '\n[archive]\nurl = "{folder}/cold"\nevent = {{ keep = "forever" }}\n'
+)
+"""The same through the archive, which lies in a folder."""
 NOW = datetime.now(UTC)
 THIS = Month(NOW.year, NOW.month)
 OLDEST = THIS.later(-6)
@@ -175,6 +184,55 @@ def test_what_is_aside_can_be_put_back_as_it_was(
         assert sum(one.counts["event"] for one in again) == 100 * len(gone)
 
 
+def test_what_is_put_back_in_any_order_can_leave_and_come_back_again(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    """What covers the ranges beside a month that was put back is no month, and is never taken off."""
+    postgres_database.script(SCHEMA)
+    everything = "SELECT 'e', e::text FROM event AS e UNION ALL SELECT 'r', r::text FROM event_read AS r ORDER BY 1, 2"
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        before, made = postgres_database.query(everything), partitions(postgres_database)
+        gone = [one.partition for one in keeper.partition.retire("event")]
+        assert len(gone) >= 3
+        keeper.partition.reattach("event", gone[0])
+        assert any("_p_gap_" in name for name in partitions(postgres_database))
+        postgres_database.execute(
+            "INSERT INTO event (id, code, created_at) VALUES (-1, 'late', ?)",
+            (datetime(OLDEST.later().year, OLDEST.later().month, 9, tzinfo=UTC),),
+        )
+        assert outcomes(keeper.partition.retire("event")) == {gone[0]: "quarantined"}
+        assert not any(
+            "_p_gap_" in name for name in partitions(postgres_database) + partitions(postgres_database, "event_read")
+        )
+        assert count(postgres_database, "event_p_before WHERE code = 'late'") == 1
+        for partition in (gone[1], gone[0], *gone[2:]):
+            keeper.partition.reattach("event", partition)
+        postgres_database.execute("DELETE FROM event WHERE code = 'late'")
+        assert postgres_database.query(everything) == before
+        assert partitions(postgres_database) == made
+
+
+def test_an_empty_month_between_others_is_not_taken_off_again_and_again(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        postgres_database.execute(f"UPDATE {PAST} SET status = 'open' WHERE id = (SELECT min(id) FROM {PAST})")
+        assert "quarantined" in outcomes(keeper.partition.retire("event")).values()
+        hasten(postgres_database)
+        keeper.partition.retire("event")
+        assert outcomes(keeper.partition.retire("event", dry_run=True)) == {PAST: "stays"}
+        assert outcomes(keeper.partition.retire("event")) == {PAST: "stays"}
+        postgres_database.execute("UPDATE event SET status = 'done'")
+        looked = outcomes(keeper.partition.retire("event", dry_run=True))
+        assert len(looked) >= 3, "once the months before it leave, it leaves too"
+        assert set(looked.values()) == {"due"}
+        assert set(outcomes(keeper.partition.retire("event"))) == set(looked)
+        assert not set(looked) & set(partitions(postgres_database))
+
+
 @pytest.mark.parametrize("reason", ["held", "live", "guard", "table", "follower"])
 def test_a_month_with_one_row_that_must_stay_is_not_retired_and_says_why(
     postgres_database: PostgresDatabase, tmp_path: Path, reason: str
@@ -254,6 +312,45 @@ def test_a_hold_on_the_table_keeps_what_is_aside(postgres_database: PostgresData
         assert keeper.partition.reattach("event", PAST).outcome == "attached"
 
 
+def test_a_guard_that_comes_late_keeps_what_is_aside(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        [(known,)] = postgres_database.query(f"SELECT min(id) FROM {PAST}")
+        keeper.partition.retire("event")
+        postgres_database.execute("INSERT INTO claim VALUES (1, ?)", (known,))
+        hasten(postgres_database)
+        done = keeper.partition.retire("event")
+        assert outcomes(done).pop(PAST) == "stays"
+        [kept] = [one for one in done if one.partition == PAST]
+        assert f"--reattach {PAST}" in kept.why
+        assert keeper.partition.reattach("event", PAST).outcome == "attached"
+        assert count(postgres_database, "event WHERE id = ?", known) == 1
+
+
+def test_a_reference_that_is_not_committed_yet_keeps_its_month(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    """Nothing but the guard knows of it: the month waits until it can be seen."""
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        [(known,)] = postgres_database.query(f"SELECT min(id) FROM {PAST}")
+        writer = postgres_database.connect()
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO claim VALUES (1, %s)", (known,))
+        leaving = Background(lambda: keeper.partition.retire("event"))
+        await_true(
+            lambda: bool(
+                postgres_database.query("SELECT 1 FROM pg_locks WHERE relation = 'claim'::regclass AND NOT granted")
+            ),
+            "it waits for whoever writes to claim",
+        )
+        writer.execute("COMMIT")
+        assert outcomes(leaving.result())[PAST] == "stays"
+        assert count(postgres_database, PAST) == 100
+
+
 def test_flags_and_roles_gate_it_as_they_gate_sweeps(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
@@ -264,6 +361,9 @@ def test_flags_and_roles_gate_it_as_they_gate_sweeps(postgres_database: Postgres
         keeper.disable()
         [off] = keeper.partition.retire("event")
         assert (off.outcome, "master flag" in off.why) == ("off", True)
+        looked = keeper.partition.retire("event", dry_run=True)
+        assert outcomes(looked)[PAST] == "due", "looking is not gated"
+        assert looked[-1] == off
         assert count(postgres_database, PAST) == 100
     nobody_is = f'{RULES}\n[roles]\nenabled = true\nadmin = "wane_nobody"\n'
     with keeping(postgres_database, tmp_path, nobody_is) as keeper, pytest.raises(NotAllowed):
@@ -305,11 +405,8 @@ def test_months_are_archived_first_and_dropped_only_when_that_is_proven(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proven: bool
 ) -> None:
     postgres_database.script(SCHEMA)
-    cold = RULES.replace('when = ["done"]\n', 'when = ["done"]\nthen = "archive"\n')
-    cold = cold.replace("ahead = 2", 'ahead = 2\nthen = "archive"')
-    cold += f'\n[archive]\nurl = "{tmp_path / "cold"}"\nevent = {{ keep = "forever" }}\n'
     without_spark(monkeypatch)
-    with keeping(postgres_database, tmp_path, cold) as keeper:
+    with keeping(postgres_database, tmp_path, COLD.format(folder=tmp_path)) as keeper:
         aged(postgres_database, keeper)
         before = count(postgres_database, "event")
         if not proven:

@@ -98,5 +98,57 @@ def test_a_copy_that_is_not_what_it_was_copied_from_is_not_swapped(
         with pytest.raises(PartitionError, match="is not what it was copied from"):
             keeper.partition.split("event", pace=SMALL)
         assert rows(postgres_database) == was
-        with pytest.raises(PartitionError, match="in the middle of a change"):
-            keeper.partition.maintain("event")
+        with pytest.raises(PartitionError, match="is being split into months"):
+            keeper.partition.retire("event")
+        assert keeper.partition.maintain("event")[0].did == "nothing", "months that come do not wait for it"
+
+
+def test_a_batch_of_the_copy_reads_its_rows_whatever_indexes_there_are(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an index by time, going by time would read and sort the whole table for every batch."""
+    postgres_database.script(PLAIN)
+    postgres_database.script(
+        "DROP INDEX event_age; INSERT INTO event (code, created_at)"
+        " SELECT 'old', date_trunc('month', now()) - g * interval '1 hour' FROM generate_series(1, 4000) AS g; ANALYZE event"
+    )
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PostgresPartitions, "swap_split", broken)
+    with keeping(postgres_database, tmp_path) as keeper:
+        keeper.partition.convert("event", accept=True)
+        [old] = [name for name in partitions(postgres_database) if "_p_before_" in name]
+        read = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = ?"
+        [(before,)] = postgres_database.query(read, (old,))
+        pace = Pace(target_seconds=1.0, duty=1.0, first_batch=100, least_batch=100, most_batch=100)
+        with pytest.raises(KeyboardInterrupt):
+            keeper.partition.split("event", pace=pace)
+    postgres_database.execute("SELECT pg_stat_clear_snapshot()")
+    [(after,)] = postgres_database.query(read, (old,))
+    assert after - before <= 3 * 4400, "once for its edges and once for the proof, however many batches there were"
+
+
+def test_a_split_that_was_stopped_goes_on_with_the_conversion(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    postgres_database.script(PLAIN)
+
+    class Stop(threading.Event):
+        """Set after the first batch, as somebody's Ctrl-C."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            return super().wait(timeout)
+
+    with keeping(postgres_database, tmp_path) as keeper:
+        keeper.partition.convert("event", accept=True)
+        stopped = keeper.partition.split("event", pace=SMALL, stop=Stop())
+        assert (stopped.did, stopped.rows, stopped.stopped) == ("copied", 20, True)
+        with pytest.raises(PartitionError, match="is being split into months"):
+            keeper.partition.retire("event")
+        # The same command again: what is converted stays so, and the copy goes on.
+        assert keeper.partition.convert("event", accept=True).did == "nothing"
+        done = keeper.partition.split("event", pace=FAST)
+        assert (done.did, done.rows) == ("split", 400 + 133 - 20)

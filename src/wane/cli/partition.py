@@ -55,12 +55,14 @@ def _print_plan(plan: PartitionPlan) -> None:
     out = console()
     advice = "recommended" if plan.recommended else "not recommended"
     out.print(f"[bold]{escape(plan.table)}[/] {escape(plan.state)}, {count_text(plan.rows)} rows", soft_wrap=True)
-    say(f"{advice}: {escape(plan.why)}")
+    say(f"{advice}: {escape(plan.why)}" if plan.state == "plain" else escape(plan.why))
     for what, fix in plan.refused:
         say(f"[red]refused:[/] {escape(what)}")
         say(f"  [green]fix:[/] {escape(fix)}")
     if plan.until is not None:
         say(f"everything before {plan.until} stays where it is; then {', '.join(map(escape, plan.partitions))}")
+    elif plan.partitions:
+        say(f"its partitions: {', '.join(map(escape, plan.partitions))}")
     for step in plan.steps:
         lock = ""
         for one in step.statements:
@@ -125,6 +127,8 @@ def partition_maintain(
     configure_logging(log_level, log_format)
     with _changing(contract, url, actor, log_event, as_json=as_json) as keeper:
         done = keeper.partition.maintain(*(names or ()))
+    if not done and not as_json:
+        say("no table is partitioned yet: `wane partition convert TABLE` does that")
     _tell(done, as_json=as_json)
 
 
@@ -239,7 +243,7 @@ def _tell(done: list[PartitionDone], *, as_json: bool) -> None:
         print_json([asdict(one) for one in done])
         return
     for one in done:
-        parts = [f"[bold]{escape(one.table)}[/] {one.did}"]
+        parts = [f"[bold]{escape(one.table)}[/] {'nothing to do' if one.did == 'nothing' else one.did}"]
         if one.partitions:
             parts.append(many(len(one.partitions), "partition"))
         if one.rows:

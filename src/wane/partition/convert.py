@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from wane.contract.model import Contract
 from wane.errors import PartitionError
-from wane.events import Listener, PartitionStep
-from wane.partition.lease import leased, require
+from wane.partition.lease import leased
 from wane.partition.model import PartitionDone, PartitionPlan
 from wane.partition.months import Month
-from wane.partition.place import Place, followers_of, place_of
+from wane.partition.place import Place
 from wane.partition.plan import MARGIN, Planner
+from wane.partition.work import Work
 from wane.store import Store
-from wane.store.own import Execute
-from wane.store.postgres.partition import PostgresPartitions
 from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
 from wane.store.postgres.partition_journal import Change, PartitionJournal
 from wane.store.postgres.partition_statements import index_statements, old_name
@@ -30,52 +28,39 @@ from wane.store.timetable import Lease
 _PREPARED = ("rooted", "bounded", "validated")
 
 
+@dataclass(frozen=True, slots=True)
 class Converter:
     """Converts tables of one contract."""
 
-    def __init__(
-        self, store: Store, contract: Contract, steps: PostgresPartitions, *, actor: str, listener: Listener
-    ) -> None:
-        self.store = store
-        self.contract = contract
-        self.steps = steps
-        self.actor = actor
-        self.listener = listener
+    work: Work
+
+    @property
+    def _planner(self) -> Planner:
+        return Planner(self.work.store, self.work.contract, self.work.steps)
 
     def convert(self, place: Place, *, accept: bool) -> PartitionDone:
         """Convert a table, then those that are partitioned along; go on where an earlier attempt ended."""
-        self.store.require_migrated()
-        planner = Planner(self.store, self.contract, self.steps)
-        plan = planner.plan(place)
-        _require(plan, accept=accept)
+        work, planner = self.work, self._planner
+        work.store.require_migrated()
+        _require(planner.plan(place), accept=accept)
         began = time.monotonic()
         made: list[str] = []
         problems: list[str] = []
-        followers = [place_of(self.store, self.contract, one) for one in followers_of(self.contract, place.settings)]
-        for one in (place, *followers):
-            with leased(self.store, one.full) as lease:
-                run = _Conversion(self, planner, one, lease)
+        for one in (place, *work.followers(place)):
+            with leased(work.store, one.full) as lease:
+                run = _Conversion(work, planner, one, lease)
                 made += run.run()
                 problems += run.problems
-        held = self.steps.held
-        return PartitionDone(
-            table=str(place.name),
-            did="converted" if made else "nothing",
-            partitions=tuple(made),
-            longest_lock_seconds=round(held.seconds, 4),
-            lock_waits=held.waits,
-            seconds=round(time.monotonic() - began, 3),
-            problems=tuple(problems),
-        )
+        did = "converted" if made else "nothing"
+        return work.done(place, did, began, partitions=tuple(made), problems=tuple(problems))
 
     def unbind(self, place: Place) -> None:
         """Take back what a conversion that was left half-way would refuse the application when its month begins, if that is near."""
-        with self.steps.journaling() as journal:
-            change = journal.change(place.full)
-        if change is None or change.kind != "convert" or not _too_near(place, change, self.store):
+        change = self.work.change(place)
+        if change is None or change.kind != "convert" or not _too_near(place, change, self.work.store):
             return
-        with leased(self.store, place.full) as lease:
-            _Conversion(self, Planner(self.store, self.contract, self.steps), place, lease).refresh()
+        with leased(self.work.store, place.full) as lease:
+            _Conversion(self.work, self._planner, place, lease).refresh()
 
 
 def _too_near(place: Place, change: Change, store: Store) -> bool:
@@ -106,11 +91,10 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
 class _Conversion:
     """One table, under a lease."""
 
-    def __init__(self, converter: Converter, planner: Planner, place: Place, lease: Lease) -> None:
-        self.store = converter.store
-        self.steps = converter.steps
-        self.listener = converter.listener
-        self.actor = converter.actor
+    def __init__(self, work: Work, planner: Planner, place: Place, lease: Lease) -> None:
+        self.work = work
+        self.store = work.store
+        self.steps = work.steps
         self.planner = planner
         self.place = place
         self.lease = lease
@@ -118,14 +102,11 @@ class _Conversion:
 
     def run(self) -> list[str]:
         """See it through; the partitions that were made."""
-        with self.steps.journaling() as journal:
-            change = journal.change(self.place.full)
-        if change is not None and (change.kind, change.state) == ("convert", "done"):
-            return []
+        change = self.work.change(self.place)
+        if change is not None and (change.kind == "split" or (change.kind, change.state) == ("convert", "done")):
+            return []  # What is being split was converted before.
         if change is not None and change.kind != "convert":
-            raise PartitionError(
-                f"{self.place.name} is in the middle of another change: {change.kind}", "finish that first"
-            )
+            raise PartitionError(f"{self.place.name} is on its way back", "`wane partition undo` finishes that first")
         change = self._fresh(change) if change is not None else self._begin()
         steps: dict[str, Callable[[Anatomy, dict[str, Any]], None]] = {
             "planned": self._index,
@@ -138,17 +119,15 @@ class _Conversion:
         while change.state != "done":
             began = time.monotonic()
             steps[change.state](anatomy_from(change.facts["anatomy"]), change.facts)
-            with self.steps.journaling() as journal:
-                found = journal.change(self.place.full)
+            found = self.work.change(self.place)
             assert found is not None
             change = found
-            self.listener(PartitionStep(str(self.place.name), change.state, None, time.monotonic() - began))
+            self.work.tell(self.place, change.state, began)
         return [change.facts["old"], *(name for name, _, _ in change.facts["leaves"])]
 
     def refresh(self) -> None:
         """Only that: take back what was prepared for a month that is too near."""
-        with self.steps.journaling() as journal:
-            change = journal.change(self.place.full)
+        change = self.work.change(self.place)
         if change is not None and change.kind == "convert":
             self._fresh(change)
 
@@ -168,11 +147,7 @@ class _Conversion:
         return found
 
     def _note(self, state: str, facts: dict[str, Any]) -> Note:
-        def note(run: Execute) -> None:
-            require(self.store, self.lease, run)
-            PartitionJournal(run).write(self.place.full, "convert", state, facts, self.actor)
-
-        return note
+        return self.work.noted(self.place, self.lease, "convert", state, facts)
 
     def _fresh(self, change: Change) -> Change:
         """The month in which an interrupted conversion was to end may be too near by now: then it prepares again for a later one."""

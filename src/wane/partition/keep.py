@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from wane.contract.model import Contract, Partitioned, Retired
-from wane.errors import PartitionError
+from wane.contract.model import Contract, Partitioned
 from wane.events import Listener
 from wane.partition.convert import Converter
 from wane.partition.maintain import Maintainer
-from wane.partition.place import followers_of, place_of
+from wane.partition.place import place_of
 from wane.partition.retire import Retirer
+from wane.partition.work import Work
 from wane.prune.pace import Pace
 from wane.store import Store
 
@@ -20,29 +20,17 @@ def keep_table(store: Store, contract: Contract, settings: Partitioned, *, actor
     steps = store.partitions()
     try:
         place = place_of(store, contract, settings)
-        converter = Converter(store, contract, steps, actor=actor, listener=listener)
-        for one in (place, *(place_of(store, contract, follower) for follower in followers_of(contract, settings))):
+        work = Work(store, contract, steps, actor, listener, Pace.of(contract.sweep), threading.Event())
+        converter = Converter(work)
+        places = (place, *work.followers(place))
+        for one in places:
             converter.unbind(one)
-        with steps.journaling() as journal:
-            change = journal.change(place.full)
-        if change is None or change.kind != "convert" or change.state != "done":
+        change, *along = [work.change(one) for one in places]
+        if change is None or (change.kind, change.state) not in (("convert", "done"), ("split", "copying")):
             return
-        Maintainer(store, contract, steps, listener=listener).maintain(place)
-        if settings.then is Retired.ARCHIVE:
-            return  # That is for `wane partition retire`, which may start Spark.
-        Retirer(
-            store,
-            contract,
-            steps,
-            actor=actor,
-            listener=listener,
-            archiving=_no_archive,
-            pace=Pace.of(contract.sweep),
-            stop=threading.Event(),
-        ).retire(place)
+        Maintainer(work).maintain(place)
+        if not any(one is not None and one.kind == "split" for one in (change, *along)):
+            # What is to be archived leaves with the table's own sweeps, and its month when it is empty.
+            Retirer(work, archiving=None).retire(place)
     finally:
         steps.close()
-
-
-def _no_archive(table: str) -> None:
-    raise PartitionError(f"{table} is archived first", "run `wane partition retire`")

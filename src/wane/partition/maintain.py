@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
-from wane.contract.model import Contract
 from wane.errors import PartitionError
-from wane.events import Listener, PartitionStep
 from wane.partition.lease import leased, require
 from wane.partition.model import PartitionDone
 from wane.partition.months import Month
-from wane.partition.place import Place, followers_of, place_of
-from wane.store import Store
+from wane.partition.place import Place
+from wane.partition.work import Work
 from wane.store.own import Execute
 from wane.store.partitions import MAX, MIN, Leaf, Range
-from wane.store.postgres.partition import PostgresPartitions
 from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
 from wane.store.postgres.partition_statements import early_name, month_name, rest_name
 from wane.store.timetable import Lease
@@ -25,69 +23,46 @@ _MOST_MONTHS = 120
 """A table that nobody maintained for longer than that has no business with months."""
 
 
+@dataclass(frozen=True, slots=True)
 class Maintainer:
     """Makes partitions ahead, for tables of one contract."""
 
-    def __init__(self, store: Store, contract: Contract, steps: PostgresPartitions, *, listener: Listener) -> None:
-        self.store = store
-        self.contract = contract
-        self.steps = steps
-        self.listener = listener
+    work: Work
 
     def maintain(self, place: Place) -> PartitionDone:
         """Make what is missing for a table, and for those that are partitioned along."""
-        began = time.monotonic()
-        made, moved = [], 0
-        places = [
-            place,
-            *(place_of(self.store, self.contract, one) for one in followers_of(self.contract, place.settings)),
-        ]
-        for one in places:
-            with self.steps.journaling() as journal:
-                change = journal.change(one.full)
-            if change is None or (change.kind, change.state) == ("undo", "restored"):
-                raise PartitionError(
-                    f"{one.name} is not partitioned by Wane", f"`wane partition convert {place.name}` does that"
-                )
-            if change.kind == "undo" or change.state not in ("swapped", "done"):
-                raise PartitionError(
-                    f"{one.name} is in the middle of a change: {change.kind}, {change.state}", "finish that first"
-                )
-            with leased(self.store, one.full) as lease:
+        work, began = self.work, time.monotonic()
+        made, moved = list[str](), 0
+        for one in (place, *work.followers(place)):
+            # Splitting may take weeks, and the months that come do not wait for it.
+            change = work.partitioned(one, splitting=True, lead=place)
+            with leased(work.store, one.full) as lease:
                 names, rows = self._maintain(one, anatomy_from(change.facts["anatomy"]), lease)
             made += names
             moved += rows
-        held = self.steps.held
-        return PartitionDone(
-            table=str(place.name),
-            did="maintained" if made else "nothing",
-            partitions=tuple(made),
-            rows=moved,
-            longest_lock_seconds=round(held.seconds, 4),
-            lock_waits=held.waits,
-            seconds=round(time.monotonic() - began, 3),
-        )
+        return work.done(place, "maintained" if made else "nothing", began, partitions=tuple(made), rows=moved)
 
     def _maintain(self, place: Place, a: Anatomy, lease: Lease) -> tuple[list[str], int]:
-        self.steps.partition_key(a.schema, a.name)
+        steps = self.work.steps
+        steps.partition_key(a.schema, a.name)
         made, moved = [], 0
 
         def note(run: Execute) -> None:
-            require(self.store, lease, run)
+            require(self.work.store, lease, run)
 
-        leaves = self.steps.leaves(a.schema, a.name)
+        leaves = steps.leaves(a.schema, a.name)
         for name, range_ in self._gaps(a, leaves):
-            self.steps.add_leaf(a, name, range_, note, place.patience)
+            steps.add_leaf(a, name, range_, note, place.patience)
             made.append(name)
-        rest = _rest(self.steps.leaves(a.schema, a.name))
+        rest = _rest(steps.leaves(a.schema, a.name))
         assert rest is not None
         for month in self._months(place, rest):
             began = time.monotonic()
             range_ = Range(place.calendar.literal(month), place.calendar.literal(month.later()))
             name = month_name(a, month.name)
-            moved += self.steps.add_month(a, name, range_, rest, _MOST_MOVED, note, place.patience)
+            moved += steps.add_month(a, name, range_, rest, _MOST_MOVED, note, place.patience)
             made.append(name)
-            self.listener(PartitionStep(str(place.name), "made", name, time.monotonic() - began))
+            self.work.tell(place, "made", began, name)
         return made, moved
 
     def _gaps(self, a: Anatomy, leaves: list[Leaf]) -> list[tuple[str, Range]]:
@@ -107,7 +82,7 @@ class Maintainer:
         begins = calendar.moment(rest.range.lower)
         if begins is None:
             raise PartitionError(f"{rest.name} begins at {rest.range.lower}, which is no moment", "look at its range")
-        first, end = calendar.month_of(begins), calendar.month_of(self.store.now()).later(place.settings.ahead + 1)
+        first, end = calendar.month_of(begins), calendar.month_of(self.work.store.now()).later(place.settings.ahead + 1)
         months: list[Month] = []
         while first < end and len(months) < _MOST_MONTHS:
             months.append(first)

@@ -33,7 +33,7 @@ class PartitionPlan:
 
     table: str
     state: str
-    """plain, partitioned, or how far a conversion or the way back has come."""
+    """plain, partitioned, or how far a conversion, a split or the way back has come."""
     rows: Count | None
     threshold: int
     recommended: bool
@@ -41,6 +41,7 @@ class PartitionPlan:
     until: str | None
     """The month before which everything stays in one partition."""
     partitions: tuple[str, ...]
+    """Those that converting would make; of a table that is partitioned, those that it has."""
     steps: tuple[PlannedStep, ...]
     breaks: tuple[Break, ...]
     notes: tuple[str, ...]
@@ -65,7 +66,7 @@ class PartitionDone:
 
     table: str
     did: str
-    """converted, split, undone, rolled back, maintained, or nothing."""
+    """converted, split, copied (splitting was stopped), undone, rolled back, maintained, or nothing."""
     partitions: tuple[str, ...] = ()
     """Partitions that were made, put in place, or taken apart."""
     rows: int = 0

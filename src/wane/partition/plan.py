@@ -51,8 +51,12 @@ class Planner:
 
     def _plan(self, place: Place, along: tuple[PartitionPlan, ...], parent: Place | None = None) -> PartitionPlan:
         rows = self.store.measure_rows(place.info, _COUNT_SECONDS)
-        threshold, recommended, why = self._recommended(place, rows)
         state = self._state(place)
+        threshold, recommended, why = self._recommended(place, rows)
+        standing: list[str] = []
+        if state != "plain":
+            recommended, why = False, _way(state, str((parent or place).name))
+            standing = [leaf.name for leaf in self.steps.leaves(place.info.schema, place.info.name)]
         anatomy, refused, functions = self.steps.read(place.info.schema, place.info.name, place.settings.time.column)
         if anatomy is not None and parent is not None:
             # Foreign keys to the table that it follows are gone by then, or refer to its time too.
@@ -75,10 +79,10 @@ class Planner:
             recommended=recommended,
             why=why,
             until=None if until is None else until.name,
-            partitions=tuple(name for name, _ in self.leaves(place, anatomy, until)) if planned else (),
+            partitions=tuple(name for name, _ in self.leaves(place, anatomy, until)) if planned else tuple(standing),
             steps=tuple(self._steps(place, anatomy, until)) if planned else (),
             breaks=tuple(_breaks(anatomy, functions)) if anatomy is not None else (),
-            notes=tuple(self._notes(place, until)) if planned else (),
+            notes=tuple(self._notes(place, anatomy, until)) if planned else tuple(self._aside(place, state)),
             refused=tuple(refused) if state == "plain" else (),
             along=along,
         )
@@ -203,14 +207,43 @@ class Planner:
             PlannedStep("done", tuple(last)),
         ]
 
-    def _notes(self, place: Place, until: Month | None) -> list[str]:
+    def _aside(self, place: Place, state: str) -> list[str]:
+        """What was taken off and can still be put back."""
+        if state == "plain" or not self.store.is_migrated():
+            return []
+        with self.steps.journaling() as journal:
+            aside = journal.retired(place.full, "quarantined")
+        return [
+            f"{one.partition} is aside until {one.drop_at:%Y-%m-%d %H:%M} UTC: `wane partition retire {place.name} --reattach {one.partition}` puts it back"
+            for one in aside
+            if one.drop_at is not None
+        ]
+
+    def _notes(self, place: Place, a: Anatomy | None, until: Month | None) -> list[str]:
+        assert a is not None
         assert until is not None
         begins = place.calendar.literal(until)
+        sequence = (
+            []
+            if a.identity is None
+            else [f"{a.identity.name} goes on where it was: its position is set in the step `swapped`"]
+        )
         return [
+            *sequence,
             f"between the steps `bounded` and `swapped`, an INSERT with {place.settings.time.column} at or after {begins} fails",
             "a conversion that is interrupted goes on with `wane partition convert`, or is taken back with `wane partition undo`",
             "FROM ONLY finds no rows any more; names of partitions are for nobody but Wane",
         ]
+
+
+def _way(state: str, name: str) -> str:
+    """What to do with a table that is no plain one."""
+    if state == "partitioned":
+        return "it is partitioned"
+    if state.startswith("undo"):
+        return f"it is on its way back: `wane partition undo {name}` goes on"
+    how = "--split" if state.startswith("split") else "--accept"
+    return f"it is half-way: `wane partition convert {name} {how}` goes on, `wane partition undo {name}` takes it back"
 
 
 def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:

@@ -14,7 +14,8 @@ from wane.store import Store
 
 if TYPE_CHECKING:
     from wane.partition.model import PartitionDone, PartitionPlan, Retiring
-    from wane.partition.retire import Retirer
+    from wane.partition.place import Place
+    from wane.partition.work import Work
     from wane.store.postgres.partition import PostgresPartitions
 
 
@@ -40,69 +41,44 @@ class Partition:
     def plan(self, table: str) -> PartitionPlan:
         """What converting a table would do, statement by statement, what would stop working, and whether it is worth it. Reads only."""
         with self._steps() as steps:
-            from wane.partition.place import find_place
             from wane.partition.plan import Planner
 
-            return Planner(self._store, self._contract, steps).plan(find_place(self._store, self._contract, table))
+            return Planner(self._store, self._contract, steps).plan(self._place(table))
 
     def convert(self, table: str, *, accept: bool = False) -> PartitionDone:
         """Partition a table by the month while everybody works, and what is partitioned along. Safe to repeat after anything.
 
         `accept`: what the plan says would stop working may.
         """
-        with self._steps() as steps:
+        with self._working() as work:
             from wane.partition.convert import Converter
-            from wane.partition.place import find_place
 
-            converter = Converter(self._store, self._contract, steps, actor=self._actor, listener=self._listener)
-            return converter.convert(find_place(self._store, self._contract, table), accept=accept)
+            return Converter(work).convert(self._place(table), accept=accept)
 
     def maintain(self, *tables: str) -> list[PartitionDone]:
         """Make the partitions that are missing ahead: of the tables named, or of all that are partitioned."""
-        with self._steps() as steps:
+        with self._working() as work:
             from wane.partition.maintain import Maintainer
-            from wane.partition.place import find_place
 
-            maintainer = Maintainer(self._store, self._contract, steps, listener=self._listener)
             names = tables or [str(one.table) for one in self._contract.partitions]
-            places = [find_place(self._store, self._contract, name) for name in names]
+            places = [self._place(name) for name in names]
             if not tables:
                 places = [place for place in places if place.info.kind.value == "partitioned table"]
-            return [maintainer.maintain(place) for place in places]
+            return [Maintainer(work).maintain(place) for place in places]
 
     def undo(self, table: str, *, pace: Pace | None = None, stop: threading.Event | None = None) -> PartitionDone:
         """Make a plain table of a partitioned one again: at once, and rows that came since follow a few at a time. Safe to repeat."""
-        with self._steps() as steps:
-            from wane.partition.place import find_place
+        with self._working(pace, stop) as work:
             from wane.partition.undo import Undoer
 
-            undoer = Undoer(
-                self._store,
-                self._contract,
-                steps,
-                actor=self._actor,
-                listener=self._listener,
-                pace=pace or Pace.of(self._contract.sweep),
-                stop=stop or threading.Event(),
-            )
-            return undoer.undo(find_place(self._store, self._contract, table))
+            return Undoer(work).undo(self._place(table))
 
     def split(self, table: str, *, pace: Pace | None = None, stop: threading.Event | None = None) -> PartitionDone:
         """Split what a table was before it was partitioned into months: copied a few rows at a time beside everybody. Safe to repeat."""
-        with self._steps() as steps:
-            from wane.partition.place import find_place
+        with self._working(pace, stop) as work:
             from wane.partition.split import Splitter
 
-            splitter = Splitter(
-                self._store,
-                self._contract,
-                steps,
-                actor=self._actor,
-                listener=self._listener,
-                pace=pace or Pace.of(self._contract.sweep),
-                stop=stop or threading.Event(),
-            )
-            return splitter.split(find_place(self._store, self._contract, table))
+            return Splitter(work).split(self._place(table))
 
     def retire(
         self,
@@ -113,33 +89,30 @@ class Partition:
         stop: threading.Event | None = None,
     ) -> list[Retiring]:
         """Let months go that are past their time, if the flags allow it; one with a row that must stay says why. Safe to repeat."""
-        with self._retiring(pace, stop) as retirer:
-            from wane.partition.place import find_place
+        with self._working(pace, stop) as work:
+            from wane.partition.retire import Retirer
 
-            return retirer.retire(find_place(self._store, self._contract, table), dry_run=dry_run)
+            return Retirer(work, self._archiving).retire(self._place(table), dry_run=dry_run)
 
     def reattach(self, table: str, partition: str) -> Retiring:
         """Put a partition back that is aside, with what was taken along."""
-        with self._retiring(None, None) as retirer:
-            from wane.partition.place import find_place
-
-            return retirer.reattach(find_place(self._store, self._contract, table), partition)
-
-    @contextmanager
-    def _retiring(self, pace: Pace | None, stop: threading.Event | None) -> Iterator[Retirer]:
-        with self._steps() as steps:
+        with self._working() as work:
             from wane.partition.retire import Retirer
 
-            yield Retirer(
-                self._store,
-                self._contract,
-                steps,
-                actor=self._actor,
-                listener=self._listener,
-                archiving=self._archiving,
-                pace=pace or Pace.of(self._contract.sweep),
-                stop=stop or threading.Event(),
-            )
+            return Retirer(work, self._archiving).reattach(self._place(table), partition)
+
+    def _place(self, table: str) -> Place:
+        from wane.partition.place import find_place
+
+        return find_place(self._store, self._contract, table)
+
+    @contextmanager
+    def _working(self, pace: Pace | None = None, stop: threading.Event | None = None) -> Iterator[Work]:
+        with self._steps() as steps:
+            from wane.partition.work import Work
+
+            pace = pace or Pace.of(self._contract.sweep)
+            yield Work(self._store, self._contract, steps, self._actor, self._listener, pace, stop or threading.Event())
 
     @contextmanager
     def _steps(self) -> Iterator[PostgresPartitions]:

@@ -6,71 +6,46 @@ Before its swap a conversion is simply taken back.
 
 from __future__ import annotations
 
-import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from wane.contract.model import Contract
 from wane.errors import PartitionError
-from wane.events import Listener, PartitionStep
 from wane.partition.lease import leased, require
 from wane.partition.model import PartitionDone
-from wane.partition.place import Place, followers_of, place_of
-from wane.prune.pace import Pace
-from wane.store import Store
+from wane.partition.place import Place
+from wane.partition.work import Work
 from wane.store.own import Execute
-from wane.store.postgres.partition import PostgresPartitions
 from wane.store.postgres.partition_anatomy import Anatomy, AnatomyKey, anatomy_from
 from wane.store.postgres.partition_journal import Change, PartitionJournal
 from wane.store.postgres.partition_steps import Note
 from wane.store.timetable import Lease
 
 
+@dataclass(frozen=True, slots=True)
 class Undoer:
     """Takes tables of one contract back."""
 
-    def __init__(
-        self,
-        store: Store,
-        contract: Contract,
-        steps: PostgresPartitions,
-        *,
-        actor: str,
-        listener: Listener,
-        pace: Pace,
-        stop: threading.Event,
-    ) -> None:
-        self.store = store
-        self.contract = contract
-        self.steps = steps
-        self.actor = actor
-        self.listener = listener
-        self.pace = pace
-        self.stop = stop
+    work: Work
 
     def undo(self, place: Place) -> PartitionDone:
         """Take a table back, after those that were partitioned along; go on where an earlier attempt ended."""
-        self.store.require_migrated()
-        began = time.monotonic()
-        followers = [place_of(self.store, self.contract, one) for one in followers_of(self.contract, place.settings)]
+        work, began = self.work, time.monotonic()
+        work.store.require_migrated()
         ways = []
-        for one in (*followers, place):
-            with leased(self.store, one.full) as lease:
-                way = _WayBack(self, one, lease)
+        for one in (*work.followers(place), place):
+            with leased(work.store, one.full) as lease:
+                way = _WayBack(work, one, lease)
                 ways.append(way)
                 way.run(required=one is place and not any(other.did != "nothing" for other in ways[:-1]))
             if way.stopped:
                 break
-        held = self.steps.held
-        return PartitionDone(
-            table=str(place.name),
-            did=ways[-1].did,
+        return work.done(
+            place,
+            ways[-1].did,
+            began,
             partitions=tuple(name for way in ways for name in way.gone),
             rows=sum(way.rows for way in ways),
-            longest_lock_seconds=round(held.seconds, 4),
-            lock_waits=held.waits,
-            seconds=round(time.monotonic() - began, 3),
             stopped=any(way.stopped for way in ways),
             problems=tuple(problem for way in ways for problem in way.problems),
         )
@@ -79,13 +54,10 @@ class Undoer:
 class _WayBack:
     """One table, under a lease."""
 
-    def __init__(self, undoer: Undoer, place: Place, lease: Lease) -> None:
-        self.store = undoer.store
-        self.steps = undoer.steps
-        self.listener = undoer.listener
-        self.actor = undoer.actor
-        self.pace = undoer.pace
-        self.stop = undoer.stop
+    def __init__(self, work: Work, place: Place, lease: Lease) -> None:
+        self.work = work
+        self.store = work.store
+        self.steps = work.steps
         self.place = place
         self.lease = lease
         self.did = "nothing"
@@ -117,28 +89,18 @@ class _WayBack:
             self._restore(a)
 
     def _change(self) -> Change | None:
-        with self.steps.journaling() as journal:
-            return journal.change(self.place.full)
+        return self.work.change(self.place)
 
     def _tell(self, step: str, began: float, partition: str | None = None) -> None:
-        self.listener(PartitionStep(str(self.place.name), step, partition, time.monotonic() - began))
+        self.work.tell(self.place, step, began, partition)
 
     def _note(self, state: str, facts: dict[str, Any]) -> Note:
-        def note(run: Execute) -> None:
-            require(self.store, self.lease, run)
-            PartitionJournal(run).write(self.place.full, "undo", state, facts, self.actor)
-
-        return note
+        return self.work.noted(self.place, self.lease, "undo", state, facts)
 
     def _take_back(self, a: Anatomy) -> None:
         """Nothing was swapped yet: what was prepared is removed."""
         began = time.monotonic()
-        facts = {"anatomy": a.as_json()}
-
-        def note(run: Execute) -> None:
-            require(self.store, self.lease, run)
-            PartitionJournal(run).write(self.place.full, "convert", "planned", facts, self.actor)
-
+        note = self.work.noted(self.place, self.lease, "convert", "planned", {"anatomy": a.as_json()})
         self.steps.discard(a, note, self.place.patience)
         self.steps.drop_own_indexes(a)
         self._forget()
@@ -148,11 +110,7 @@ class _WayBack:
     def _unsplit(self, a: Anatomy, change: Change) -> Change:
         """A copy into months that was not finished is thrown away first."""
         facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
-
-        def note(run: Execute) -> None:
-            require(self.store, self.lease, run)
-            PartitionJournal(run).write(self.place.full, "convert", "done", facts, self.actor)
-
+        note = self.work.noted(self.place, self.lease, "convert", "done", facts)
         self.steps.discard_split(a, change.facts["old"], note, self.place.patience)
         found = self._change()
         assert found is not None
@@ -181,9 +139,9 @@ class _WayBack:
 
     def _merge(self, a: Anatomy, facts: dict[str, Any]) -> None:
         for leaf in facts["filled"]:
-            began, batch = time.monotonic(), self.pace.first_batch
+            began, batch = time.monotonic(), self.work.pace.first_batch
             while True:
-                if self.stop.is_set():
+                if self.work.stop.is_set():
                     self.stopped = True
                     return
                 started = time.monotonic()
@@ -192,8 +150,8 @@ class _WayBack:
                 taken = time.monotonic() - started
                 if moved == 0 and self.steps.drop_merged(a, leaf, self._note("merging", facts), self.place.patience):
                     break
-                batch = self.pace.next_batch(batch, taken)
-                self.stop.wait(self.pace.pause_seconds(taken))
+                batch = self.work.pace.next_batch(batch, taken)
+                self.work.rest(taken)
             self.gone.append(leaf)
             self._tell("merged", began, leaf)
         keys = [AnatomyKey(**key) for key in facts["restore"]]

@@ -27,7 +27,8 @@ class Months(Steps):
             if found[0][0] > most:
                 raise StoreError(
                     f"{catch} holds more than {most:,} rows that lie beyond every month",
-                    "look at their times: they are further ahead than partitions are made; delete or correct them",
+                    "correct or delete those whose times are wrong; if they are right, nobody made months for too long:"
+                    " `wane partition undo` and then `wane partition convert` give every row its place",
                 )
             run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {catch}"), {})
             for text in leaf_statements(a, a.table, name, range_):

@@ -111,19 +111,58 @@ class Retiring(Steps):
 
     def _cover(self, run: Execute, a: Anatomy, leaf: str, range_: Range) -> None:
         leaves = read_leaves(run, a.schema, a.name)
-        if any(one.range == range_ for one in leaves):
+        if any(_within(range_, one.range) for one in leaves):
             return
         early = next((one for one in leaves if one.range.lower == MIN), None)
         if early is not None and early.range.upper == range_.lower:
-            run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, early.name)}"), {})
-            wider = Range(MIN, range_.upper)
-            run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, early.name)} FOR VALUES {wider.sql}"), {})
+            self._widen(run, a, early, range_.upper)
             return
-        if early is not None and early.range.upper == range_.upper:
-            return  # It was widened already.
         name = early_name(a) if range_.lower == MIN else leaf
         for text in leaf_statements(a, a.table, name, range_):
             run(doubled(text), {})
+
+    def _widen(self, run: Execute, a: Anatomy, early: Leaf, upper: str) -> None:
+        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, early.name)}"), {})
+        wider = Range(MIN, upper)
+        run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, early.name)} FOR VALUES {wider.sql}"), {})
+
+    def join_covers(self, a: Anatomy, note: Note, patience: Patience) -> bool:
+        """Let what catches whatever is early catch the gap behind it too, with the rows that came late for it; whether there was one."""
+        if _gap(a, self.leaves(a.schema, a.name)) is None:
+            return False
+
+        def work(transaction: Transaction) -> bool:
+            run = transaction.execute
+            run("SELECT set_config('search_path', '', true)", {})
+            self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
+            found = _gap(a, read_leaves(run, a.schema, a.name))
+            if found is None or self._many(run, place(a, found[1].name)):
+                return False  # Rows that came late leave by their rules; then there are few.
+            early, gap = found
+            table, columns = place(a, gap.name), self._columns(run, a.table)
+            run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})
+            self._widen(run, a, early, gap.range.upper)
+            with self._quietly(run, place(a, early.name)):
+                run(
+                    doubled(
+                        f"INSERT INTO {place(a, early.name)} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {table}"
+                    ),
+                    {},
+                )
+            run(doubled(f"DROP TABLE {table}"), {})
+            note(run)
+            return True
+
+        return self.patiently(work, patience)
+
+    def await_references(self, selections: Sequence[Selection], patience: Patience) -> None:
+        """Wait for whoever is about to refer to a row, where only a look can tell: what they write is seen from now on."""
+
+        def work(transaction: Transaction) -> None:
+            for selection in selections:
+                transaction.close_references(selection)
+
+        self.patiently(work, patience)
 
     def take_along(
         self, selection: Selection, path: Sequence[BoundFollower], leaf: str, side: str, limit: int, note: Note
@@ -214,9 +253,12 @@ class Retiring(Steps):
         return True
 
     def _require_few(self, run: Execute, table: str) -> None:
-        [(count,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {_MOST_LATE + 1}) AS late"), {})
-        if count > _MOST_LATE:
+        if self._many(run, table):
             raise StoreError(f"{table} holds more than {_MOST_LATE:,} rows that came late", "prune them first")
+
+    def _many(self, run: Execute, table: str) -> bool:
+        [(count,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {_MOST_LATE + 1}) AS late"), {})
+        return bool(count > _MOST_LATE)
 
     # Ending
 
@@ -285,6 +327,20 @@ def _rank(literal: str) -> tuple[int, int, str]:
 def gap_name(a: Anatomy, range_: Range) -> str:
     """The partition of a range that is no month: what was left beside one that was put back."""
     return fitted(a.name, "_p_gap_" + hashlib.sha256(range_.sql.encode()).hexdigest()[:8])
+
+
+def is_cover(a: Anatomy, leaf: Leaf) -> bool:
+    """Whether a partition is there only to catch what comes early or late. It is no month: its rows leave by their rules."""
+    return (leaf.range.lower == MIN and leaf.name == early_name(a)) or leaf.name == gap_name(a, leaf.range)
+
+
+def _gap(a: Anatomy, leaves: Sequence[Leaf]) -> tuple[Leaf, Leaf] | None:
+    """What catches whatever is early, and the gap right behind it."""
+    early = next((one for one in leaves if one.range.lower == MIN and one.name == early_name(a)), None)
+    if early is None:
+        return None
+    behind = (one for one in leaves if one.range.lower == early.range.upper and one.name == gap_name(a, one.range))
+    return next(((early, gap) for gap in behind), None)
 
 
 def aside_name(leaf: Leaf, number: int) -> str:

@@ -78,7 +78,8 @@ class Splitting(Steps):
         self, a: Anatomy, old: str, floor: list[str] | None, limit: int, note: Any
     ) -> tuple[int, list[str] | None]:
         """Copy some rows behind a position; how many were looked at, and where it ended. `note` is told that, in the same transaction."""
-        names = [a.time, *(name for name in a.key if name != a.time)]
+        # In the order of its key, which has an index whatever other indexes the table has.
+        names = list(dict.fromkeys([*a.key, a.time]))
         types = {column.name: column.type for column in a.columns}
         order = ", ".join(quote(name) for name in names)
         with self.store.transaction() as transaction:
@@ -90,7 +91,8 @@ class Splitting(Steps):
                 typed = ", ".join(f"%(k{number})s::text::{types[name]}" for number, name in enumerate(names))
                 behind = f"WHERE ({doubled(order)}) > ({typed})"
             out = ", ".join(f"{quote(name)}::text" for name in names)
-            backwards = ", ".join(f"{quote(name)} DESC" for name in names)
+            # By the columns themselves, not by what is shown of them.
+            backwards = ", ".join(f"picked.{quote(name)} DESC" for name in names)
             found = run(
                 f"WITH picked AS MATERIALIZED (SELECT {doubled(columns)} FROM {doubled(place(a, old))} {behind}"
                 f" ORDER BY {doubled(order)} LIMIT {int(limit)} FOR SHARE), copied AS (INSERT INTO {doubled(root_name(a))}"

@@ -135,6 +135,10 @@ class Steps:
         with self.store.transaction() as transaction:
             return self._there(transaction.execute, table)
 
+    def holds_rows(self, table: str) -> bool:
+        with self.store.transaction() as transaction:
+            return self._holds_rows(transaction.execute, table)
+
     def count(self, table: str) -> int:
         """The rows of a table that nobody uses; none if it is not there."""
         with self.store.transaction() as transaction:

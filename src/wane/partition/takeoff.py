@@ -1,0 +1,177 @@
+"""A month is taken off: its followers' months first, then itself, then whatever came meanwhile; weighed again when nobody can reach it any more."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from wane.contract.model import Retired
+from wane.events import RowsPruned
+from wane.partition.aside import Aside
+from wane.partition.leaving import Leaving
+from wane.partition.model import Retiring
+from wane.partition.place import Place
+from wane.store.partitions import MAX, Leaf
+from wane.store.postgres.partition_journal import PartitionJournal, Retirement
+from wane.store.postgres.partition_retire import Weight, aside_name, is_cover, own_place, paths_of
+from wane.store.postgres.partition_statements import place as placed
+from wane.store.selection import BoundFollower, Selection
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOff:
+    """Takes months of one table off."""
+
+    leaving: Leaving
+
+    def begin(self, leaf: Leaf) -> Retiring:
+        """Take a month off that was found to leave."""
+        leaving = self.leaving
+        with leaving.work.store.transaction() as transaction:
+            leaving.require(transaction.execute)
+            journal = PartitionJournal(transaction.execute)
+            journal.retire(leaving.place.full, leaf.name, leaf.range, leaving.work.actor)
+            [begun] = [one for one in journal.retired(leaving.place.full, "detaching") if one.partition == leaf.name]
+        return self.go_on(begun)
+
+    def go_on(self, begun: Retirement) -> Retiring:
+        """Followers first, then the month itself; what is found to stay after all is put back."""
+        leaving, steps, began = self.leaving, self.leaving.work.steps, time.monotonic()
+        a, source = leaving.anatomy, placed(leaving.anatomy, begun.partition)
+        aside = aside_name(_leaf(leaving, begun), begun.id)
+        self._settle(begun.along)
+        attached = {one.name: one for one in steps.leaves(a.schema, a.name)}
+        along = list(begun.along)
+        taken_off = begun.place is not None
+        if not taken_off and begun.partition in attached and not attached[begun.partition].pending:
+            why = leaving.why(leaving.weigh(source))
+            if why:
+                return Aside(leaving).put_back(begun, along, None, why)
+        if not taken_off and begun.partition in attached:
+            along = self._followers(begun, source, along)
+            steps.detach(a, begun.partition)
+        place, patience = own_place(aside), leaving.place.patience
+        steps.put_aside(a, begun.partition, begun.range, aside, leaving.noted(begun, place, along), patience)
+        along = self._stragglers(begun, place, along)
+        # Whoever saw a row while it was there may be about to refer to it: the guards must see that.
+        steps.await_references(leaving.selections, patience)
+        weight = leaving.weigh(place)
+        why = leaving.why(weight)
+        if why:
+            return Aside(leaving).put_back(begun, along, place, why)
+        counts = self._quarantine(begun, place, along, weight)
+        leaving.tell("quarantined", begun.partition, began)
+        if leaving.then is Retired.MOVE:
+            return Aside(leaving).move(begun, place, counts, along, began)
+        drop_at = leaving.work.store.now() + self._quarantined_for
+        return Retiring(
+            leaving.name, begun.partition, "quarantined", counts, "", place, drop_at, time.monotonic() - began
+        )
+
+    @property
+    def _quarantined_for(self) -> timedelta:
+        """A month whose rows are all in the archive is empty: nobody would put it back."""
+        return timedelta(0) if self.leaving.then is Retired.ARCHIVE else self.leaving.place.settings.quarantine
+
+    def _settle(self, along: Sequence[dict[str, Any]]) -> None:
+        """Whatever a process that died had detached is put aside, and its range covered."""
+        leaving, steps = self.leaving, self.leaving.work.steps
+        for one in along:
+            # Once it is aside, a partition of its name may be there again, and cover its range.
+            if "leaf" in one and not steps.is_there(one["place"]):
+                other, range_ = leaving.follower(one)
+                a = leaving.anatomy_of(other)
+                steps.detach(a, one["leaf"])
+                aside = one["place"].partition(".")[2].strip('"')
+                steps.put_aside(a, one["leaf"], range_, aside, leaving.require, other.patience)
+
+    def _followers(self, begun: Retirement, source: str, along: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Whole months of followers, where all of their rows belong to the month's rows; then what is left, row by row."""
+        leaving = self.leaving
+        ends = leaving.place.calendar.moment(begun.range.upper)
+        for other in leaving.work.followers(leaving.place):
+            for selection, path in paths_of(leaving.selections):
+                if len(path) == 1 and path[0].reference.table.qualified == other.info.qualified:
+                    along = self._follow(begun, other, selection, path[0], source, ends, along)
+        return self._stragglers(begun, source, along)
+
+    def _follow(
+        self,
+        begun: Retirement,
+        other: Place,
+        selection: Selection,
+        follower: BoundFollower,
+        source: str,
+        ends: datetime | None,
+        along: list[dict[str, Any]],
+    ) -> list[dict[str, Any]]:
+        leaving, steps = self.leaving, self.leaving.work.steps
+        a = leaving.anatomy_of(other)
+        for leaf in steps.leaves(a.schema, a.name):
+            upper = None if leaf.range.upper == MAX else other.calendar.moment(leaf.range.upper)
+            if upper is None or ends is None or upper > ends or is_cover(a, leaf):
+                continue
+            known = next(
+                (one for one in along if one.get("leaf") == leaf.name and one["table"] == str(other.name)), None
+            )
+            aside = aside_name(leaf, begun.id)
+            if known is None:
+                if not leaf.pending and steps.elsewhere(selection, follower, placed(a, leaf.name), source):
+                    continue
+                known = {
+                    "table": str(other.name),
+                    "leaf": leaf.name,
+                    "lower": leaf.range.lower,
+                    "upper": leaf.range.upper,
+                    "place": own_place(aside),
+                }
+                along = [*along, known]
+                leaving.note(begun, along)
+            steps.detach(a, leaf.name)
+            steps.put_aside(a, leaf.name, leaf.range, aside, leaving.noted(begun, None, along), other.patience)
+        return along
+
+    def _stragglers(self, begun: Retirement, source: str, along: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        leaving, work = self.leaving, self.leaving.work
+        for number, (selection, path) in enumerate(paths_of(leaving.selections)):
+            name = str(path[-1].reference.name)
+            side = own_place(aside_name(_leaf(leaving, begun), begun.id)[:50] + f"_with_{number}")
+            known = {"table": name, "place": side}
+            if known not in along:
+                along = [*along, known]
+            batch = work.pace.first_batch
+            while True:
+                began = time.monotonic()
+                note = leaving.noted(begun, None, along, keep_place=True)
+                if not work.steps.take_along(selection, path, source, side, batch, note):
+                    break
+                taken = time.monotonic() - began
+                batch = work.pace.next_batch(batch, taken)
+                work.rest(taken)
+        return along
+
+    def _quarantine(self, begun: Retirement, place: str, along: list[dict[str, Any]], weight: Weight) -> dict[str, int]:
+        leaving, work = self.leaving, self.leaving.work
+        counts: Counter[str] = Counter({leaving.name: weight.rows})
+        for one in along:
+            counts[one["table"]] += work.steps.count(one["place"])
+        drop_at = None if leaving.then is Retired.MOVE else work.store.now() + self._quarantined_for
+        with work.store.transaction() as transaction:
+            leaving.require(transaction.execute)
+            PartitionJournal(transaction.execute).move(
+                begun.id, "quarantined", place=place, along=along, counts=counts, drop_at=drop_at
+            )
+            leaving.audit(transaction.own, "retire", begun, dict(counts))
+        declared = leaving.place.declared
+        scheduler = None if declared is None else declared.scheduler
+        work.listener(RowsPruned(scheduler, leaving.name, None, leaving.name, "retire", dict(counts), committed=True))
+        return dict(counts)
+
+
+def _leaf(leaving: Leaving, begun: Retirement) -> Leaf:
+    """The month as the table had it."""
+    return Leaf(leaving.anatomy.schema, begun.partition, begun.range, pending=False, rows_estimate=None)
