@@ -105,6 +105,7 @@ def change(url: str, contract: Path, further: Path, steps: TargetedSteps, genera
                 elif (any(state.startswith("split") for state in states) and forward) or (
                     states == {"partitioned"} and generator.random() < 0.3
                 ):
+                    near.partition.convert("event", accept=True)  # One that follows may be plain again by now.
                     near.partition.split("event", pace=COPYING)
                 elif states == {"partitioned"} and forward:
                     put_far_rows(url)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from archive.forked import without_spark
-from partition.partitioning import CONTRACT, Application, keeping, partitions
+from partition.partitioning import CONTRACT, Application, keeping, partitions, rows
 from races.racing import Background, await_true
 from servers import PostgresDatabase
 from wane.errors import NotAllowed, PartitionError
@@ -18,6 +18,7 @@ from wane.events import Event, HardDeleted, PartitionStep, RowsPruned
 from wane.keeper import Keeper
 from wane.partition.model import Retiring
 from wane.partition.months import Month
+from wane.prune.pace import FAST
 from wane.store.postgres.partition import PostgresPartitions
 
 SCHEMA = """
@@ -418,9 +419,9 @@ def test_months_are_archived_first_and_dropped_only_when_that_is_proven(
         assert [one.outcome for one in ended] == (["quarantined", "dropped"] if proven else ["stays"])
         if not proven:
             assert "1 of its rows are not in the archive yet" in ended[0].why
-        rows = {table.table: table.rows for table in keeper.archive.tables()}
-        assert rows["event"] == before - count(postgres_database, "event")
-        assert rows["event"] >= 199
+        cold = {table.table: table.rows for table in keeper.archive.tables()}
+        assert cold["event"] == before - count(postgres_database, "event")
+        assert cold["event"] >= 199
 
 
 def test_a_month_that_keeps_others_from_being_deleted_lets_them(
@@ -432,6 +433,28 @@ def test_a_month_that_keeps_others_from_being_deleted_lets_them(
         keeper.partition.retire("event")
         postgres_database.execute("DELETE FROM event")
         postgres_database.execute("DELETE FROM customer")  # What is aside refers to it no longer.
+
+
+def test_going_back_asks_about_months_that_are_aside(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    """A plain table could not take them back, and nobody would drop them: they would be forgotten."""
+    postgres_database.script(SCHEMA)
+    postgres_database.script(
+        "INSERT INTO event (created_at) SELECT now() - g * interval '2 days' FROM generate_series(1, 90) AS g;"
+        " INSERT INTO event_read SELECT id, 'r', created_at FROM event WHERE id % 3 = 0"
+    )
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        keeper.partition.convert("event", accept=True)
+        keeper.partition.split("event", pace=FAST)
+        keeper.enable()
+        before = rows(postgres_database)
+        gone = [one.partition for one in keeper.partition.retire("event")]
+        with pytest.raises(PartitionError, match="could not be put back into a plain table"):
+            keeper.partition.undo("event")
+        assert gone
+        assert len(partitions(postgres_database, "event_read")) > 3, "its follower was left alone, too"
+        keeper.partition.undo("event", reattach=True, pace=FAST)
+        assert rows(postgres_database) == before
+        assert partitions(postgres_database) == []
 
 
 def test_a_detach_that_was_left_half_way_is_finished(postgres_database: PostgresDatabase, tmp_path: Path) -> None:

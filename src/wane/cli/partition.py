@@ -162,6 +162,9 @@ def partition_retire(
     ):
         if reattach is not None:
             done = [keeper.partition.reattach(name, reattach)]
+            say(
+                "it is past its time still, and leaves with the next look of `wane run`, unless a hold or a longer `keep` keeps it"
+            )
         else:
             done = keeper.partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=stop.event)
     if as_json:
@@ -195,6 +198,9 @@ def _print_retired(name: str, done: list[Retiring]) -> None:
 @partition_app.command("undo")
 def partition_undo(
     name: TableArgument,
+    reattach: Annotated[
+        bool, typer.Option("--reattach", help="Put months back first that are aside. Without it they refuse.")
+    ] = False,
     fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -212,7 +218,7 @@ def partition_undo(
         sweeping(nobody, as_json=as_json) as (stop, listener),
         _changing(contract, url, actor, listener, as_json=as_json) as keeper,
     ):
-        done = keeper.partition.undo(name, pace=FAST if fast else None, stop=stop.event)
+        done = keeper.partition.undo(name, reattach=reattach, pace=FAST if fast else None, stop=stop.event)
     _tell([done], as_json=as_json)
     stop.end()
 

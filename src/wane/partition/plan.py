@@ -26,6 +26,7 @@ from wane.store.postgres.partition_statements import (
     root_statements,
     swap_statements,
 )
+from wane.store.schema import Kind
 
 MARGIN = timedelta(days=2)
 """A conversion that is left alone half-way must not stop the application when the month turns; somebody has so long to notice."""
@@ -56,6 +57,7 @@ class Planner:
         standing: list[str] = []
         if state != "plain":
             recommended, why = False, _way(state, str((parent or place).name))
+        if place.info.kind is Kind.PARTITIONED:
             standing = [leaf.name for leaf in self.steps.leaves(place.info.schema, place.info.name)]
         anatomy, refused, functions = self.steps.read(place.info.schema, place.info.name, place.settings.time.column)
         if anatomy is not None and parent is not None:
@@ -88,10 +90,7 @@ class Planner:
         )
 
     def _state(self, place: Place) -> str:
-        if place.info.kind.value == "partitioned table":
-            partitioned = "partitioned"
-        else:
-            partitioned = "plain"
+        partitioned = "partitioned" if place.info.kind is Kind.PARTITIONED else "plain"
         if not self.store.is_migrated():
             return partitioned
         with self.steps.journaling() as journal:

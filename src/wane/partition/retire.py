@@ -55,6 +55,12 @@ class Retirer:
         with leased(self.work.store, place.full) as lease:
             return Aside(Leaving.of(self.work, place, lease)).reattach(partition)
 
+    def reattach_all(self, place: Place) -> list[Retiring]:
+        """Put everything back that is aside, what left last first."""
+        with self.work.steps.journaling() as journal:
+            aside = journal.retired(place.full, "quarantined")
+        return [self.reattach(place, one.partition) for one in reversed(aside)]
+
     def _leaving(self, place: Place) -> Leaving:
         self.work.store.require_migrated()
         require_admin(self.work.store, self.work.contract)

@@ -11,6 +11,7 @@ from wane.contract.model import Contract
 from wane.events import Listener, nobody
 from wane.prune.pace import Pace
 from wane.store import Store
+from wane.store.schema import Kind
 
 if TYPE_CHECKING:
     from wane.partition.model import PartitionDone, PartitionPlan, Retiring
@@ -63,15 +64,29 @@ class Partition:
             names = tables or [str(one.table) for one in self._contract.partitions]
             places = [self._place(name) for name in names]
             if not tables:
-                places = [place for place in places if place.info.kind.value == "partitioned table"]
+                places = [place for place in places if place.info.kind is Kind.PARTITIONED]
             return [Maintainer(work).maintain(place) for place in places]
 
-    def undo(self, table: str, *, pace: Pace | None = None, stop: threading.Event | None = None) -> PartitionDone:
-        """Make a plain table of a partitioned one again: at once, and rows that came since follow a few at a time. Safe to repeat."""
+    def undo(
+        self,
+        table: str,
+        *,
+        reattach: bool = False,
+        pace: Pace | None = None,
+        stop: threading.Event | None = None,
+    ) -> PartitionDone:
+        """Make a plain table of a partitioned one again: at once, and rows that came since follow a few at a time. Safe to repeat.
+
+        `reattach`: months that are aside are put back first; without it they are a reason to refuse.
+        """
         with self._working(pace, stop) as work:
+            from wane.partition.retire import Retirer
             from wane.partition.undo import Undoer
 
-            return Undoer(work).undo(self._place(table))
+            place = self._place(table)
+            if reattach:
+                Retirer(work, self._archiving).reattach_all(place)
+            return Undoer(work).undo(place)
 
     def split(self, table: str, *, pace: Pace | None = None, stop: threading.Event | None = None) -> PartitionDone:
         """Split what a table was before it was partitioned into months: copied a few rows at a time beside everybody. Safe to repeat."""

@@ -32,6 +32,7 @@ class Undoer:
         """Take a table back, after those that were partitioned along; go on where an earlier attempt ended."""
         work, began = self.work, time.monotonic()
         work.store.require_migrated()
+        self._require_whole(place)
         ways = []
         for one in (*work.followers(place), place):
             with leased(work.store, one.full) as lease:
@@ -49,6 +50,21 @@ class Undoer:
             stopped=any(way.stopped for way in ways),
             problems=tuple(problem for way in ways for problem in way.problems),
         )
+
+    def _require_whole(self, place: Place) -> None:
+        """Raise if months were taken off that a plain table could not take back: what is aside must not be forgotten."""
+        with self.work.steps.journaling() as journal:
+            leaving, aside = journal.retired(place.full, "detaching"), journal.retired(place.full, "quarantined")
+        if leaving:
+            raise PartitionError(
+                f"a partition of {place.name} is being retired", "`wane partition retire` finishes that first"
+            )
+        if aside:
+            raise PartitionError(
+                f"{', '.join(one.partition for one in aside)} of {place.name} {'is' if len(aside) == 1 else 'are'} aside,"
+                " and could not be put back into a plain table",
+                f"`wane partition undo {place.name} --reattach` puts them back first; or wait until they are dropped",
+            )
 
 
 class _WayBack:
@@ -123,11 +139,6 @@ class _WayBack:
 
     def _swap_back(self, a: Anatomy, change: Change) -> None:
         began = time.monotonic()
-        with self.steps.journaling() as journal:
-            if journal.retired(self.place.full, "detaching"):
-                raise PartitionError(
-                    f"a partition of {self.place.name} is being retired", "`wane partition retire` finishes that first"
-                )
 
         def note(run: Execute, filled: list[str], inbound: list[AnatomyKey]) -> None:
             keys = {(key.table, key.name): key for key in (*a.broken_keys, *inbound)}
