@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from archive.forked import without_spark
-from partition.partitioning import CONTRACT, Application, keeping, partitions, rows
+from partition.partitioning import CONTRACT, AfterOneBatch, Application, keeping, partitions, rows
 from races.racing import Background, await_true
 from servers import PostgresDatabase
 from wane.errors import NotAllowed, PartitionError
@@ -18,7 +18,7 @@ from wane.events import Event, HardDeleted, PartitionStep, RowsPruned
 from wane.keeper import Keeper
 from wane.partition.model import Retiring
 from wane.partition.months import Month
-from wane.prune.pace import FAST
+from wane.prune.pace import FAST, Pace
 from wane.store.postgres.partition import PostgresPartitions
 
 SCHEMA = """
@@ -473,6 +473,20 @@ def test_a_detach_that_was_left_half_way_is_finished(postgres_database: Postgres
         done = keeper.partition.retire("event")
         assert outcomes(done)[PAST] == "quarantined"
         assert postgres_database.query("SELECT count(*) FROM pg_inherits WHERE inhdetachpending") == [(0,)]
+
+
+def test_it_stops_between_two_batches_of_followers_and_goes_on(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    postgres_database.script(SCHEMA)
+    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=1, least_batch=1, most_batch=1)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        done = keeper.partition.retire("event", pace=pace, stop=AfterOneBatch())
+        assert outcomes(done) == {PAST: "stopped"}
+        assert count(postgres_database, PAST) == 100
+        done = keeper.partition.retire("event", pace=FAST)
+        assert (done[0].partition, done[0].outcome, done[0].counts["event"]) == (PAST, "quarantined", 100)
 
 
 def test_nobody_is_stopped_while_months_leave(postgres_database: PostgresDatabase, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partition.partitioning import CONTRACT, PLAIN, RICH, Application, dump, keeping, partitions, rows
+from partition.partitioning import CONTRACT, PLAIN, RICH, AfterOneBatch, Application, dump, keeping, partitions, rows
 from servers import PostgresDatabase
 from wane.errors import PartitionError
 from wane.prune.pace import FAST, Pace
@@ -134,17 +134,9 @@ def test_a_split_that_was_stopped_goes_on_with_the_conversion(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     postgres_database.script(PLAIN)
-
-    class Stop(threading.Event):
-        """Set after the first batch, as somebody's Ctrl-C."""
-
-        def wait(self, timeout: float | None = None) -> bool:
-            self.set()
-            return super().wait(timeout)
-
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)
-        stopped = keeper.partition.split("event", pace=SMALL, stop=Stop())
+        stopped = keeper.partition.split("event", pace=SMALL, stop=AfterOneBatch())
         assert (stopped.did, stopped.rows, stopped.stopped) == ("copied", 20, True)
         with pytest.raises(PartitionError, match="is being split into months"):
             keeper.partition.retire("event")

@@ -151,7 +151,7 @@ def partition_retire(
 ) -> None:
     """Let months go that are past their time, if the flags allow it, and drop those that were aside for long enough.
 
-    A month with one row that must stay is not retired, and says why. Exits 1 if a month failed. `wane run` does the same by itself.
+    A month with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again goes on. Exits 1 if a month failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
         raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
@@ -180,7 +180,7 @@ def _print_retired(name: str, done: list[Retiring]) -> None:
         return
     shown = table("partition", "ended", "rows", "where", "until", right=("rows",))
     for one in done:
-        colour = {"stays": "yellow", "off": "yellow", "failed": "red"}.get(one.outcome, "green")
+        colour = {"stays": "yellow", "stopped": "yellow", "off": "yellow", "failed": "red"}.get(one.outcome, "green")
         counts = ", ".join(f"{escape(table)} {rows:,}" for table, rows in one.counts.items())
         shown.add_row(
             escape(one.partition),

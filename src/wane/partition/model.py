@@ -87,7 +87,7 @@ class Retiring:
     table: str
     partition: str
     outcome: str
-    """quarantined, moved, dropped, attached, stays, off, due (a dry run), or failed."""
+    """quarantined, moved, dropped, attached, stays, stopped (half-way: the next call goes on), off, due (a dry run), or failed."""
     counts: dict[str, int]
     why: str = ""
     place: str | None = None

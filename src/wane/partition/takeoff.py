@@ -22,6 +22,10 @@ from wane.store.postgres.partition_statements import place as placed
 from wane.store.selection import BoundFollower, Selection
 
 
+class _Stopped(Exception):
+    """Somebody wants it to stop; the journal knows how far it came."""
+
+
 @dataclass(frozen=True, slots=True)
 class TakeOff:
     """Takes months of one table off."""
@@ -39,7 +43,13 @@ class TakeOff:
         return self.go_on(begun)
 
     def go_on(self, begun: Retirement) -> Retiring:
-        """Followers first, then the month itself; what is found to stay after all is put back."""
+        """Followers first, then the month itself; what is found to stay after all is put back. Stopped between two batches, it goes on later."""
+        try:
+            return self._go_on(begun)
+        except _Stopped:
+            return Retiring(self.leaving.name, begun.partition, "stopped", {}, "on its way: run it again to go on")
+
+    def _go_on(self, begun: Retirement) -> Retiring:
         leaving, steps, began = self.leaving, self.leaving.work.steps, time.monotonic()
         a, source = leaving.anatomy, placed(leaving.anatomy, begun.partition)
         aside = aside_name(_leaf(leaving, begun), begun.id)
@@ -145,6 +155,8 @@ class TakeOff:
                 along = [*along, known]
             batch = work.pace.first_batch
             while True:
+                if work.stop.is_set():
+                    raise _Stopped
                 began = time.monotonic()
                 note = leaving.noted(begun, None, along, keep_place=True)
                 if not work.steps.take_along(selection, path, source, side, batch, note):

@@ -25,6 +25,7 @@ from wane.store.transaction import Transaction
 _MOST_LATE = 10_000
 """Rows that came late for a range, and are moved while everybody waits."""
 _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
+_OUTBOUND_TO = f"{_OUTBOUND} AND confrelid = to_regclass(%(to)s)"
 
 _INDEXES = """
 SELECT c.relname::text FROM pg_index AS x JOIN pg_class AS c ON c.oid = x.indexrelid
@@ -203,14 +204,16 @@ class Retiring(Steps):
         def work(transaction: Transaction) -> None:
             run = transaction.execute
             run("SELECT set_config('search_path', '', true)", {})
+            run("SELECT set_config('statement_timeout', '0', true)", {})
+            waiting = [(side, table) for side, table in sides if self._there(run, side)]
+            # Rows take long. Nobody waits for them, unless a foreign key wants to see their parents first.
+            early = [one for one in waiting if not run(_OUTBOUND_TO, {"table": one[1], "to": parts[0][0].table})]
+            self._pour_sides(run, early)
             self._lock(transaction, [a.table for a, *_ in parts], "ACCESS EXCLUSIVE")
             for number, (a, leaf, range_, aside) in enumerate(parts):
                 if aside is not None and self._there(run, aside):
                     self._put_back(run, a, leaf, range_, aside, f"wane_late_{number}")
-            for side, table in sides:
-                if self._there(run, side):
-                    self._pour(run, side, table)
-                    run(doubled(f"DROP TABLE {side}"), {})
+            self._pour_sides(run, [one for one in waiting if one not in early])
             note(run)
 
         self.patiently(work, patience)
@@ -227,6 +230,11 @@ class Retiring(Steps):
         run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, leaf)} FOR VALUES {range_.sql}"), {})
         if came_late:
             self._pour(run, f"pg_temp.{late}", a.table)
+
+    def _pour_sides(self, run: Execute, sides: Sequence[tuple[str, str]]) -> None:
+        for side, table in sides:
+            self._pour(run, side, table)
+            run(doubled(f"DROP TABLE {side}"), {})
 
     def _pour(self, run: Execute, source: str, table: str) -> None:
         columns = self._columns(run, table)
