@@ -475,6 +475,32 @@ def test_a_detach_that_was_left_half_way_is_finished(postgres_database: Postgres
         assert postgres_database.query("SELECT count(*) FROM pg_inherits WHERE inhdetachpending") == [(0,)]
 
 
+def test_followers_that_are_not_partitioned_leave_stretch_by_stretch(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres_database.script(SCHEMA)
+    postgres_database.script(
+        "INSERT INTO event (created_at) SELECT date_trunc('month', now()) - interval '6 months' + (g % 25) * interval '1 day'"
+        " FROM generate_series(1, 500) AS g; INSERT INTO event_read SELECT id, r, created_at FROM event,"
+        " unnest(ARRAY['a', 'b']) AS r WHERE id % 7 <> 0"
+    )
+    monkeypatch.setattr("wane.store.postgres.partition_retire._STRETCH", 60)
+    alone = RULES.replace('with = [{ table = "event_read", time = "read_at" }]', "")
+    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=50, least_batch=50, most_batch=50)
+    with keeping(postgres_database, tmp_path, alone) as keeper:
+        keeper.partition.convert("event", accept=True)
+        keeper.partition.split("event", pace=FAST)
+        keeper.enable()
+        before, reads = rows(postgres_database), count(postgres_database, "event_read")
+        done = [one for one in keeper.partition.retire("event", pace=pace) if one.counts["event"]]
+        assert [(one.partition, one.outcome, one.counts) for one in done] == [
+            (PAST, "quarantined", {"event": 500, "event_read": reads})
+        ]
+        assert count(postgres_database, "event_read") == 0
+        keeper.partition.reattach("event", PAST)
+        assert rows(postgres_database) == before
+
+
 def test_it_stops_between_two_batches_of_followers_and_goes_on(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:

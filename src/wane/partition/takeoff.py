@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from wane.contract.model import Retired
@@ -107,7 +108,7 @@ class TakeOff:
             for selection, path in paths_of(leaving.selections):
                 if len(path) == 1 and path[0].reference.table.qualified == other.info.qualified:
                     along = self._follow(begun, other, selection, path[0], source, ends, along)
-        return self._stragglers(begun, source, along)
+        return self._stragglers(begun, source, along, many=True)
 
     def _follow(
         self,
@@ -145,7 +146,10 @@ class TakeOff:
             steps.put_aside(a, leaf.name, leaf.range, aside, leaving.noted(begun, None, along), other.patience)
         return along
 
-    def _stragglers(self, begun: Retirement, source: str, along: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _stragglers(
+        self, begun: Retirement, source: str, along: list[dict[str, Any]], *, many: bool = False
+    ) -> list[dict[str, Any]]:
+        """Rows that follow, wherever they are, go aside in batches; where there may be many, stretch by stretch."""
         leaving, work = self.leaving, self.leaving.work
         for number, (selection, path) in enumerate(paths_of(leaving.selections)):
             name = str(path[-1].reference.name)
@@ -153,18 +157,26 @@ class TakeOff:
             known = {"table": name, "place": side}
             if known not in along:
                 along = [*along, known]
+            note = leaving.noted(begun, None, along, keep_place=True)
+            take = partial(work.steps.take_along, selection, path, source, side)
             batch = work.pace.first_batch
-            while True:
-                if work.stop.is_set():
-                    raise _Stopped
-                began = time.monotonic()
-                note = leaving.noted(begun, None, along, keep_place=True)
-                if not work.steps.take_along(selection, path, source, side, batch, note):
-                    break
-                taken = time.monotonic() - began
-                batch = work.pace.next_batch(batch, taken)
-                work.rest(taken)
+            for stretch in work.steps.stretches(leaving.anatomy, source) if many else ():
+                batch = self._all(partial(take, note=note, stretch=stretch), batch)
+            self._all(partial(take, note=note), batch)
         return along
+
+    def _all(self, take: Callable[..., int], batch: int) -> int:
+        """Batch after batch, until there is nothing left to take; how large the next one should be."""
+        work = self.leaving.work
+        while True:
+            if work.stop.is_set():
+                raise _Stopped
+            began = time.monotonic()
+            if not take(limit=batch):
+                return batch
+            taken = time.monotonic() - began
+            batch = work.pace.next_batch(batch, taken)
+            work.rest(taken)
 
     def _quarantine(self, begun: Retirement, place: str, along: list[dict[str, Any]], weight: Weight) -> dict[str, int]:
         leaving, work = self.leaving, self.leaving.work

@@ -7,8 +7,8 @@ comes late is still caught.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.selection import BoundFollower, Selection, follower_paths
 from wane.store.transaction import Transaction
 
+_STRETCH = 10_000
 _MOST_LATE = 10_000
 """Rows that came late for a range, and are moved while everybody waits."""
 _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
@@ -45,6 +46,26 @@ class Weight:
     rows: int
     staying: int
     held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows of a partition behind one key, up to another."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    after: list[str] | None
+    until: list[str] | None
+
+    def where(self, values: dict[str, Any]) -> str:
+        """The condition on rows called t; the keys go into `values`."""
+        told = []
+        for end, sign, keys in (("after", ">", self.after), ("until", "<=", self.until)):
+            if keys is not None:
+                values |= {f"{end}_{number}": key for number, key in enumerate(keys)}
+                typed = ", ".join(f"%({end}_{number})s::text::{kind}" for number, kind in enumerate(self.types))
+                told.append(f"({doubled(', '.join(f't.{quote(name)}' for name in self.names))}) {sign} ({typed})")
+        return " AND ".join(told) or "true"
 
 
 class Retiring(Steps):
@@ -165,13 +186,43 @@ class Retiring(Steps):
 
         self.patiently(work, patience)
 
+    def stretches(self, a: Anatomy, leaf: str) -> Iterator[Stretch]:
+        """A partition's rows in the order of its key, a few thousand at a time: whoever begins anew for every batch reads more and more for nothing."""
+        names = list(dict.fromkeys([*a.key, a.time]))
+        types = {column.name: column.type for column in a.columns}
+        key, out = ", ".join(map(quote, names)), ", ".join(f"{quote(name)}::text" for name in names)
+        backwards = ", ".join(f"picked.{quote(name)} DESC" for name in names)
+        after: list[str] | None = None
+        while True:
+            stretch = Stretch(tuple(names), tuple(types[name] for name in names), after, None)
+            values: dict[str, object] = {}
+            text = (
+                f"SELECT {doubled(out)} FROM (SELECT {doubled(key)} FROM {doubled(leaf)} AS t WHERE {stretch.where(values)}"
+                f" ORDER BY {doubled(key)} LIMIT {_STRETCH}) AS picked ORDER BY {doubled(backwards)} LIMIT 1"
+            )
+            with self.store.transaction() as transaction:
+                found = transaction.execute(text, values)
+            if not found:
+                return
+            yield replace(stretch, until=list(found[0]))
+            after = list(found[0])
+
     def take_along(
-        self, selection: Selection, path: Sequence[BoundFollower], leaf: str, side: str, limit: int, note: Note
+        self,
+        selection: Selection,
+        path: Sequence[BoundFollower],
+        leaf: str,
+        side: str,
+        limit: int,
+        note: Note,
+        stretch: Stretch | None = None,
     ) -> int:
-        """Move some rows that follow a partition's rows to a table of their own, aside; return how many."""
+        """Move some rows that follow a partition's rows, or a stretch of them, to a table of their own, aside; return how many."""
         rows = self.store.rows
         p = rows.parameters()
         source, links = rows.chain(p, path, "t")
+        if stretch is not None:
+            links += f" AND {stretch.where(p.values)}"
         last, follower = f"f{len(path) - 1}", path[-1]
         identity = rows.dialect.identity(follower)
         table = rows.dialect.table(follower.reference.table)
