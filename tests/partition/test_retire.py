@@ -214,6 +214,33 @@ def test_what_is_put_back_in_any_order_can_leave_and_come_back_again(
         assert partitions(postgres_database) == made
 
 
+def test_the_table_of_before_is_not_touched_when_the_month_behind_it_leaves(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        keeper.partition.convert("event", accept=True)
+        keeper.enable()
+        [old] = [name for name in partitions(postgres_database) if "_p_before" in name]
+        # As if the conversion had been long ago, and one row of before had to stay.
+        postgres_database.script(
+            f"ALTER TABLE event DETACH PARTITION {old}; ALTER TABLE event ATTACH PARTITION {old} FOR VALUES FROM (MINVALUE)"
+            f" TO ('2001-01-01 00:00:00+00'); CREATE TABLE event_p_2001_01 (LIKE {old} INCLUDING ALL EXCLUDING IDENTITY); ALTER TABLE event"
+            " ATTACH PARTITION event_p_2001_01 FOR VALUES FROM ('2001-01-01 00:00:00+00') TO ('2001-02-01 00:00:00+00');"
+            " INSERT INTO event (status, created_at) VALUES ('open', '2000-05-05'), ('done', '2001-01-05')"
+        )
+        bound = f"SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = '{old}'"
+        before = postgres_database.query(bound)
+        assert outcomes(keeper.partition.retire("event")) == {old: "stays", "event_p_2001_01": "quarantined"}
+        assert postgres_database.query(bound) == before
+        postgres_database.execute("INSERT INTO event (created_at) VALUES ('2001-01-09')")
+        assert count(postgres_database, "event_p_2001_01") == 1, "what comes late is caught"
+        hasten(postgres_database)
+        keeper.partition.retire("event")
+        postgres_database.execute("DELETE FROM event_p_2001_01")
+        assert outcomes(keeper.partition.retire("event")) == {old: "stays"}, "nothing is left to take off"
+
+
 def test_an_empty_month_between_others_is_not_taken_off_again_and_again(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:

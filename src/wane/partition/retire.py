@@ -22,7 +22,7 @@ from wane.partition.takeoff import TakeOff
 from wane.partition.work import Work
 from wane.prune.admission import require_admin
 from wane.store.partitions import MAX, MIN, Leaf
-from wane.store.postgres.partition_retire import is_cover
+from wane.store.postgres.partition_cover import is_cover
 from wane.store.postgres.partition_statements import place as placed
 
 Archiving = Callable[[str], None]
@@ -130,7 +130,7 @@ class _Months:
         """Where the partition ends that catches whatever is earlier than every month."""
         a = self.leaving.anatomy
         leaves = self.leaving.work.steps.leaves(a.schema, a.name)
-        return next((leaf.range.upper for leaf in leaves if leaf.range.lower == MIN), MIN)
+        return next((leaf.range.upper for leaf in leaves if leaf.range.lower == MIN and is_cover(a, leaf)), MIN)
 
     def _join_covers(self) -> None:
         """What was left beside a month that was put back must not stay between others for ever once that month has gone."""

@@ -17,8 +17,9 @@ from wane.partition.leaving import Leaving
 from wane.partition.model import Retiring
 from wane.partition.place import Place
 from wane.store.partitions import MAX, Leaf
+from wane.store.postgres.partition_cover import is_cover
 from wane.store.postgres.partition_journal import PartitionJournal, Retirement
-from wane.store.postgres.partition_retire import Weight, aside_name, is_cover, own_place, paths_of
+from wane.store.postgres.partition_retire import Weight, aside_name, own_place, paths_of
 from wane.store.postgres.partition_statements import place as placed
 from wane.store.selection import BoundFollower, Selection
 

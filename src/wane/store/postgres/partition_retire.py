@@ -6,7 +6,6 @@ comes late is still caught.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,17 +13,16 @@ from typing import Any
 
 from wane.errors import StoreError
 from wane.store.own import Execute
-from wane.store.partitions import MAX, MIN, Leaf, Range, quoted
+from wane.store.partitions import Leaf, Range, quoted
 from wane.store.postgres.partition_anatomy import Anatomy, fitted, quote
-from wane.store.postgres.partition_statements import early_name, leaf_statements, place
-from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, Steps, doubled, read_leaves
+from wane.store.postgres.partition_cover import Covering
+from wane.store.postgres.partition_statements import place
+from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, doubled, read_leaves
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.selection import BoundFollower, Selection, follower_paths
 from wane.store.transaction import Transaction
 
 _STRETCH = 10_000
-_MOST_LATE = 10_000
-"""Rows that came late for a range, and are moved while everybody waits."""
 _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
 _OUTBOUND_TO = f"{_OUTBOUND} AND confrelid = to_regclass(%(to)s)"
 
@@ -68,7 +66,7 @@ class Stretch:
         return " AND ".join(told) or "true"
 
 
-class Retiring(Steps):
+class Retiring(Covering):
     """From a partition to nothing, and back for a while."""
 
     def weigh(self, table: str, selections: Sequence[Selection], now: datetime) -> Weight:
@@ -130,52 +128,6 @@ class Retiring(Steps):
             note(run)
 
         self.patiently(work, patience)
-
-    def _cover(self, run: Execute, a: Anatomy, leaf: str, range_: Range) -> None:
-        leaves = read_leaves(run, a.schema, a.name)
-        if any(_within(range_, one.range) for one in leaves):
-            return
-        early = next((one for one in leaves if one.range.lower == MIN), None)
-        if early is not None and early.range.upper == range_.lower:
-            self._widen(run, a, early, range_.upper)
-            return
-        name = early_name(a) if range_.lower == MIN else leaf
-        for text in leaf_statements(a, a.table, name, range_):
-            run(doubled(text), {})
-
-    def _widen(self, run: Execute, a: Anatomy, early: Leaf, upper: str) -> None:
-        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, early.name)}"), {})
-        wider = Range(MIN, upper)
-        run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, early.name)} FOR VALUES {wider.sql}"), {})
-
-    def join_covers(self, a: Anatomy, note: Note, patience: Patience) -> bool:
-        """Let what catches whatever is early catch the gap behind it too, with the rows that came late for it; whether there was one."""
-        if _gap(a, self.leaves(a.schema, a.name)) is None:
-            return False
-
-        def work(transaction: Transaction) -> bool:
-            run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
-            self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
-            found = _gap(a, read_leaves(run, a.schema, a.name))
-            if found is None or self._many(run, place(a, found[1].name)):
-                return False  # Rows that came late leave by their rules; then there are few.
-            early, gap = found
-            table, columns = place(a, gap.name), self._columns(run, a.table)
-            run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})
-            self._widen(run, a, early, gap.range.upper)
-            with self._quietly(run, place(a, early.name)):
-                run(
-                    doubled(
-                        f"INSERT INTO {place(a, early.name)} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {table}"
-                    ),
-                    {},
-                )
-            run(doubled(f"DROP TABLE {table}"), {})
-            note(run)
-            return True
-
-        return self.patiently(work, patience)
 
     def await_references(self, selections: Sequence[Selection], patience: Patience) -> None:
         """Wait for whoever is about to refer to a row, where only a look can tell: what they write is seen from now on."""
@@ -291,34 +243,6 @@ class Retiring(Steps):
         columns = self._columns(run, table)
         run(doubled(f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {source}"), {})
 
-    def _uncover(self, run: Execute, a: Anatomy, range_: Range, late: str) -> bool:
-        """Make room for a range: whatever covers it now covers only what is beside it. Rows that came late wait in a table of that name;
-        whether there is one."""
-        covering = [one for one in read_leaves(run, a.schema, a.name) if _within(range_, one.range)]
-        if not covering:
-            return False
-        [cover] = covering
-        table = place(a, cover.name)
-        self._require_few(run, table)
-        run(doubled(f"CREATE TEMPORARY TABLE {late} ON COMMIT DROP AS SELECT * FROM {table}"), {})
-        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})
-        run(doubled(f"DROP TABLE {table}"), {})
-        for beside in (Range(cover.range.lower, range_.lower), Range(range_.upper, cover.range.upper)):
-            if beside.lower == beside.upper:
-                continue
-            name = early_name(a) if beside.lower == MIN else gap_name(a, beside)
-            for text in leaf_statements(a, a.table, name, beside):
-                run(doubled(text), {})
-        return True
-
-    def _require_few(self, run: Execute, table: str) -> None:
-        if self._many(run, table):
-            raise StoreError(f"{table} holds more than {_MOST_LATE:,} rows that came late", "prune them first")
-
-    def _many(self, run: Execute, table: str) -> bool:
-        [(count,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {_MOST_LATE + 1}) AS late"), {})
-        return bool(count > _MOST_LATE)
-
     # Ending
 
     def drop_aside(self, tables: Sequence[str], note: Any, patience: Patience) -> dict[str, int]:
@@ -370,36 +294,6 @@ class Retiring(Steps):
         run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(schema)}"), {})
         bare = aside.partition(".")[2]
         run(doubled(f"ALTER TABLE {quote(schema)}.{bare} RENAME TO {quote(name)}"), {})
-
-
-def _within(range_: Range, other: Range) -> bool:
-    return _rank(other.lower) <= _rank(range_.lower) and _rank(range_.upper) <= _rank(other.upper)
-
-
-def _rank(literal: str) -> tuple[int, int, str]:
-    """Where an end lies among others of the same column."""
-    if literal in (MIN, MAX):
-        return (-1 if literal == MIN else 1, 0, "")
-    return 0, len(literal), literal
-
-
-def gap_name(a: Anatomy, range_: Range) -> str:
-    """The partition of a range that is no month: what was left beside one that was put back."""
-    return fitted(a.name, "_p_gap_" + hashlib.sha256(range_.sql.encode()).hexdigest()[:8])
-
-
-def is_cover(a: Anatomy, leaf: Leaf) -> bool:
-    """Whether a partition is there only to catch what comes early or late. It is no month: its rows leave by their rules."""
-    return (leaf.range.lower == MIN and leaf.name == early_name(a)) or leaf.name == gap_name(a, leaf.range)
-
-
-def _gap(a: Anatomy, leaves: Sequence[Leaf]) -> tuple[Leaf, Leaf] | None:
-    """What catches whatever is early, and the gap right behind it."""
-    early = next((one for one in leaves if one.range.lower == MIN and one.name == early_name(a)), None)
-    if early is None:
-        return None
-    behind = (one for one in leaves if one.range.lower == early.range.upper and one.name == gap_name(a, one.range))
-    return next(((early, gap) for gap in behind), None)
 
 
 def aside_name(leaf: Leaf, number: int) -> str:
