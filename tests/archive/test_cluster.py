@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from archive.cluster import cluster, environment
-from archive.cold import CONTRACT, cold_keeper, events
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, archived, cold_keeper, events
+from archive.test_restore import EVENT
 from servers import PostgresDatabase, SqliteDatabase
 from wane.prune.sweep import Outcome
 
 SECRET = "sekret-83c1"
+KEEP_DAYS = 197
 CLUSTER = """
 [spark]
 master = "{master}"
@@ -49,12 +51,43 @@ def wane(folder: Path, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def tasks(log: Path) -> Iterator[dict[str, Any]]:
+def tasks(log: Path, only: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
     for file in log.rglob("events_*"):
+        if only is not None and str(file) not in only:
+            continue
         for line in file.read_text().splitlines():
             event = json.loads(line)
             if event["Event"] == "SparkListenerTaskEnd":
                 yield event["Task Info"]
+
+
+def live_on(database: PostgresDatabase, folder: Path, log: Path) -> None:
+    """What becomes of the archive later, on the same cluster: rows come back, expire, and lie in fewer files."""
+    seen: set[str] = {str(file) for file in log.rglob("events_*")}
+
+    def both_worked() -> bool:
+        new = {str(file) for file in log.rglob("events_*")} - seen
+        seen.update(new)
+        return {task["Executor ID"] for task in tasks(log, new)} == {"0", "1"}
+
+    before = database.query(EVENT)
+    back = wane(folder, "restore", "event", "--where", "id > 150", "--fast")
+    assert back["restored"] == back["chosen"] == {"event": 50, "event_read": sum(n % 3 for n in range(151, 201))}
+    assert [row[0] for row in database.query(EVENT)] == [*range(151, 201), *STAYING]
+    assert [row for row in database.query(EVENT) if row in before] == before
+    assert both_worked()
+    side = wane(folder, "restore", "event", "--where", "id <= 10", "--into", "side", "--fast")
+    assert side["restored"]["event"] == len(database.query("SELECT id FROM side")) == 10
+    assert both_worked()
+    going = [n for n in range(1, 151) if OLD_MS + n * 3_600_000 < NOW_MS - KEEP_DAYS * DAY_MS]
+    [gone] = wane(folder, "expire")
+    assert (gone["outcome"], sum(gone["rows"]["event"].values())) == ("done", len(going))
+    assert both_worked()
+    [rows, reads] = wane(folder, "compact")
+    assert (rows["outcome"], reads["outcome"], rows["files"] > rows["into"] > 0) == ("done", "done", True)
+    assert both_worked()
+    assert sorted(row["id"] for row in archived(folder / "cold" / "event")) == list(range(len(going) + 1, 151))
+    assert [proof["problems"] for proof in wane(folder, "verify")] == [[], []]
 
 
 @pytest.mark.cluster
@@ -68,16 +101,18 @@ def test_ranges_run_on_both_workers_and_nothing_secret_is_sent_to_them(
     with cluster(tmp_path, 2, {"WANE_TASK_URL": secret}) as master:
         settings = CLUSTER.format(master=master, environment=environment(tmp_path), log=log.as_uri())
         contract = CONTRACT[: CONTRACT.index("[spark]")].format(url=json.dumps(postgres_database.url)) + settings
+        contract = contract.replace('keep = "forever"', f'keep = "{KEEP_DAYS}d"')
         (tmp_path / "wane.toml").write_text(contract)
         with cold_keeper(postgres_database, tmp_path, contract.replace("{", "{{").replace("}", "}}")):
             pass
         [rule] = wane(tmp_path, "run", "--fast")["rules"]
         assert (rule["outcome"], rule["archived"]["event"], rule["evicted"]["event"]) == ("done", 200, 200)
-    ran = list(tasks(log))
-    assert {task["Executor ID"] for task in ran} == {"0", "1"}
-    assert len(ran) >= 16, "eight ranges, and at least as many files"
-    shipped = list(tmp_path.glob("work-*/app-*/*/env/bin/python"))
-    assert len(shipped) == 2
+        ran = list(tasks(log))
+        assert {task["Executor ID"] for task in ran} == {"0", "1"}
+        assert len(ran) >= 16, "eight ranges, and at least as many files"
+        shipped = list(tmp_path.glob("work-*/app-*/*/env/bin/python"))
+        assert len(shipped) == 2
+        live_on(postgres_database, tmp_path, log)
     for file in [*log.rglob("*"), *tmp_path.glob("*.log"), *tmp_path.glob("work-*/app-*/*/std*")]:
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
 

@@ -395,7 +395,7 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
         with opened(job.source) as store:
             late = bringing._Bringing(job, store, before)
             try:
-                late.batch(list(bringing._families(job, number))[:5])
+                late.batch(list(bringing._families(job, number, store.archive))[:5])
             except ArchiveBusy:
                 return json.dumps({"piece": number})
         return json.dumps({"error": "ArchiveError", "message": "it went on"})

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
-from archive.cold import STAYING, cold_keeper, conserve, events, insert_events
+from archive.cold import STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.test_restore import EVENT, READ, back, content, ever, trail
-from servers import Database
-from wane.errors import UnknownTable, WrongArgument
+from servers import Database, SqliteDatabase
+from wane.errors import ArchiveError, UnknownTable, Unproven, WrongArgument
 from wane.events import RowsRestored
 from wane.prune.sweep import Outcome
 
@@ -71,3 +74,49 @@ def test_rows_are_chosen_by_sweep_and_by_key(database: Database, tmp_path: Path)
             back(cold, where="id = 1", sweep=1)
         with pytest.raises(UnknownTable, match="leave with event"):
             cold.keeper.archive.restore("event_read", where="id = 1")
+
+
+def test_a_byte_that_changed_in_the_archive_lets_nothing_come_back(database: Database, tmp_path: Path) -> None:
+    events(database, 30)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        for file in files(cold):
+            damage(file, "amount")
+        before = cold.hot()
+        for options in ({}, {"into": "side"}, {"dry_run": True}):
+            with pytest.raises(Unproven, match=r"/cold/event/_month=\S+ cannot be trusted"):
+                back(cold, where="id < 10", **options)
+        assert (cold.hot(), len(cold.keeper.archive.restores())) == (before, 0)
+
+
+def test_a_value_that_somebody_changed_in_the_archive_does_not_come_back(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    """On SQLite, where the archive keeps every row's digest as its version."""
+    events(sqlite_database, 30)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        for file in files(cold):
+            table = pq.read_table(file, partitioning=None)
+            bodies = ["forged" if body.startswith("body 7 ") else body for body in table["body"].to_pylist()]
+            forged = table.set_column(table.column_names.index("body"), "body", pa.array(bodies))
+            pq.write_table(forged, file, compression="zstd", write_page_checksum=True)
+        before = cold.hot()
+        with pytest.raises(ArchiveError, match="is not what was archived"):
+            back(cold, where="id < 10")
+        assert (cold.hot(), len(cold.keeper.archive.restores())) == (before, 0)
+        assert back(cold, where="id = 8", dry_run=True).restored["event"] == 1, "the others are what they were"
+
+
+def files(cold: Cold) -> list[Path]:
+    return [Path(place) for place in DeltaTable(str(cold.folder / "cold" / "event")).file_uris()]
+
+
+def damage(file: Path, column: str) -> None:
+    """Change one byte of a column's values."""
+    with pq.ParquetFile(file) as opened:
+        of = opened.metadata.row_group(0).column(opened.schema_arrow.names.index(column))
+        end = (of.dictionary_page_offset or of.data_page_offset) + of.total_compressed_size
+    content = bytearray(file.read_bytes())
+    content[end - 3] ^= 0x10
+    file.write_bytes(bytes(content))

@@ -37,7 +37,7 @@ from wane.store.archive_restore import (
     look,
 )
 from wane.store.archive_restore_journal import JournaledPiece, OnConflict, RestoreJournal
-from wane.store.archive_types import KEY, PARENT, SWEEP
+from wane.store.archive_types import KEY, PARENT, SWEEP, VERSION, ArchiveDialect
 from wane.store.due import qualified
 from wane.store.own import AuditEntry, Hold, OwnTables
 from wane.store.timetable import Lease
@@ -85,7 +85,7 @@ def _look(job: BringJob, number: int) -> dict[str, Any]:
     first: list[str] = []
     with opened(job.source) as store:
         statements = RestoreRows(store.rows, store.archive, store.restore)
-        waiting = _families(job, number)
+        waiting = _families(job, number, store.archive)
         while some := list(islice(waiting, _AT_ONCE)):
             rows = [row for family in some for row in family.rows]
             read = partial(store.read, seconds=_LOOK_SECONDS)
@@ -110,7 +110,7 @@ def _bring(job: BringJob, number: int) -> dict[str, Any]:
         with store.transaction() as transaction:
             [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]
         bringing = _Bringing(job, store, piece)
-        waiting = islice(_families(job, number), piece.looked_at, None)
+        waiting = islice(_families(job, number, store.archive), piece.looked_at, None)
         ahead = next(waiting, None)
         while ahead is not None:
             batch, ahead = _fill(ahead, waiting, bringing.size)
@@ -241,11 +241,11 @@ class _Bringing:
                 transaction.change(self.statements.hold(target, keys[start : start + most], hold))
 
 
-def _families(job: BringJob, number: int) -> Iterator[Family]:
+def _families(job: BringJob, number: int, archive: ArchiveDialect) -> Iterator[Family]:
     """The rows of a piece in the order of their keys, each with what left with it."""
-    folder = Path(job.folder)
-    following = [_Following(_rows(job, folder, part, number)) for part in range(1, len(job.targets))]
-    for _, row in _rows(job, folder, 0, number):
+    folder, digested = Path(job.folder), archive.read_version("t") is None
+    following = [_Following(_rows(job, folder, part, number, digested)) for part in range(1, len(job.targets))]
+    for _, row in _rows(job, folder, 0, number, digested):
         yield Family((row, *(one for stream in following for one in stream.of(row.key))))
 
 
@@ -263,9 +263,10 @@ class _Following:
             self._ahead = next(self._rows, None)
 
 
-def _rows(job: BringJob, folder: Path, part: int, piece: int) -> Iterator[tuple[str, ColdRow]]:
+def _rows(job: BringJob, folder: Path, part: int, piece: int, digested: bool) -> Iterator[tuple[str, ColdRow]]:
+    """`digested`: whether a row's version is the digest that the database computed of it when it was archived."""
     target, lacking = job.targets[part], job.lacking[part]
-    names = [*(one.name for one in target.columns), KEY, *([PARENT] if part else []), SWEEP, DIGEST]
+    names = [*(one.name for one in target.columns), KEY, *([PARENT] if part else []), SWEEP, VERSION, DIGEST]
     columns = {
         sweep: tuple(one for one in target.columns if one.name not in missing) for sweep, missing in lacking.items()
     }
@@ -274,5 +275,10 @@ def _rows(job: BringJob, folder: Path, part: int, piece: int) -> Iterator[tuple[
             for batch in opened.iter_batches(_AT_ONCE, columns=names):
                 for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                     row = dict(zip(names, values, strict=True))
+                    if digested and row[VERSION] != row[DIGEST]:
+                        raise Unproven(
+                            f"{target.name}: the row {row[KEY]} is not what was archived",
+                            "its file was changed; it stays in the archive, and nothing came back",
+                        )
                     had = columns.get(row[SWEEP], target.columns)
                     yield row[PARENT if part else KEY], ColdRow(part, row[KEY], row[DIGEST], row, had)

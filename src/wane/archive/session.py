@@ -38,6 +38,8 @@ _QUIET = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A task that is run twice at a time would write twice.
     "spark.speculation": "false",
+    # A byte that the disk changed is noticed, and not decoded as if it were a value.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",

@@ -24,6 +24,7 @@ from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
 from wane.events import ArchiveTended
 from wane.prune.sweep import Outcome
 from wane.store.archive_jobs import EXPIRE, Jobs, Swept
+from wane.store.archive_past import forget
 from wane.store.archive_types import MONTH
 from wane.store.own import AuditEntry
 from wane.store.timetable import Lease
@@ -115,6 +116,7 @@ class Tidying:
     def _tell(self, cold: ColdTable, age: timedelta, leases: Sequence[Lease], done: TidiedTable) -> None:
         with self.upkeep.transaction(leases) as transaction:
             done.erased = self._erased(cold, Jobs(transaction))
+            forgotten = forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
             transaction.own.record(
                 AuditEntry(
                     kind="archive_tidy",
@@ -125,6 +127,7 @@ class Tidying:
                         "files": done.files,
                         "bytes": done.bytes,
                         "erased": list(done.erased),
+                        **({"forgotten": forgotten} if any(forgotten.values()) else {}),
                     },
                     counts={cold.name: 0},
                     executed_at=transaction.now(),

@@ -129,6 +129,11 @@ TidyAfter = Annotated[
     duration_between(timedelta(hours=1), 3_650 * _DAY, 'somebody may still read them: "7d" is usual'),
     WithJsonSchema(_SCHEMA),
 ]
+ForgetAfter = Annotated[
+    timedelta,
+    duration_between(_DAY, 3_650 * _DAY, 'somebody may ask what was restored: "90d" is usual'),
+    WithJsonSchema(_SCHEMA),
+]
 Filled = Annotated[str, BeforeValidator(_filled), WithJsonSchema({"type": "string", "minLength": 1})]
 ToldTables = Annotated[
     Any,
@@ -222,6 +227,7 @@ class UpkeepPiece(Piece):
         default=None, description="How large files should be."
     )
     tidy_after: TidyAfter | None = Field(default=None, description="How long a file stays that nothing needs.")
+    forget_after: ForgetAfter | None = Field(default=None, description="How long journals keep the details.")
 
     def over(self, default: UpkeepSettings) -> UpkeepSettings:
         """These settings, with what they leave out taken from the default."""

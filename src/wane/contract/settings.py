@@ -82,6 +82,8 @@ class UpkeepSettings:
     """How large files should be; one that is less than half of it is small."""
     tidy_after: timedelta = timedelta(days=7)
     """How long a file stays on the disk that is no longer part of the archive: whoever reads an older state of it needs it."""
+    forget_after: timedelta = timedelta(days=90)
+    """How long the journals keep the details of what is done: restores, ranges of sweeps, compactions."""
 
 
 @dataclass(frozen=True, slots=True)
