@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -238,3 +242,33 @@ def test_a_hot_row_can_be_held_whatever_the_archive_is(
         assert cold.keeper.hold("event", {"id": 3}, reason="a test").key is not None
         with pytest.raises(ArchiveError, match="not supported"):
             cold.keeper.hold("event", {"id": 4711}, reason="a test")
+
+
+def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
+    code = "from wane.archive.session import session; from wane.contract.model import SparkSettings; session(SparkSettings())"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as driver:
+        begun = _await(lambda: [one for one in _children(driver.pid) if "SparkSubmit" in _words(one)])
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(60) == -signal.SIGINT
+    assert _await(lambda: [not any("SparkSubmit" in _words(one) for one in begun)])
+
+
+def _await(look: Callable[[], list[Any]]) -> list[Any]:
+    """What is found, as soon as something is."""
+    deadline = time.monotonic() + 60
+    while not any(found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def _children(parent: int) -> list[int]:
+    told = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(word) for word in told.split()]
+
+
+def _words(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().decode()
+    except OSError:
+        return ""

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from wane.archive.java import java_home
@@ -112,7 +113,8 @@ def _start(settings: SparkSettings) -> SparkSession:
         if SparkContext._gateway is None:
             said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
             _said.append(said)
-            gateway = launch_gateway(configuration, {"stderr": said, "stdout": said})  # type: ignore[no-untyped-call]
+            with _uninterrupted():
+                gateway = launch_gateway(configuration, {"stderr": said, "stdout": said})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=configuration, gateway=gateway)
         else:
             context = SparkContext(conf=configuration)
@@ -124,6 +126,22 @@ def _start(settings: SparkSettings) -> SparkSession:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupting)  # Whoever runs this decides what Ctrl-C means, not Spark.
     return started
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until Java and we know each other: before that, Java would not notice that we are gone, and stay for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda sign, frame: came.append((sign, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came and callable(before):
+        before(*came[0])
 
 
 def _hush() -> None:

@@ -1,0 +1,74 @@
+"""Starts processes that move rows to the cold tier inside PostgreSQL and back by turns, so that each can be killed: `python cold_tier_launcher.py
+CONTRACT STEPS`. Like archive_launcher.py; what brings rows back is the statement that docs/how-to/archive.md shows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from crash.archive_launcher import PACE, TargetedSteps, main
+from wane.contract.load import load_contract
+from wane.keeper import Keeper, open_keeper
+from wane.prune.sweep import Outcome
+from wane.store.own import OwnTables
+from wane.store.postgres import transaction
+from wane.store.postgres.cold import Shelf
+from wane.store.postgres.store import PostgresStore
+from wane.store.postgres.transaction import PostgresTransaction
+from wane.store.rows import Rows
+
+RULE = "event.cold"
+BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO {2} SELECT * FROM back RETURNING 1"
+
+
+def hook(steps: TargetedSteps) -> None:
+    steps.function(transaction, "shelves", "months")
+    for owner, method, step in (
+        (Shelf, "_make", "make"),
+        (Shelf, "_fit", "fit"),
+        (PostgresTransaction, "lock", "lock"),
+        (Rows, "still_due", "recheck"),
+        (Rows, "delete_followers", "followers"),
+        (Rows, "take_keys", "take"),
+        (OwnTables, "record", "audit"),
+        (OwnTables, "add_to_record", "audit more"),
+    ):
+        steps.before(owner, method, step)
+    steps.around(PostgresStore)
+
+
+def bring_back(keeper: Keeper, steps: list[TargetedSteps]) -> None:
+    """Every fifth row of every month, with what left with it, told in the same transaction."""
+    with keeper.store.transaction() as moving:
+        found = moving.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = 'archive' ORDER BY 1", {})
+        months = [name.removeprefix("event_") for (name,) in found if not name.startswith("event_read_")]
+        for month in months:
+            for step in steps:
+                step.enter("bring back")
+            for table, column in (("event", "id"), ("event_read", "event_id")):
+                rows = len(moving.execute(BACK.format(f"{table}_{month}", column, table), {}))
+                moving.execute("INSERT INTO returned VALUES (%(table)s, %(rows)s)", {"table": table, "rows": rows})
+
+
+def shelve_and_bring_back(contract: Path, *, forever: bool) -> None:
+    with open_keeper(contract=load_contract(contract), actor="to be killed") as keeper:
+        while True:
+            [swept] = keeper.sweep(RULE, approve=[RULE], pace=PACE).rules
+            assert swept.outcome is Outcome.DONE, swept
+            if not forever:
+                return
+            bring_back(keeper, _STEPS)
+            time.sleep(0.01)
+
+
+_STEPS: list[TargetedSteps] = []
+
+
+def hook_and_remember(steps: TargetedSteps) -> None:
+    hook(steps)
+    _STEPS.append(steps)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], hook_and_remember, shelve_and_bring_back)
