@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived
-from crash.test_archive_kills import KILLS, SEED, Launcher, begin, kill_everywhere
+from crash.test_archive_kills import AGAIN, KILLS, SEED, Launcher, begin, kill_everywhere
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("spark")]
@@ -29,8 +29,6 @@ DIRECTED = [
 ]
 """Every step; the ordinary tests kill at a few of them on each store."""
 ROWS = 12
-AGAIN = 5
-"""How many kills may come before their step was reached."""
 KEEP_DAYS = 200
 
 
@@ -121,6 +119,7 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
             balance=lambda: books.balance(done=False),
             again=AGAIN,
         )
+        launcher.finish(SEED)
         books.balance(done=True)
     finally:
         launcher.close()

@@ -11,7 +11,7 @@ import pytest
 
 from archive.cold import DAY_MS, NOW_MS, STAYING
 from archive.test_shelve import SHELVED, everything, shelved
-from crash.test_archive_kills import KILLS, Application, Launcher, begin, kill_everywhere
+from crash.test_archive_kills import KILLS, SEED, Application, Launcher, begin, kill_everywhere
 from servers import PostgresDatabase
 
 pytestmark = [pytest.mark.crash]
@@ -78,6 +78,7 @@ def test_the_cold_tier_of_postgres_survives_kills(durable_database: PostgresData
                 fill=application.fill,
                 balance=lambda: balance(application),
             )
+        launcher.finish(SEED)
         balance(application)
     finally:
         launcher.close()
