@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
-from wane.archive import restore, staging, sweep, verify
+from wane.archive import archiver, restore, staging, sweep, verify
 from wane.archive.staging import DIGEST, Choice, StagedPart
 from wane.errors import ArchiveError
 from wane.store.archive_types import KEY, PARENT, SWEEP
@@ -108,7 +108,7 @@ def without_spark(patch: pytest.MonkeyPatch) -> None:
         (sweep, "run", run),
         (verify, "run", run),
         (restore.Restorer, "spark", _nothing),
-        (sweep.Archiver, "spark", _nothing),
+        (archiver.Archiver, "spark", _nothing),
     ):
         patch.setattr(owner, name, value)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from crash.launcher import Steps
-from wane.archive import evict, sweep, verify
+from wane.archive import archiver, evict, sweep, verify
 from wane.archive.place import ColdTable
 from wane.contract.load import load_contract
 from wane.keeper import open_keeper
@@ -84,7 +84,7 @@ def run_forked(steps: TargetedSteps, name: str) -> Callable[..., list[str]]:
 def hook(steps: TargetedSteps) -> None:
     sweep.run = run_forked(steps, "copy")  # type: ignore[attr-defined]
     verify.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
-    sweep.Archiver.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+    archiver.Archiver.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
     steps.function(sweep, "cut", "cut")
     steps.function(evict, "evict", "evict")
     evicting = evict.Eviction.run

@@ -17,7 +17,7 @@ from typing import Any
 
 from archive import forked
 from crash.archive_launcher import PACE, TargetedSteps
-from wane.archive import restore, sweep, verify
+from wane.archive import archiver, restore, sweep, verify
 from wane.contract.load import load_contract
 from wane.errors import ArchiveBusy, ArchiveError
 from wane.keeper import open_keeper
@@ -38,7 +38,7 @@ def hook(steps: TargetedSteps) -> None:
         (verify, "run", run),
         (restore, "stage", forked.stage),
         (restore.Restorer, "spark", lambda _: None),
-        (sweep.Archiver, "spark", lambda _: None),
+        (archiver.Archiver, "spark", lambda _: None),
     ):
         setattr(module, name, value)
     steps.function(restore, "stage", "stage")

@@ -26,6 +26,7 @@ from wane.store.archive_restore_journal import RestoreJournal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from wane.archive.archiver import Archiver
     from wane.archive.model import (
         ArchiveRun,
         ColdStatus,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         TidiedTable,
     )
     from wane.archive.place import ColdTable
-    from wane.archive.sweep import Archiver
     from wane.archive.upkeep import Upkeep
 
 Starting = Callable[[str], None]
@@ -312,7 +312,7 @@ class Archive:
 
     def _archiver(self, **options: Any) -> Archiver:
         try:
-            from wane.archive.sweep import Archiver
+            from wane.archive.archiver import Archiver
         except ImportError as problem:
             raise SparkError(
                 f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"

@@ -79,7 +79,7 @@ class _Work:
         self.stop = stop
 
     def rules(self, rules: list[Rule]) -> list[SweptRule]:
-        from wane.archive.sweep import Archiver
+        from wane.archive.archiver import Archiver
 
         busy = self._busy()
         if busy:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import datetime
@@ -18,36 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wane.archive.evict import Closed, Eviction
+from wane.archive.evict import Eviction
 from wane.archive.extract import CopyJob, PartJob, copy_range
 from wane.archive.failure import answers
-from wane.archive.lease import leased
 from wane.archive.model import ArchivedRule
 from wane.archive.place import ColdTable, place_of
 from wane.archive.ranges import bounds, cut
-from wane.archive.restore import Restorer
 from wane.archive.secret import require_reachable, told
-from wane.archive.session import Progress, run, session
+from wane.archive.session import Progress, run
 from wane.archive.verify import ProofJob, files_of, prove
-from wane.contract.model import Contract, Rule, Table
-from wane.errors import ArchiveError, LeaseLost, Unproven, WaneError
+from wane.contract.model import Rule, Table
+from wane.errors import ArchiveError, Unproven
 from wane.events import (
     ArchiveProgress,
     ArchiveStep,
-    BudgetExhausted,
-    Listener,
     RowsArchived,
-    RuleFailed,
-    RuleSwept,
     archived_name,
-    nobody,
 )
-from wane.prune import fuse
-from wane.prune.binding import Bindings
-from wane.prune.gates import closed_gate
-from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome
-from wane.store import Store
 from wane.store.archive_evict import total
 from wane.store.archive_journal import Journal, Journaled, State
 from wane.store.archive_rows import ArchiveRows, bind_archive
@@ -55,133 +41,14 @@ from wane.store.due import cutoff
 from wane.store.outbox import tell
 from wane.store.own import AuditEntry
 from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from wane.archive.archiver import Archiver
 
 _STALE_AT_ONCE = 10_000
 
 
-class Blown(Exception):
-    """A rule would take a larger share of its table than it may unasked."""
-
-
-class Archiver:
-    """Archives the rows of one contract's rules."""
-
-    def __init__(
-        self,
-        store: Store,
-        contract: Contract,
-        *,
-        actor: str,
-        listener: Listener = nobody,
-        pace: Pace | None = None,
-        strict: bool = False,
-        stop: threading.Event | None = None,
-        starting: Callable[[str], None] = lambda _: None,
-        most_sweeps: int | None = None,
-        fence: Callable[[Transaction], None] = lambda _: None,
-        unattended: bool = False,
-    ) -> None:
-        """`most_sweeps`: how many sweeps of one rule a run may begin; None for as many as it takes. `fence` is asked inside every
-        transaction that lets rows go, and before every step; it raises if another process may work by now. `unattended`: whether
-        the fuse stops rules that would take a large share of their table."""
-        self.store = store
-        self.contract = contract
-        self.actor = actor
-        self.listener = listener
-        self.pace = pace or Pace.of(contract.sweep)
-        self.strict = strict
-        self.stop = stop or threading.Event()
-        self.starting = starting
-        self.most_sweeps = most_sweeps
-        self.fence = fence
-        self.unattended = unattended
-        self.bindings = Bindings(store, contract)
-
-    def origin(self) -> str:
-        """The name by which archives know this database."""
-        with self.store.transaction() as transaction:
-            return Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex)
-
-    def spark(self) -> SparkSession:
-        return session(self.contract.spark, self.starting)
-
-    def archive(self, table: Table, rule: Rule) -> ArchivedRule:
-        """Move what is due under one rule; first what an earlier sweep of the table left unfinished. A rule that fails, fails alone."""
-        self.store.require_migrated()
-        done = _Tally(table, rule)
-        began = time.monotonic()
-        outcome, message = self._archive(table, rule, done)
-        who = table.scheduler, str(table.name), rule.name, table.label(rule)
-        if outcome is Outcome.FAILED:
-            self.listener(RuleFailed(*who, message))
-        seconds = time.monotonic() - began
-        self.listener(RuleSwept(*who, "archive", done.evicted, done.batches, seconds, outcome.value))
-        return done.told(outcome, message)
-
-    def _archive(self, table: Table, rule: Rule, done: _Tally) -> tuple[Outcome, str]:
-        try:
-            with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
-                self._sweep(table, rule, lease, done)
-        except Blown as blown:
-            return Outcome.FUSED, str(blown)
-        except Closed as closed:
-            return Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, str(closed)
-        except LeaseLost as problem:
-            return Outcome.STOPPED, problem.message
-        except WaneError as problem:
-            return Outcome.FAILED, str(problem)
-        return (Outcome.BUDGET, "the rest moves with the next sweep") if done.more else (Outcome.DONE, "")
-
-    def _sweep(self, table: Table, rule: Rule, lease: Lease, done: _Tally) -> None:
-        self._require_open(table)
-        Restorer(self.store, self.contract, actor=self.actor, listener=self.listener, starting=self.starting).finish(
-            table, lease
-        )
-        with self.store.transaction() as transaction:
-            unfinished = Journal(transaction, self.store.timetable).unfinished(str(table.name))
-        if unfinished is not None:
-            earlier = next((one for one in table.rules if one.name == unfinished.rule), None)
-            if earlier is None:
-                raise ArchiveError(
-                    f"sweep {unfinished.id} of {table.name} is unfinished, and its rule {unfinished.rule!r} is gone",
-                    "put the rule back, run the archive once, then remove it",
-                )
-            _Sweep(self, table, earlier, lease, done).resume(unfinished)
-        if self.unattended:
-            self._ask_fuse(table, rule)
-        begun = 0
-        while _Sweep(self, table, rule, lease, done).begin():
-            begun += 1
-            if begun == self.most_sweeps:
-                self.listener(BudgetExhausted(table.scheduler, str(table.name), rule.name, table.label(rule), "rows"))
-                done.more = True
-                return
-
-    def _ask_fuse(self, table: Table, rule: Rule) -> None:
-        """A sweep that was begun is finished whatever its share; a new one that would take too much waits for a person."""
-        name = f"{table.name}.{rule.name}"
-        selection = self.bindings.selection(table, rule)
-        found = fuse.look(self.store, self.contract.sweep, selection, approval=f"wane archive run {name}")
-        if found.blown:
-            raise Blown(found.blown)
-
-    def _require_open(self, table: Table) -> None:
-        if self.stop.is_set():
-            raise Closed("told to stop")
-        if table.append_only:
-            raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
-        with self.store.transaction() as transaction:
-            self.fence(transaction)
-            closed = closed_gate(transaction.own.flags(), table.name, self.contract.sweep)
-        if closed:
-            raise Closed(closed)
-
-
-class _Tally:
+class Tally:
     """What was done for one rule, over all its sweeps."""
 
     def __init__(self, table: Table, rule: Rule) -> None:
@@ -209,10 +76,10 @@ class _Tally:
         )
 
 
-class _Sweep:
+class Sweep:
     """One sweep of one rule, under a lease."""
 
-    def __init__(self, archiver: Archiver, table: Table, rule: Rule, lease: Lease, done: _Tally) -> None:
+    def __init__(self, archiver: Archiver, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
         self.archiver = archiver
         self.store = archiver.store
         self.contract = archiver.contract
@@ -339,7 +206,7 @@ class _Sweep:
             State.EVICTED: self._finish,
         }
         while sweep.state is not State.DONE:
-            self.archiver._require_open(self.table)
+            self.archiver.require_open(self.table)
             began = time.monotonic()
             before = sweep.state
             sweep = steps[before](sweep)

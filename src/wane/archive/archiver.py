@@ -1,0 +1,155 @@
+"""Archiving by rules: under a lease, first what an earlier run left unfinished, then sweep after sweep until nothing is due."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wane.archive.evict import Closed
+from wane.archive.lease import leased
+from wane.archive.model import ArchivedRule
+from wane.archive.restore import Restorer
+from wane.archive.session import session
+from wane.archive.sweep import Sweep, Tally
+from wane.contract.model import Contract, Rule, Table
+from wane.errors import ArchiveError, LeaseLost, WaneError
+from wane.events import (
+    BudgetExhausted,
+    Listener,
+    RuleFailed,
+    RuleSwept,
+    nobody,
+)
+from wane.prune import fuse
+from wane.prune.binding import Bindings
+from wane.prune.gates import closed_gate
+from wane.prune.pace import Pace
+from wane.prune.sweep import Outcome
+from wane.store import Store
+from wane.store.archive_journal import Journal
+from wane.store.timetable import Lease
+from wane.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Blown(Exception):
+    """A rule would take a larger share of its table than it may unasked."""
+
+
+class Archiver:
+    """Archives the rows of one contract's rules."""
+
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        *,
+        actor: str,
+        listener: Listener = nobody,
+        pace: Pace | None = None,
+        strict: bool = False,
+        stop: threading.Event | None = None,
+        starting: Callable[[str], None] = lambda _: None,
+        most_sweeps: int | None = None,
+        fence: Callable[[Transaction], None] = lambda _: None,
+        unattended: bool = False,
+    ) -> None:
+        """`most_sweeps`: how many sweeps of one rule a run may begin; None for as many as it takes. `fence` is asked inside every
+        transaction that lets rows go, and before every step; it raises if another process may work by now. `unattended`: whether
+        the fuse stops rules that would take a large share of their table."""
+        self.store = store
+        self.contract = contract
+        self.actor = actor
+        self.listener = listener
+        self.pace = pace or Pace.of(contract.sweep)
+        self.strict = strict
+        self.stop = stop or threading.Event()
+        self.starting = starting
+        self.most_sweeps = most_sweeps
+        self.fence = fence
+        self.unattended = unattended
+        self.bindings = Bindings(store, contract)
+
+    def origin(self) -> str:
+        """The name by which archives know this database."""
+        with self.store.transaction() as transaction:
+            return Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex)
+
+    def spark(self) -> SparkSession:
+        return session(self.contract.spark, self.starting)
+
+    def archive(self, table: Table, rule: Rule) -> ArchivedRule:
+        """Move what is due under one rule; first what an earlier sweep of the table left unfinished. A rule that fails, fails alone."""
+        self.store.require_migrated()
+        done = Tally(table, rule)
+        began = time.monotonic()
+        outcome, message = self._archive(table, rule, done)
+        who = table.scheduler, str(table.name), rule.name, table.label(rule)
+        if outcome is Outcome.FAILED:
+            self.listener(RuleFailed(*who, message))
+        seconds = time.monotonic() - began
+        self.listener(RuleSwept(*who, "archive", done.evicted, done.batches, seconds, outcome.value))
+        return done.told(outcome, message)
+
+    def _archive(self, table: Table, rule: Rule, done: Tally) -> tuple[Outcome, str]:
+        try:
+            with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
+                self._sweep(table, rule, lease, done)
+        except Blown as blown:
+            return Outcome.FUSED, str(blown)
+        except Closed as closed:
+            return Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, str(closed)
+        except LeaseLost as problem:
+            return Outcome.STOPPED, problem.message
+        except WaneError as problem:
+            return Outcome.FAILED, str(problem)
+        return (Outcome.BUDGET, "the rest moves with the next sweep") if done.more else (Outcome.DONE, "")
+
+    def _sweep(self, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
+        self.require_open(table)
+        Restorer(self.store, self.contract, actor=self.actor, listener=self.listener, starting=self.starting).finish(
+            table, lease
+        )
+        with self.store.transaction() as transaction:
+            unfinished = Journal(transaction, self.store.timetable).unfinished(str(table.name))
+        if unfinished is not None:
+            earlier = next((one for one in table.rules if one.name == unfinished.rule), None)
+            if earlier is None:
+                raise ArchiveError(
+                    f"sweep {unfinished.id} of {table.name} is unfinished, and its rule {unfinished.rule!r} is gone",
+                    "put the rule back, run the archive once, then remove it",
+                )
+            Sweep(self, table, earlier, lease, done).resume(unfinished)
+        if self.unattended:
+            self._ask_fuse(table, rule)
+        begun = 0
+        while Sweep(self, table, rule, lease, done).begin():
+            begun += 1
+            if begun == self.most_sweeps:
+                self.listener(BudgetExhausted(table.scheduler, str(table.name), rule.name, table.label(rule), "rows"))
+                done.more = True
+                return
+
+    def _ask_fuse(self, table: Table, rule: Rule) -> None:
+        """A sweep that was begun is finished whatever its share; a new one that would take too much waits for a person."""
+        name = f"{table.name}.{rule.name}"
+        selection = self.bindings.selection(table, rule)
+        found = fuse.look(self.store, self.contract.sweep, selection, approval=f"wane archive run {name}")
+        if found.blown:
+            raise Blown(found.blown)
+
+    def require_open(self, table: Table) -> None:
+        if self.stop.is_set():
+            raise Closed("told to stop")
+        if table.append_only:
+            raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
+        with self.store.transaction() as transaction:
+            self.fence(transaction)
+            closed = closed_gate(transaction.own.flags(), table.name, self.contract.sweep)
+        if closed:
+            raise Closed(closed)
