@@ -19,6 +19,7 @@ from servers import (
     Run,
     SqliteDatabase,
     packaged_installation,
+    scratch_directory,
     system_installation,
 )
 
@@ -59,6 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    memory = scratch_directory()
+    # Some tests start programs that they wrote.
+    if memory is not None and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     shared: str | None = getattr(config, "workerinput", {}).get("run_directory")
     config.stash[RUN] = Run.join(Path(shared)) if shared else Run.create()
 

@@ -36,6 +36,7 @@ def test_a_reader_that_leaves_early_causes_no_trace(filled: Database, words: str
         text=True,
         check=True,
         timeout=60,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},  # What is written last is written while Python ends.
     )
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr

@@ -30,32 +30,10 @@ from wane.store.postgres.store import PostgresStore
 from wane.store.sqlite.store import SqliteStore
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_batch=30)
-WAIT_SECONDS = 60
 CHANGE_SECONDS = 0.2
 
 
-class TargetedSteps(Steps):
-    """Waits at one step to be killed."""
-
-    target = "-"
-
-    def enter(self, step: str) -> None:
-        super().enter(step)
-        if step == self.target:
-            time.sleep(WAIT_SECONDS)
-
-    def function(self, module: Any, name: str, step: str) -> None:
-        """Let a function of a module tell the step first."""
-        original = getattr(module, name)
-
-        def telling(*arguments: Any, **options: Any) -> Any:
-            self.enter(step)
-            return original(*arguments, **options)
-
-        setattr(module, name, telling)
-
-
-def run_forked(steps: TargetedSteps, name: str) -> Callable[..., list[str]]:
+def run_forked(steps: Steps, name: str) -> Callable[..., list[str]]:
     """What Spark does: every task in a process of its own."""
 
     def run(_: object, task: Callable[[int], str], count: int, *_watched: object) -> list[str]:
@@ -81,7 +59,7 @@ def run_forked(steps: TargetedSteps, name: str) -> Callable[..., list[str]]:
     return run
 
 
-def hook(steps: TargetedSteps) -> None:
+def hook(steps: Steps) -> None:
     sweep.run = run_forked(steps, "copy")  # type: ignore[attr-defined]
     verify.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
     archiver.Archiver.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
@@ -128,16 +106,13 @@ def archive(contract: Path, *, forever: bool) -> None:
             time.sleep(0.05)
 
 
-def main(
-    contract: str, log: str, hook: Callable[[TargetedSteps], None] = hook, work: Callable[..., None] = archive
-) -> None:
+def main(contract: str, log: str, hook: Callable[[Steps], None] = hook, work: Callable[..., None] = archive) -> None:
     for line in sys.stdin:
         seed, _, target = line.strip().partition(" ")
         child = os.fork()
         if child == 0:
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            steps = TargetedSteps(file, random.Random(int(seed)))
-            steps.target = target
+            steps = Steps(file, random.Random(int(seed)), target)
             code = 1
             try:
                 hook(steps)

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crash import archive_launcher
-from crash.archive_launcher import PACE, TargetedSteps, run_forked
+from crash.archive_launcher import PACE, run_forked
+from crash.launcher import Steps
 from wane.archive import compact, equal, expire, files, thin, tidy, upkeep
 from wane.archive.files import ColdFile
 from wane.archive.place import ColdTable
@@ -33,7 +34,7 @@ AT_ONCE = timedelta(microseconds=1)
 class Sorted:
     """What Spark's DataFrame is to a compaction: something that writes sorted files."""
 
-    def __init__(self, steps: TargetedSteps, cold: ColdTable, files: Sequence[ColdFile]) -> None:
+    def __init__(self, steps: Steps, cold: ColdTable, files: Sequence[ColdFile]) -> None:
         self.steps = steps
         self.places = [cold.folder / file.path for file in files]
         self.write = self
@@ -49,7 +50,7 @@ class Sorted:
         self.steps.enter("sorted")
 
 
-def hook(steps: TargetedSteps) -> None:
+def hook(steps: Steps) -> None:
     archive_launcher.hook(steps)
     thin.run = run_forked(steps, "thin")  # type: ignore[attr-defined]
     equal.run = run_forked(steps, "compare")  # type: ignore[attr-defined]

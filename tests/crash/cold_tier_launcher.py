@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from crash.archive_launcher import PACE, TargetedSteps, main
+from crash.archive_launcher import PACE, main
+from crash.launcher import Steps
 from wane.contract.load import load_contract
 from wane.keeper import Keeper, open_keeper
 from wane.prune.sweep import Outcome
@@ -22,7 +23,7 @@ RULE = "event.cold"
 BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO {2} SELECT * FROM back RETURNING 1"
 
 
-def hook(steps: TargetedSteps) -> None:
+def hook(steps: Steps) -> None:
     steps.function(transaction, "shelves", "months")
     for owner, method, step in (
         (Shelf, "_make", "make"),
@@ -38,7 +39,7 @@ def hook(steps: TargetedSteps) -> None:
     steps.around(PostgresStore)
 
 
-def bring_back(keeper: Keeper, steps: list[TargetedSteps]) -> None:
+def bring_back(keeper: Keeper, steps: list[Steps]) -> None:
     """Every fifth row of every month, with what left with it, told in the same transaction."""
     with keeper.store.transaction() as moving:
         found = moving.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = 'archive' ORDER BY 1", {})
@@ -62,10 +63,10 @@ def shelve_and_bring_back(contract: Path, *, forever: bool) -> None:
             time.sleep(0.01)
 
 
-_STEPS: list[TargetedSteps] = []
+_STEPS: list[Steps] = []
 
 
-def hook_and_remember(steps: TargetedSteps) -> None:
+def hook_and_remember(steps: Steps) -> None:
     hook(steps)
     _STEPS.append(steps)
 

@@ -1,6 +1,6 @@
 """Starts processes that sweep, one after the other, so that each can be killed: `python launcher.py URL CONTRACT STEPS`.
 
-For every seed that it reads it forks a process and tells its number; when that process is gone, it tells how it ended. A forked
+For every seed and step that it reads it forks a process and tells its number; when that process is gone, it tells how it ended. A forked
 process begins to sweep within milliseconds, which makes hundreds of kills affordable.
 
 The swept code is the product's own. Only here, and only to be able to say where a kill came, its methods write the name of the
@@ -29,20 +29,22 @@ from wane.store.rows import Rows
 from wane.store.sqlite.store import SqliteStore
 
 DAWDLE_SECONDS = 0.003
+WAIT_SECONDS = 60
 BATCH = 20
 PACE = Pace(target_seconds=1.0, duty=0.5, first_batch=BATCH, least_batch=BATCH, most_batch=BATCH)
 
 
 class Steps:
-    """Writes where the process is; the last line of the file is the step that was under way when it died."""
+    """Writes where the process is; the last line of the file is the step that was under way when it died. It may wait at one to be killed."""
 
-    def __init__(self, file: int, generator: random.Random) -> None:
+    def __init__(self, file: int, generator: random.Random, target: str = "-") -> None:
         self._file = file
         self._generator = generator
+        self.target = target
 
     def enter(self, step: str) -> None:
         os.write(self._file, f"{step}\n".encode())
-        time.sleep(self._generator.uniform(0, DAWDLE_SECONDS))
+        time.sleep(WAIT_SECONDS if step == self.target else self._generator.uniform(0, DAWDLE_SECONDS))
 
     def before(self, owner: type[Any], method: str, step: str) -> None:
         """Let a method tell the step first."""
@@ -53,6 +55,16 @@ class Steps:
             return original(this, *arguments, **options)
 
         setattr(owner, method, telling)
+
+    def function(self, module: Any, name: str, step: str) -> None:
+        """Let a function of a module tell the step first."""
+        original = getattr(module, name)
+
+        def telling(*arguments: Any, **options: Any) -> Any:
+            self.enter(step)
+            return original(*arguments, **options)
+
+        setattr(module, name, telling)
 
     def around(self, store: type[Any]) -> None:
         """Let transactions tell when they begin, and when they are about to commit."""
@@ -109,12 +121,13 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
 
 def main(url: str, contract: str, log: str) -> None:
     for line in sys.stdin:
-        generator = random.Random(int(line))
+        seed, target = line.split()
+        generator = random.Random(int(seed))
         child = os.fork()
         if child == 0:
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
-                sweep(url, Path(contract), Steps(file, generator), generator)
+                sweep(url, Path(contract), Steps(file, generator, target), generator)
             finally:
                 os._exit(1)  # It sweeps until it is killed; whatever else ends it is a failure.
         sys.stdout.write(f"{child}\n")

@@ -22,7 +22,6 @@ from wane.partition import lease
 from wane.prune.pace import Pace
 from wane.store.postgres.partition import PostgresPartitions
 
-WAIT_SECONDS = 60
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 COPYING = Pace(target_seconds=1.0, duty=1.0, first_batch=500, least_batch=500, most_batch=500)
 STEPS = {
@@ -58,17 +57,6 @@ LEAVING = {
 """The same of months that leave and come back."""
 
 
-class TargetedSteps(Steps):
-    """Waits at one step to be killed."""
-
-    target = "-"
-
-    def enter(self, step: str) -> None:
-        super().enter(step)
-        if step == self.target:
-            time.sleep(WAIT_SECONDS)
-
-
 def put_far_rows(url: str) -> None:
     """Rows of months to come: what going back has to move."""
     with psycopg.connect(url, autocommit=True) as connection:
@@ -84,7 +72,7 @@ def take_far_rows(url: str) -> None:
         connection.execute("DELETE FROM event WHERE code LIKE 'far %'")
 
 
-def change(url: str, contract: Path, further: Path, steps: TargetedSteps, generator: random.Random) -> None:
+def change(url: str, contract: Path, further: Path, steps: Steps, generator: random.Random) -> None:
     lease.LEASE_SECONDS = 1
     for method, step in STEPS.items():
         steps.before(PostgresPartitions, method, step)
@@ -118,7 +106,7 @@ def change(url: str, contract: Path, further: Path, steps: TargetedSteps, genera
                 time.sleep(0.05)
 
 
-def leave(url: str, contract: Path, steps: TargetedSteps, generator: random.Random) -> None:
+def leave(url: str, contract: Path, steps: Steps, generator: random.Random) -> None:
     """Let months go and come back; only who is to be killed at the drop lets the quarantine end."""
     lease.LEASE_SECONDS = 1
     for method, step in LEAVING.items():
@@ -149,8 +137,7 @@ def main(url: str, contract: str, further: str, log: str) -> None:
         if child == 0:
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
-                steps = TargetedSteps(file, generator)
-                steps.target = target
+                steps = Steps(file, generator, target)
                 if further == "-":
                     leave(url, Path(contract), steps, generator)
                 change(url, Path(contract), Path(further), steps, generator)

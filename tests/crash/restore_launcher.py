@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from archive import forked
-from crash.archive_launcher import PACE, TargetedSteps
+from crash.archive_launcher import PACE
+from crash.launcher import Steps
 from wane.archive import archiver, restore, sweep, verify
 from wane.contract.load import load_contract
 from wane.errors import ArchiveBusy, ArchiveError
@@ -30,7 +31,7 @@ from wane.store.sqlite.store import SqliteStore
 PROTECT = timedelta(milliseconds=20)
 
 
-def hook(steps: TargetedSteps) -> None:
+def hook(steps: Steps) -> None:
     run: Any = forked.run
     for module, name, value in (
         (restore, "run", run),
@@ -96,8 +97,7 @@ def main(contract: str, log: str) -> None:
         if child == 0:
             os.setsid()
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            steps = TargetedSteps(file, random.Random(int(seed)))
-            steps.target = target
+            steps = Steps(file, random.Random(int(seed)), target)
             code = 1
             try:
                 hook(steps)

@@ -1,6 +1,6 @@
 """`kill -9` at any moment: the books balance, and the next sweep finishes.
 
-Kills are seeded and uniform in time. Each tells the step that it hit, and the run fails if some step was never hit. WANE_KILLS says
+Kills are seeded and uniform in time, and then one comes at each step that none has hit. WANE_KILLS says
 how many there are on each store; `make crash` asks for hundreds.
 """
 
@@ -28,8 +28,6 @@ from wane.prune.sweep import Outcome, Sweeper
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "12"))
-MOST_EXTRA = 10 * max(KILLS, 12)
-"""Kills beyond the number asked for, only to hit the steps that none has hit yet."""
 STEPS = {"look", "lock", "recheck", "followers", "take", "audit", "commit", "pause"}
 WINDOW_SECONDS = 0.4
 ENOUGH = 150
@@ -49,20 +47,25 @@ class Launcher:
             text=True,
         )
 
-    def kill_one(self, seed: int, seconds: float) -> str:
-        """Let one sweep for that long, kill it, and return the step that it was in."""
+    def kill_one(self, seed: int, seconds: float, target: str = "-") -> str:
+        """Let one sweep for that long, or until it comes to a step, kill it, and return the step that it was in."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._log.write_text("")
-        self._process.stdin.write(f"{seed}\n")
+        self._process.stdin.write(f"{seed} {target}\n")
         self._process.stdin.flush()
         child = int(self._process.stdout.readline())
         deadline = time.monotonic() + 20
         while not self._log.read_text() and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(seconds)
+        while target not in ("-", self._last()) and time.monotonic() < deadline:
+            time.sleep(0.001)
         os.kill(child, signal.SIGKILL)
         assert self._process.stdout.readline() == f"{-signal.SIGKILL}\n", "it ended by itself"
+        return self._last()
+
+    def _last(self) -> str:
         return self._log.read_text().splitlines()[-1]
 
     def close(self) -> None:
@@ -88,12 +91,16 @@ def kill_and_check(database: Database, folder: Path, crash: PostgresServer | Non
     generator = random.Random(SEED)
     hit: Counter[str] = Counter()
     with launched(database, world, folder) as launcher:
-        for number in range(KILLS + MOST_EXTRA):
-            if number >= KILLS and set(hit) >= STEPS:
+        for number in range(KILLS + len(STEPS)):
+            missed = sorted(STEPS - set(hit))
+            if number >= KILLS and not missed:
                 break
             if min(world.due().values()) < ENOUGH:
                 world.fill(300)
-            hit[launcher.kill_one(generator.randrange(2**32), generator.uniform(0, WINDOW_SECONDS))] += 1
+            # Beyond the number asked for only to hit the steps that none has hit yet.
+            target = "-" if number < KILLS else missed[0]
+            seconds = generator.uniform(0, WINDOW_SECONDS if number < KILLS else 0)
+            hit[launcher.kill_one(generator.randrange(2**32), seconds, target)] += 1
             if crash is not None and number % 10 == 5:
                 # The machine goes down too: whatever was not on disk is lost.
                 database.close()

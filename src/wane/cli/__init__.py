@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -107,3 +108,13 @@ def main() -> None:
         if problem.hint:
             say(f"[green]hint:[/] {escape(problem.hint)}")
         sys.exit(1)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write what is left to write; a reader that left early, as `head` does, is no reason for a trace."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes it once more while it ends.
