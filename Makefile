@@ -8,8 +8,8 @@ STAMP   := $(VENV)/.installed
 PREFECT := .venv-prefect
 PREFECT_STAMP := $(PREFECT)/.installed
 PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_prefect/constraints.txt
-# Tests wait for databases, disks and each other about half of their time: four workers keep two small cores busy.
-WORKERS ?= 4
+# Tests wait for databases, disks and each other about half of their time: three workers keep two small cores busy.
+WORKERS ?= 3
 # How many sweeps `make crash` kills, on each store.
 KILLS   ?= 200
 # How many seconds `make soak` takes, on each store.

@@ -424,7 +424,7 @@ def test_no_sweep_or_prune_takes_restored_rows_before_their_time(database: Datab
 def test_replacing_waits_for_batches_that_are_under_way(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     database = postgres_database
     events(database, 5)
-    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
         database.execute("INSERT INTO event VALUES (1, 'done', 5, 'another', NULL)")

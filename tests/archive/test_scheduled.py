@@ -84,7 +84,7 @@ def test_a_worker_with_nothing_to_archive_never_starts_spark(
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(session, "session", start)
-    monkeypatch.setattr("wane.archive.sweep.session", start)
+    monkeypatch.setattr("wane.archive.archiver.session", start)
     monkeypatch.setattr("wane.archive.upkeep.session", start)
     events(sqlite_database, 0)
     with cold_keeper(sqlite_database, tmp_path) as cold:

@@ -191,7 +191,10 @@ def test_a_lock_that_is_not_to_be_had_is_asked_for_again(
 
         monkeypatch.setattr(PostgresPartitions, "bound", bound)
         converting = Background(lambda: keeper.partition.convert("event", accept=True))
-        refused = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+        refused = (
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
         await_true(lambda: postgres_database.query(refused) == [(1,)], "it waits for the lock")
         await_true(lambda: postgres_database.query(refused) == [(0,)], "it has given up for now")
         monkeypatch.setattr(PostgresPartitions, "bound", original)

@@ -121,6 +121,8 @@ def test_a_batch_of_the_copy_reads_its_rows_whatever_indexes_there_are(
         keeper.partition.convert("event", accept=True)
         [old] = [name for name in partitions(postgres_database) if "_p_before_" in name]
         read = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = ?"
+        postgres_database.execute("SELECT pg_stat_force_next_flush()")
+        keeper.store.run("SELECT pg_stat_force_next_flush()", {})
         [(before,)] = postgres_database.query(read, (old,))
         pace = Pace(target_seconds=1.0, duty=1.0, first_batch=100, least_batch=100, most_batch=100)
         with pytest.raises(KeyboardInterrupt):

@@ -359,12 +359,19 @@ def test_a_dead_worker_is_replaced_when_its_lease_has_ended(
         assert [message.deliveries for message in two.messages()] == [2]
 
 
+class LongPauses(threading.Event):
+    """Nobody ever says stop; a pause between two batches is longer than two leases of two seconds."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(None if timeout is None else 5.0)
+
+
 def test_a_sweep_that_lasts_several_leases_keeps_its_message_and_its_table(database: Database) -> None:
     create_jobs(database, 500)
-    lease = timedelta(milliseconds=900)
+    lease = timedelta(seconds=2)
     with world(database, contract_of(sweep=SLOWLY, lease=lease)) as one, beside(one) as two:
         one.tick()
-        working = Background(one.worker().work)
+        working = Background(one.worker(LongPauses()).work)
         await_true(lambda: two.count("job") < 501, "it has begun")
         began = two.store.now()
         others = []
