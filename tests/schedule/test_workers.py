@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -26,7 +27,7 @@ from schedule.scheduling import (
 from schedule.test_leases import AfterBatch, steal
 from servers import Database
 from wane.contract.model import Budget, SweepSettings
-from wane.events import Beat, BudgetExhausted, MessageDead, RuleFailed, RuleSwept, WorkFailed
+from wane.events import BatchTaken, Beat, BudgetExhausted, Event, MessageDead, RuleFailed, RuleSwept, WorkFailed
 from wane.schedule.housekeeping import keep_one_dead_letter
 from wane.schedule.worker import Worked, Worker
 from wane.store.postgres.store import PostgresStore
@@ -359,19 +360,20 @@ def test_a_dead_worker_is_replaced_when_its_lease_has_ended(
         assert [message.deliveries for message in two.messages()] == [2]
 
 
-class LongPauses(threading.Event):
-    """Nobody ever says stop; a pause between two batches is longer than two leases of two seconds."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return super().wait(None if timeout is None else 5.0)
-
-
 def test_a_sweep_that_lasts_several_leases_keeps_its_message_and_its_table(database: Database) -> None:
     create_jobs(database, 500)
     lease = timedelta(seconds=2)
-    with world(database, contract_of(sweep=SLOWLY, lease=lease)) as one, beside(one) as two:
+    with world(database, contract_of(lease=lease)) as one, beside(one) as two:
         one.tick()
-        working = Background(one.worker(LongPauses()).work)
+        slow = one.worker()
+
+        def listen(event: Event) -> None:
+            one.events.append(event)
+            if isinstance(event, BatchTaken):
+                time.sleep(2.5 * lease.total_seconds())
+
+        slow.listener = listen
+        working = Background(slow.work)
         await_true(lambda: two.count("job") < 501, "it has begun")
         began = two.store.now()
         others = []
