@@ -27,7 +27,7 @@ from crash.test_kills import await_silence
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.keeper import open_keeper
 
-pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
 """Kills at random moments, after one at every step; `make crash` asks for dozens."""

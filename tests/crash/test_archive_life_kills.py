@@ -21,7 +21,7 @@ from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived
 from crash.test_archive_kills import AGAIN, KILLS, SEED, Launcher, begin, kill_everywhere
 from servers import Database, PostgresDatabase, SqliteDatabase
 
-pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.crash
 
 DIRECTED = [
     *("begin", "thin", "compare", "decide", "free", "record", "replace event", "replaced event"),
