@@ -9,9 +9,8 @@ import pytest
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events
 from archive.forked import without_spark
-from archive.test_restore import back
+from archive.test_restore import back, interrupt
 from servers import Database
-from wane.archive import restore as restoring
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 
@@ -69,10 +68,7 @@ def test_what_is_unfinished_is_never_forgotten(
     events(database, 20)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
-        with monkeypatch.context() as patch:
-            patch.setattr(restoring, "remove_copies", _dead)
-            with pytest.raises(ArchiveError, match="died"):
-                back(cold, where="id <= 3")
+        interrupt(cold, monkeypatch, "_remove", where="id <= 3")
         let_it_be_long_ago(cold)
         assert tidy(cold)["event"] == {"restores": 0, "ranges": 1, "jobs": 0}
         assert back(cold, where="id <= 3").restored["event"] == 3

@@ -297,7 +297,7 @@ class Interrupted(Exception):
     pass
 
 
-def interrupt(cold: Cold, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def interrupt(cold: Cold, monkeypatch: pytest.MonkeyPatch, step: str, where: str = "id <= 40") -> None:
     """Let a restore die at a step, as a process does."""
 
     def dies(*_: Any, **__: Any) -> Any:
@@ -307,7 +307,7 @@ def interrupt(cold: Cold, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(owner, step, dies)
         with pytest.raises(Interrupted):
-            back(cold, where="id <= 40")
+            back(cold, where=where)
 
 
 @pytest.mark.parametrize(
@@ -473,15 +473,8 @@ def test_a_restore_that_was_left_is_listed_as_what_it_is(
     events(sqlite_database, 9)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
-        with monkeypatch.context() as patch:
-            patch.setattr(restoring, "remove_copies", dead)
-            with pytest.raises(ArchiveError, match="died"):
-                back(cold, where="id < 4")
+        interrupt(cold, monkeypatch, "_remove", where="id < 4")
         [left] = cold.keeper.archive.restores("event")
         assert (left.state, left.chosen, left.restored["event"], left.actor) == ("restored", 3, 3, "tester")
         back(cold, where="id < 4")
         assert [one.state for one in cold.keeper.archive.restores()] == ["done"]
-
-
-def dead(*_: Any, **__: Any) -> None:
-    raise ArchiveError("died")

@@ -19,7 +19,7 @@ from wane.cli.options import (
     MetricsFileOption,
     UrlOption,
 )
-from wane.cli.output import console, many, moment_text, print_json, say, table
+from wane.cli.output import console, counts_text, many, moment_text, print_json, say, table
 from wane.cli.prune import ActorOption, sweeping
 from wane.contract.load import load_contract
 from wane.keeper import open_keeper
@@ -81,12 +81,11 @@ def print_run(done: ArchiveRun) -> None:
     """What a run moved, rule by rule, and then why any of them ended early."""
     shown = table("rule", "archived", "left", "with", "stayed", "sweeps", "ended", right=("archived", "left", "stayed"))
     for rule in done.rules:
-        others = ", ".join(f"{escape(name)} {count:,}" for name, count in rule.evicted.items() if name != rule.table)
         shown.add_row(
             escape(f"{rule.table}.{rule.rule}"),
             f"{rule.archived.get(rule.table, 0):,}",
             f"{rule.evicted.get(rule.table, 0):,}",
-            others,
+            counts_text(rule.evicted, but=rule.table),
             f"{rule.stale:,}",
             ", ".join(str(sweep) for sweep in rule.sweeps),
             f"[{COLOURS.get(rule.outcome, 'yellow')}]{rule.outcome.value}[/]",
@@ -110,7 +109,7 @@ def archive_status(
     """Show the journal: every sweep and how far it came, newest first."""
     with open_keeper(url, contract=contract) as keeper:
         sweeps = keeper.archive.status(name, limit=limit)
-        unfinished = [one for one in keeper.archive.restores(name, limit=limit) if one.state != "done"]
+        restores = [] if as_json else keeper.archive.restores(name, limit=limit)
     if as_json:
         print_json([asdict(sweep) for sweep in sweeps])
         return
@@ -121,8 +120,8 @@ def archive_status(
             escape(f"{sweep.table}.{sweep.rule}"),
             f"[{'green' if sweep.state == 'done' else 'yellow'}]{sweep.state}[/]",
             "strict" if sweep.strict else "fast",
-            _counts(sweep.archived),
-            _counts(sweep.evicted),
+            counts_text(sweep.archived),
+            counts_text(sweep.evicted),
             f"{sweep.stale:,}",
             moment_text(sweep.planned_at),
             moment_text(sweep.changed_at),
@@ -130,12 +129,10 @@ def archive_status(
     console().print(shown)
     if not sweeps:
         say("nothing was archived yet: `wane archive run` archives what is due")
-    for restore in unfinished:
-        say(f"[yellow]restore {restore.id} of {escape(restore.table)} is {restore.state}[/]: `wane archive restores`")
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{escape(name)} {count:,}" for name, count in counts.items())
+    for restore in restores:
+        if restore.state != "done":
+            left = f"restore {restore.id} of {escape(restore.table)} is {restore.state}"
+            say(f"[yellow]{left}[/]: `wane archive restores`")
 
 
 @archive_app.command("ls")

@@ -13,7 +13,7 @@ from rich.markup import escape
 from wane.archive.model import Restored
 from wane.cli.archive import TableArgument, starting
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, many, moment_text, print_json, say, table
+from wane.cli.output import console, counts_text, many, moment_text, print_json, say, table
 from wane.cli.prune import ActorOption
 from wane.contract.duration import parse_duration
 from wane.keeper import open_keeper
@@ -106,7 +106,7 @@ def restores(
             ),
             f"[{'green' if one.state == 'done' else 'yellow'}]{one.state}[/]",
             f"{one.chosen:,}",
-            ", ".join(f"{escape(counted)} {rows:,}" for counted, rows in one.restored.items()),
+            counts_text(one.restored),
             f"{one.kept:,}",
             escape(one.actor),
             moment_text(one.planned_at),

@@ -117,6 +117,11 @@ def print_fitting(
     print_widest(*choices)
 
 
+def counts_text(counts: Mapping[str, int], *, but: str | None = None) -> str:
+    """Counts by table: `jobs 1,234, job_attempts 5`; one of them may be told elsewhere."""
+    return ", ".join(f"{escape(name)} {count:,}" for name, count in counts.items() if name != but)
+
+
 def count_text(count: Count | None) -> str:
     """A count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
     if count is None:

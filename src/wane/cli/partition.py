@@ -19,7 +19,7 @@ from wane.cli.options import (
     LogLevelOption,
     UrlOption,
 )
-from wane.cli.output import console, count_text, many, moment_text, print_json, say, seconds_text, table
+from wane.cli.output import console, count_text, counts_text, many, moment_text, print_json, say, seconds_text, table
 from wane.cli.prune import ActorOption, sweeping
 from wane.contract.load import load_contract
 from wane.events import Event, Listener, PartitionStep, nobody
@@ -181,11 +181,10 @@ def _print_retired(name: str, done: list[Retiring]) -> None:
     shown = table("partition", "ended", "rows", "where", "until", right=("rows",))
     for one in done:
         colour = {"stays": "yellow", "stopped": "yellow", "off": "yellow", "failed": "red"}.get(one.outcome, "green")
-        counts = ", ".join(f"{escape(table)} {rows:,}" for table, rows in one.counts.items())
         shown.add_row(
             escape(one.partition),
             f"[{colour}]{one.outcome}[/]",
-            counts,
+            counts_text(one.counts),
             escape(one.place or ""),
             moment_text(one.drop_at),
         )

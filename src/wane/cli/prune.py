@@ -24,7 +24,7 @@ from wane.cli.options import (
     MetricsFileOption,
     UrlOption,
 )
-from wane.cli.output import console, count_text, moment_text, print_json, say, table
+from wane.cli.output import console, count_text, counts_text, moment_text, print_json, say, table
 from wane.cli.stopping import Stop, stopping
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
@@ -260,13 +260,12 @@ def print_sweep(done: Sweep) -> None:
     shown = table("rule", "did", "rows", "with", "batches", "seconds", "ended", right=("rows", "batches", "seconds"))
     for rule in done.rules:
         own = rule.counts.get(rule.table, 0)
-        others = ", ".join(f"{escape(name)} {count:,}" for name, count in rule.counts.items() if name != rule.table)
         colour = {Outcome.DONE: "green", Outcome.FAILED: "red", Outcome.FUSED: "red"}.get(rule.outcome, "yellow")
         shown.add_row(
             escape(f"{rule.table}.{rule.rule}"),
             rule.action,
             f"{own:,}",
-            others,
+            counts_text(rule.counts, but=rule.table),
             str(rule.batches),
             f"{rule.seconds:.2f}",
             f"[{colour}]{rule.outcome.value}[/]",

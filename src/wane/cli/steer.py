@@ -12,7 +12,7 @@ from rich.markup import escape
 from wane.cli.alone import open_alone
 from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, moment_text, print_fitting, print_json, say, table
+from wane.cli.output import console, counts_text, moment_text, print_fitting, print_json, say, table
 from wane.contract.duration import parse_duration
 from wane.keeper import open_keeper
 from wane.store.own import AuditEntry
@@ -172,7 +172,7 @@ def _cells(entry: AuditEntry, timespec: str) -> dict[str, str]:
         "kind": entry.kind,
         "table": escape(entry.table),
         "rule": escape(entry.rule or ""),
-        "took": ", ".join(f"{escape(table)} {count:,}" for table, count in counts),
+        "took": counts_text(dict(counts)),
         "batches": str(entry.batches),
         "by": escape(entry.actor),
         "run": (entry.run or "")[:8],

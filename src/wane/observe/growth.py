@@ -19,9 +19,7 @@ from wane.observe.forecast import DaysTo, Expected, Trend, Verdict, days_to, exp
 from wane.observe.measured import Measured, measured_tables
 from wane.store import Store
 from wane.store.base import Exactness
-from wane.store.own import Execute
 from wane.store.snapshots import Snapshot, Snapshots
-from wane.store.statement import Statement
 
 FORECAST_DAYS = (7, 30, 90)
 _MOST_SNAPSHOTS = 100_000
@@ -178,14 +176,7 @@ def read_growth(store: Store, contract: Contract, table: str | None = None) -> l
 
 
 def _history(store: Store, snapshots: Snapshots, table: str, until: datetime, window: timedelta) -> list[Snapshot]:
-    return snapshots.history(_reading(store), table, until - window, until, _MOST_SNAPSHOTS)
-
-
-def _reading(store: Store) -> Execute:
-    def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        return store.read(Statement(text, parameters), _READ_SECONDS)
-
-    return run
+    return snapshots.history(store.asking(_READ_SECONDS), table, until - window, until, _MOST_SNAPSHOTS)
 
 
 def _growth(shown: str, history: Sequence[Snapshot], now: datetime, settings: GrowthSettings) -> TableGrowth:
@@ -265,7 +256,7 @@ class GrowthDuty:
             return
         self._look_at = self._clock() + min(every.total_seconds() / 2, _LOOK_SECONDS)
         now = store.now()
-        latest = Snapshots(store.rows.dialect).latest_at(_reading(store), now)
+        latest = Snapshots(store.rows.dialect).latest_at(store.asking(_READ_SECONDS), now)
         # Moments are to the minute; half of one late is not late.
         if latest is not None and now - latest < every - timedelta(seconds=30):
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wane.contract.model import Archive, Mark, Prune, Retired, Shelve
+from wane.contract.model import Archive, Prune, Retired, Shelve
 from wane.partition.lease import require
 from wane.partition.place import Place
 from wane.partition.work import Work
@@ -48,7 +48,7 @@ class Leaving:
         selections = tuple(
             bindings.selection(place.declared, rule)
             for rule in place.declared.rules
-            if rule.active and isinstance(rule.action, kinds) and not isinstance(rule.action, Mark)
+            if rule.active and isinstance(rule.action, kinds)
         )
         return cls(work, place, lease, anatomy, selections)
 
@@ -114,16 +114,14 @@ class Leaving:
         assert self.lease is not None
         require(self.work.store, self.lease, run)
 
-    def noted(
-        self, begun: Retirement, place: str | None, along: list[dict[str, Any]] | None, *, keep_place: bool = False
-    ) -> Note:
-        """Writes what was taken along so far, and where the month itself is, in the transaction that did it."""
+    def noted(self, begun: Retirement, place: str | None, along: list[dict[str, Any]] | None) -> Note:
+        """Writes what was taken along so far, and where the month itself is, in the transaction that did it; None: where it was."""
 
         def note(run: Execute) -> None:
             self.require(run)
             journal = PartitionJournal(run)
             now = place
-            if keep_place or place is None:
+            if place is None:
                 now = next(
                     (one.place for one in journal.retired(self.place.full, *_UNDER_WAY) if one.id == begun.id), None
                 )

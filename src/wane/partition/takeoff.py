@@ -158,7 +158,7 @@ class TakeOff:
             known = {"table": name, "place": side}
             if known not in along:
                 along = [*along, known]
-            note = leaving.noted(begun, None, along, keep_place=True)
+            note = leaving.noted(begun, None, along)
             take = partial(work.steps.take_along, selection, path, source, side)
             batch = work.pace.first_batch
             for stretch in work.steps.stretches(leaving.anatomy, source) if many else ():

@@ -5,10 +5,8 @@ A wrong clock, a contract with a unit too small, a column that was filled with y
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from wane.contract.model import SweepSettings
 from wane.errors import Locked, TimedOut
@@ -16,9 +14,9 @@ from wane.store import Store
 from wane.store.base import Exactness
 from wane.store.own import OwnTables
 from wane.store.selection import Selection
-from wane.store.statement import Statement
 
-_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
+"""The longest that any look before a sweep may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +33,11 @@ def look(store: Store, settings: SweepSettings, selection: Selection, *, approva
     now = store.now()
     with suppress(TimedOut, Locked):
         # Most sweeps find little or nothing due: one probe tells, and nothing needs to be counted.
-        found = len(store.keys_due(selection, now, settings.fuse_rows, _LOOK_SECONDS))
+        found = len(store.keys_due(selection, now, settings.fuse_rows, LOOK_SECONDS))
         if found < settings.fuse_rows:
             return Fuse(nothing_due=not found)
-    due = store.due(selection, now, _LOOK_SECONDS).count
-    rows = store.count_rows(selection.table, _LOOK_SECONDS)
+    due = store.due(selection, now, LOOK_SECONDS).count
+    rows = store.count_rows(selection.table, LOOK_SECONDS)
     swept_before = _swept_before(store, selection)
     allowed = settings.fuse if swept_before else settings.first_fuse
     if due is None or rows is None or due.exactness is Exactness.AT_LEAST:
@@ -56,9 +54,5 @@ def look(store: Store, settings: SweepSettings, selection: Selection, *, approva
 
 
 def _swept_before(store: Store, selection: Selection) -> bool:
-    own = OwnTables(store.rows.dialect, _reading(store))
+    own = OwnTables(store.rows.dialect, store.asking(LOOK_SECONDS))
     return bool(own.trail(table=str(selection.name), rule=selection.rule.name, sweeps_only=True, limit=1))
-
-
-def _reading(store: Store) -> Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]:
-    return lambda text, parameters: store.read(Statement(text, parameters), _LOOK_SECONDS)

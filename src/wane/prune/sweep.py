@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
 from wane.errors import BindError, LeaseLost, Locked, TimedOut, WaneError
@@ -34,6 +33,7 @@ from wane.plan.build import action_name
 from wane.prune import fuse
 from wane.prune.admission import require_admin
 from wane.prune.binding import Bindings
+from wane.prune.fuse import LOOK_SECONDS
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.prune.primitive import take_all_scopes, whoami
@@ -41,10 +41,8 @@ from wane.store import Store
 from wane.store.due import cutoff
 from wane.store.own import AuditEntry, OwnTables
 from wane.store.selection import Selection
-from wane.store.statement import Statement
 from wane.store.transaction import Batch, Position, Taken, Transaction, gated
 
-_LOOK_SECONDS = 2.0
 _PLANNED = "rows of the plan"
 _TOLD = "told to stop"
 _LOST = "lost its lease to another process"
@@ -271,7 +269,7 @@ class _RuleSweep:
         """Find what an earlier attempt of this run wrote into the trail."""
         if not self.resumed:
             return
-        own = OwnTables(self.sweeper.store.rows.dialect, self._look)
+        own = OwnTables(self.sweeper.store.rows.dialect, self.sweeper.store.asking(LOOK_SECONDS))
         entry = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
         if entry is not None:
             self.audit_id, self.earlier = entry.id, Counter(entry.counts)
@@ -285,7 +283,7 @@ class _RuleSweep:
         if self.sweeper.stop.is_set():
             return Outcome.STOPPED, _TOLD
         # Read without a transaction: this look waits for no writer. Every batch looks again.
-        own = OwnTables(self.sweeper.store.rows.dialect, self._look)
+        own = OwnTables(self.sweeper.store.rows.dialect, self.sweeper.store.asking(LOOK_SECONDS))
         closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
@@ -300,9 +298,6 @@ class _RuleSweep:
         )
         self.nothing_due = found.nothing_due
         return (Outcome.FUSED, found.blown) if found.blown else (Outcome.DONE, "")
-
-    def _look(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        return self.sweeper.store.read(Statement(text, parameters), _LOOK_SECONDS)
 
     def _batches(self, selection: Selection) -> tuple[Outcome, str]:
         pace = self.sweeper.pace

@@ -177,6 +177,10 @@ class Store(ABC):
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         """Run a statement that changes nothing; raise TimedOut if it takes longer. One that comes often may be prepared."""
 
+    def asking(self, seconds: float) -> Execute:
+        """What reads Wane's own tables so: without a transaction, waiting for no writer, each statement for so long at most."""
+        return lambda text, parameters: self.read(Statement(text, parameters), seconds)
+
     @abstractmethod
     def time_read(self, statement: Statement, times: int, seconds: float) -> float:
         """How long a statement that changes nothing takes, in seconds: the fastest of several times, so that a busy machine matters
