@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from prune.keeping import ago, insert, jobs, keeping, notes, referenced_by, rule, table
-from servers import Database, PostgresDatabase
+from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Guard, WhileNotNull, WhileNull
 from wane.errors import StoreError
 
@@ -124,3 +127,114 @@ def test_a_foreign_key_that_went_since_somebody_looked_is_not_relied_upon(postgr
             assert kept.ids() == [1, 2, 3]
         assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
         assert kept.ids() == [1, 2]
+
+
+PLAIN = """
+CREATE TABLE note (id integer NOT NULL PRIMARY KEY, job_id integer CONSTRAINT note_job_fkey REFERENCES job (id), kind text)
+"""
+PARTITIONED = """
+CREATE TABLE note (id integer NOT NULL, job_id integer CONSTRAINT note_job_fkey REFERENCES job (id), kind text)
+PARTITION BY LIST (kind);
+CREATE TABLE note_x PARTITION OF note FOR VALUES IN ('x')
+"""
+ENABLE_REPLICA = """
+DO $$
+DECLARE name text;
+BEGIN
+  FOR name IN SELECT tgname FROM pg_trigger WHERE tgrelid = 'note'::regclass LOOP
+    EXECUTE format('ALTER TABLE note ENABLE REPLICA TRIGGER %I', name);
+  END LOOP;
+END $$
+"""
+WITHOUT_PROTECTION = {
+    "deferred": (PLAIN, "ALTER TABLE note ALTER CONSTRAINT note_job_fkey DEFERRABLE INITIALLY DEFERRED"),
+    "deferred by the writer": (PLAIN, "ALTER TABLE note ALTER CONSTRAINT note_job_fkey DEFERRABLE"),
+    "disabled": (PLAIN, "ALTER TABLE note DISABLE TRIGGER ALL"),
+    "disabled except on replicas": (PLAIN, ENABLE_REPLICA),
+    "disabled on a partition": (PARTITIONED, "ALTER TABLE note_x DISABLE TRIGGER ALL"),
+    "heir": (PLAIN, "CREATE TABLE note_x () INHERITS (note)"),
+    "heir of an heir": (
+        PLAIN,
+        "CREATE TABLE note_y (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note);"
+        " CREATE TABLE note_x () INHERITS (note_y)",
+    ),
+    "heir with a key that is deferred": (
+        PLAIN,
+        "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id) DEFERRABLE INITIALLY DEFERRED) INHERITS (note)",
+    ),
+}
+WITH_PROTECTION = {
+    "immediate": (PLAIN, "SELECT 1"),
+    "not validated": (
+        PLAIN,
+        "ALTER TABLE note DROP CONSTRAINT note_job_fkey;"
+        " ALTER TABLE note ADD CONSTRAINT note_job_fkey FOREIGN KEY (job_id) REFERENCES job (id) NOT VALID",
+    ),
+    "partitioned": (PARTITIONED, "SELECT 1"),
+    "heir with a key": (PLAIN, "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note)"),
+}
+
+
+def guarded_by_key(database: PostgresDatabase, tables: str) -> str:
+    """Two due rows and the table that may refer to them; the statement by which a writer refers to the first."""
+    jobs(database, (1, "done", ago(31)), (2, "done", ago(30)))
+    database.script(tables)
+    database.execute("CREATE INDEX note_job ON note (job_id)")
+    return "INSERT INTO {} VALUES (1, 1, 'x')"
+
+
+@pytest.mark.parametrize("since", [False, True], ids=["from the beginning", "since the schema was read"])
+@pytest.mark.parametrize(("tables", "change"), WITHOUT_PROTECTION.values(), ids=WITHOUT_PROTECTION)
+def test_a_foreign_key_that_does_not_lock_the_parent_at_once_is_not_relied_upon(
+    postgres_database: PostgresDatabase, tables: str, change: str, since: bool
+) -> None:
+    refer = guarded_by_key(postgres_database, tables)
+    writer = postgres_database.connect()
+    with keeping(postgres_database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept:
+        if since:
+            jobs(postgres_database, (0, "done", ago(40)), create=False)
+            assert kept.keeper.prune("job", rule="old", limit=1).rows == 1
+        postgres_database.script(change)
+        [(to,)] = postgres_database.query("SELECT coalesce(to_regclass('note_x'), 'note')::text")
+        with writer.transaction():
+            writer.execute("SET CONSTRAINTS ALL DEFERRED")
+            writer.execute(refer.format(to))
+            with pytest.raises(StoreError, match="others hold locks"):
+                kept.keeper.prune("job", rule="old", limit=100)
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+        assert (kept.ids(), kept.ids("note")) == ([1], [1])
+
+
+@pytest.mark.parametrize(("tables", "change"), WITH_PROTECTION.values(), ids=WITH_PROTECTION)
+def test_a_foreign_key_that_locks_the_parent_at_once_needs_no_lock_on_its_table(
+    postgres_database: PostgresDatabase, tables: str, change: str
+) -> None:
+    refer = guarded_by_key(postgres_database, tables)
+    postgres_database.script(change)
+    [(to,)] = postgres_database.query("SELECT coalesce(to_regclass('note_x'), 'note')::text")
+    writer = postgres_database.connect()
+    with keeping(postgres_database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept:
+        with writer.transaction():
+            writer.execute(refer.format(to))
+            assert kept.keeper.prune("job", rule="old", limit=100).rows == 1
+            assert kept.ids() == [1]
+        assert kept.keeper.prune("job", rule="old", limit=100).rows == 0
+        assert (kept.ids(), kept.ids("note")) == ([1], [1])
+
+
+def test_a_deferred_foreign_key_of_sqlite_needs_nothing_but_the_write_lock(sqlite_database: SqliteDatabase) -> None:
+    jobs(sqlite_database, (1, "done", ago(31)), (2, "done", ago(30)))
+    notes(sqlite_database, foreign_key="job (id) DEFERRABLE INITIALLY DEFERRED")
+    with (
+        keeping(sqlite_database, table("job", rule(unless=[referenced_by("note.job_id")]))) as kept,
+        closing(sqlite3.connect(sqlite_database.path, isolation_level=None)) as writer,
+        closing(sqlite3.connect(sqlite_database.path, isolation_level=None, timeout=0)) as pruner,
+    ):
+        writer.execute("PRAGMA foreign_keys = ON")
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO note (id, job_id) VALUES (1, 1)")
+        with pytest.raises(StoreError, match="locked"):
+            kept.keeper.prune("job", rule="old", limit=100, connection=pruner)
+        writer.execute("COMMIT")
+        assert kept.keeper.prune("job", rule="old", limit=100, connection=pruner).rows == 1
+        assert (kept.ids(), kept.ids("note")) == ([1], [1])

@@ -506,6 +506,27 @@ def test_a_foreign_key_that_is_not_enforced_does_nothing_on_delete(postgres_data
     )
     expected = OnDelete.NO_ACTION if enforced else OnDelete.CASCADE
     assert [key.on_delete for key in table(schema, "child").foreign_keys] == [expected]
+    assert [key.locks_parent for key in table(schema, "child").foreign_keys] == [not enforced]
+
+
+@pytest.mark.parametrize(
+    ("how", "change", "locks"),
+    [
+        ("", "", True),
+        ("DEFERRABLE", "", False),
+        ("DEFERRABLE INITIALLY DEFERRED", "", False),
+        ("", "ALTER TABLE child DISABLE TRIGGER ALL", False),
+        ("", "ALTER TABLE parent DISABLE TRIGGER ALL", True),
+    ],
+)
+def test_a_foreign_key_locks_its_parent_only_if_it_is_checked_at_once(
+    postgres_database: PostgresDatabase, how: str, change: str, locks: bool
+) -> None:
+    schema = seen(
+        postgres_database,
+        f"CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (p int REFERENCES parent {how}); {change}",
+    )
+    assert [key.locks_parent for key in table(schema, "child").foreign_keys] == [locks]
 
 
 # --- Triggers, rules, row security --------------------------------------------------------------------------------

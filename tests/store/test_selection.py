@@ -98,6 +98,24 @@ def test_a_rule_that_fits_is_bound_with_everything_it_names(tables: Database) ->
     assert [(column.name, value) for column, value in follower.where] == [("id", 1)]
 
 
+@pytest.mark.parametrize(
+    ("more", "enforced"),
+    [
+        ("", True),
+        ("CREATE TABLE heir (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (tag)", True),
+        ("CREATE TABLE heir () INHERITS (tag)", False),
+        ("ALTER TABLE tag ALTER CONSTRAINT tag_job_id_fkey DEFERRABLE", False),
+    ],
+)
+def test_a_reference_is_enforced_if_every_table_with_its_rows_has_a_key_that_locks(
+    postgres_database: PostgresDatabase, more: str, enforced: bool
+) -> None:
+    postgres_database.script(TABLES + "CREATE TABLE tag (id integer, job_id integer REFERENCES job (id));" + more)
+    with opened(postgres_database) as store:
+        [guard] = bound_rule(store, referenced("tag", ("job_id",))).saved_by
+    assert guard.enforced is enforced
+
+
 def test_rules_that_keep_forever_are_not_bound(tables: Database) -> None:
     with opened(tables) as store:
         assert bind(store, with_rule(Rule("kept", FOREVER), "no such table")) == ([], [])

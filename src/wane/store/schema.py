@@ -76,6 +76,8 @@ class ForeignKey:
     to_table: str
     to_columns: tuple[str, ...]
     on_delete: OnDelete = OnDelete.NO_ACTION
+    locks_parent: bool = True
+    """Whether a statement that writes a reference locks the parent row at once: not if the key is deferrable, not enforced or disabled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class BoundReference:
     columns: tuple[Column, ...]
     to: tuple[Column, ...]
     enforced: bool = False
-    """Whether a foreign key says the same, so that the database keeps anybody from referring to a row that is locked to leave."""
+    """Whether foreign keys of the table and of every table that inherits from it keep others from referring to a row that is locked to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +210,13 @@ class _Binder:
             watched=any(one.delete_triggers for one in self._parts(table)),
         )
 
+    def _heirs(self, table: TableInfo) -> list[TableInfo]:
+        """The partitions of a table, or the tables that inherit from it."""
+        return [one for one in self.schema.tables if one.parent == table.qualified]
+
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """The table and everything that its rows may really lie in."""
-        heirs = [one for one in self.schema.tables if one.parent == table.qualified]
+        heirs = self._heirs(table)
         if table.kind is Kind.TABLE and heirs:
             # A key is unique in each of them only, and a delete reaches all.
             names = ", ".join(one.name for one in heirs)
@@ -339,7 +343,9 @@ class _Binder:
             problem = self.types.reference(mine, theirs)
             if problem:
                 self._error(place, "wrong-reference", f"{reference}: {problem}")
-        return BoundReference(reference.table, table, columns, to, _enforced(table, columns, parent, to))
+        referring = [table, *(one for one in self._heirs(table) if one.kind is not Kind.PARTITION)]
+        enforced = all(_enforced(one, columns, parent, to) for one in referring)
+        return BoundReference(reference.table, table, columns, to, enforced)
 
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
         place = f"rule.{self.rule.name}.with"
@@ -359,7 +365,7 @@ class _Binder:
             if problem:
                 self._error(place, "wrong-state-type", problem)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
-        heirs = [one for one in self.schema.tables if one.parent == reference.table.qualified]
+        heirs = self._heirs(reference.table)
         watched = any(one.delete_triggers for one in (reference.table, *heirs))
         inherited = bool(heirs) and reference.table.kind is Kind.TABLE
         return BoundFollower(reference, where, inner, watched, inherited)
@@ -372,7 +378,8 @@ def _same(collation: str | None, other: str | None) -> bool:
 def _enforced(child: TableInfo, columns: tuple[Column, ...], parent: TableInfo, to: tuple[Column, ...]) -> bool:
     wanted = {(mine.name, theirs.name) for mine, theirs in zip(columns, to, strict=True)}
     return any(
-        (key.to_schema, key.to_table) == parent.qualified
+        key.locks_parent
+        and (key.to_schema, key.to_table) == parent.qualified
         and set(zip(key.columns, key.to_columns, strict=False)) == wanted
         for key in child.foreign_keys
     )

@@ -141,9 +141,21 @@ JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
 WHERE index.indrelid = ANY (%(relations)s::oid[])
 """
 
+LOCKS_PARENT = """
+NOT key.condeferrable AND to_jsonb(key) ->> 'conenforced' IS DISTINCT FROM 'false'
+AND NOT EXISTS (
+  SELECT FROM pg_catalog.pg_trigger AS checks
+  WHERE checks.tgconstraint = key.oid AND checks.tgrelid = key.conrelid AND checks.tgenabled NOT IN ('O', 'A')
+)
+"""
+"""Whether a statement that writes a reference by the foreign key `key` locks the parent row at once.
+
+SET CONSTRAINTS can defer any deferrable key to the commit. A key that is not validated checks new references like any other.
+"""
+
 # A constraint with a parent is PostgreSQL's copy of one that stands at a partitioned table, on either side.
 # A foreign key that is not enforced (18) does nothing on delete.
-FOREIGN_KEYS = """
+FOREIGN_KEYS = f"""
 SELECT key.conrelid,
        key.conname::text,
        ARRAY(
@@ -162,7 +174,8 @@ SELECT key.conrelid,
            ON attribute.attrelid = key.confrelid AND attribute.attnum = part.attnum
          ORDER BY position
        ),
-       CASE WHEN to_jsonb(key) ->> 'conenforced' = 'false' THEN 'a' ELSE key.confdeltype::text END
+       CASE WHEN to_jsonb(key) ->> 'conenforced' = 'false' THEN 'a' ELSE key.confdeltype::text END,
+       {LOCKS_PARENT}
 FROM pg_catalog.pg_constraint AS key
 JOIN pg_catalog.pg_class AS parent ON parent.oid = key.confrelid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = parent.relnamespace
@@ -321,7 +334,7 @@ def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, st
 
 def _foreign_keys(rows: list[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
     keys = [
-        ForeignKey(name, tuple(columns), schema, table, tuple(to_columns), _ACTIONS[action])
-        for name, columns, schema, table, to_columns, action in rows
+        ForeignKey(name, tuple(columns), schema, table, tuple(to_columns), _ACTIONS[action], locks_parent)
+        for name, columns, schema, table, to_columns, action, locks_parent in rows
     ]
     return tuple(sorted(keys, key=lambda key: (key.columns, key.name)))

@@ -17,6 +17,7 @@ from wane.contract.model import Mark, Shelve
 from wane.errors import StoreError
 from wane.store.due import qualified
 from wane.store.postgres.cold import Shelf, shelves
+from wane.store.postgres.reflect import LOCKS_PARENT
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
 from wane.store.selection import BoundReference, Selection
@@ -42,18 +43,27 @@ _LOCAL_SETTINGS = {
     "statement_timeout": "30s",
 }
 _ENTER = "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)"
-_KEY = """
-SELECT 1 FROM pg_catalog.pg_constraint AS k
-WHERE k.contype = 'f' AND k.conrelid = to_regclass(%(child)s) AND k.confrelid = to_regclass(%(parent)s)
-  AND to_jsonb(k) ->> 'conenforced' IS DISTINCT FROM 'false'
-  AND %(pairs)s::text[] = ARRAY(
-    SELECT (mine.attname || ' to ' || theirs.attname)::text COLLATE "C"
-    FROM unnest(k.conkey, k.confkey) AS pair(mine, theirs)
-    JOIN pg_catalog.pg_attribute AS mine ON mine.attrelid = k.conrelid AND mine.attnum = pair.mine
-    JOIN pg_catalog.pg_attribute AS theirs ON theirs.attrelid = k.confrelid AND theirs.attnum = pair.theirs
-    ORDER BY 1)
+_UNPROTECTED = f"""
+WITH RECURSIVE referring AS (
+    SELECT to_regclass(%(child)s)::oid AS relation
+  UNION
+    SELECT heir.inhrelid FROM referring JOIN pg_catalog.pg_inherits AS heir ON heir.inhparent = referring.relation
+)
+SELECT 1 FROM referring WHERE NOT EXISTS (
+  SELECT FROM pg_catalog.pg_constraint AS key
+  WHERE key.contype = 'f' AND key.conrelid = referring.relation AND key.confrelid = to_regclass(%(parent)s)
+    AND {LOCKS_PARENT}
+    AND %(pairs)s::text[] = ARRAY(
+      SELECT (mine.attname || ' to ' || theirs.attname)::text COLLATE "C"
+      FROM unnest(key.conkey, key.confkey) AS pair(mine, theirs)
+      JOIN pg_catalog.pg_attribute AS mine ON mine.attrelid = key.conrelid AND mine.attnum = pair.mine
+      JOIN pg_catalog.pg_attribute AS theirs ON theirs.attrelid = key.confrelid AND theirs.attnum = pair.theirs
+      ORDER BY 1))
 """
-"""A foreign key over pairs of columns that keeps others from referring to a row that leaves; since 18, some do not."""
+"""A row if the referring table, or one of its partitions or heirs, has no foreign key over these pairs of columns that locks the parent.
+
+Partitions have a copy of their parent's key; tables that inherit do not.
+"""
 _BEGIN_DURABLE = "BEGIN; SELECT " + ", ".join(
     f"set_config('{name}', '{value}', true)" for name, value in _LOCAL_SETTINGS.items()
 )
@@ -170,7 +180,7 @@ class PostgresTransaction(Transaction):
         child, parent = (self.rows.dialect.table(table) for table in (guard.table, selection.table))
         # Naming the table takes a lock before the catalog is read, and no key can be dropped against that.
         [(_, there)] = self.execute(
-            f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), EXISTS ({_KEY})",
+            f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), NOT EXISTS ({_UNPROTECTED})",
             {"child": child.replace("%%", "%"), "parent": parent.replace("%%", "%"), "pairs": pairs},
         )
         return bool(there)
