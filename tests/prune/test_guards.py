@@ -155,8 +155,10 @@ WITHOUT_PROTECTION = {
     "heir": (PLAIN, "CREATE TABLE note_x () INHERITS (note)"),
     "heir of an heir": (
         PLAIN,
-        "CREATE TABLE note_y (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note);"
-        " CREATE TABLE note_x () INHERITS (note_y)",
+        """
+        CREATE TABLE note_y (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note);
+        CREATE TABLE note_x () INHERITS (note_y)
+        """,
     ),
     "heir with a key that is deferred": (
         PLAIN,
@@ -167,8 +169,10 @@ WITH_PROTECTION = {
     "immediate": (PLAIN, "SELECT 1"),
     "not validated": (
         PLAIN,
-        "ALTER TABLE note DROP CONSTRAINT note_job_fkey;"
-        " ALTER TABLE note ADD CONSTRAINT note_job_fkey FOREIGN KEY (job_id) REFERENCES job (id) NOT VALID",
+        """
+        ALTER TABLE note DROP CONSTRAINT note_job_fkey;
+        ALTER TABLE note ADD CONSTRAINT note_job_fkey FOREIGN KEY (job_id) REFERENCES job (id) NOT VALID
+        """,
     ),
     "partitioned": (PARTITIONED, "SELECT 1"),
     "heir with a key": (PLAIN, "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note)"),
