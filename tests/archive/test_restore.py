@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from archive.cold import CONTRACT, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
+from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import stage, without_spark
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.archive import bring as bringing
@@ -108,6 +108,111 @@ def test_what_another_row_has_taken_the_key_of_is_refused_skipped_or_replaced(
         assert {2, 4} <= set(cold.cold())
         assert not {1, 3, 5} & set(cold.cold())
         assert set(old) == set(STAYING)
+
+
+FAMILY = """
+[store]
+url = {url}
+[archive]
+url = "cold"
+[archive.batch]
+keep = "forever"
+[scheduler]
+night = {{ every = "1h" }}
+[table.batch]
+scheduler = "night"
+why   = "a test"
+state = "status"
+live  = ["open"]
+time  = {{ column = "at_ms", unit = "ms" }}
+[table.batch.rule.cold]
+when = ["done"]
+keep = "90d"
+then = "archive"
+with = [{{ table = "job", columns = ["batch_id"], with = ["attempt.job_id"] }}]
+[table.job]
+scheduler = "night"
+why   = "A job that runs stays."
+state = "status"
+live  = ["running"]
+excused = {{ parked = {{ constant = "a few" }} }}
+time  = {{ column = "at_ms", unit = "ms" }}
+[table.job.rule.done]
+when = ["done"]
+keep = "30d"
+[table.attempt]
+scheduler = "night"
+why   = "An attempt that runs stays."
+state = "status"
+live  = ["running"]
+time  = {{ column = "at_ms", unit = "ms" }}
+[table.attempt.rule.done]
+when = ["done"]
+keep = "30d"
+"""
+
+
+def families(database: Database, count: int) -> None:
+    """Old batches, each with a job and an attempt of its own number; and batch 100, young, without any."""
+    for statement in (
+        "CREATE TABLE batch (id bigint PRIMARY KEY, status text NOT NULL, at_ms bigint NOT NULL)",
+        "CREATE TABLE job (id bigint PRIMARY KEY, batch_id bigint NOT NULL REFERENCES batch (id), status text, at_ms bigint)",
+        "CREATE TABLE attempt (id bigint PRIMARY KEY, job_id bigint NOT NULL REFERENCES job (id), status text, at_ms bigint)",
+        "CREATE INDEX batch_due ON batch (status, at_ms, id)",
+        "CREATE INDEX job_batch ON job (batch_id)",
+        "CREATE INDEX job_due ON job (status, at_ms, id)",
+        "CREATE INDEX attempt_job ON attempt (job_id)",
+        "CREATE INDEX attempt_due ON attempt (status, at_ms, id)",
+    ):
+        database.execute(statement)
+    numbers = range(1, count + 1)
+    database.executemany("INSERT INTO batch VALUES (?, 'done', ?)", [(n, OLD_MS + n) for n in numbers])
+    database.executemany("INSERT INTO job VALUES (?, ?, 'done', ?)", [(n, n, OLD_MS) for n in numbers])
+    database.executemany("INSERT INTO attempt VALUES (?, ?, 'done', ?)", [(n, n, OLD_MS) for n in numbers])
+
+
+def test_no_live_or_held_row_is_replaced_in_any_table(database: Database, tmp_path: Path) -> None:
+    families(database, 9)
+    with cold_keeper(database, tmp_path, FAMILY) as cold:
+        cold.one()
+        assert cold.cold("batch") == list(range(1, 10))
+        database.executemany(
+            "INSERT INTO batch VALUES (?, ?, ?)", [(100, "done", NOW_MS), (101, "open", NOW_MS), (102, "done", NOW_MS)]
+        )
+        jobs = [
+            (1, 100, "running", 1),  # Live.
+            (2, 100, "parked", 1),  # No rule lets it go.
+            (3, 100, "new", 1),  # A state that the contract does not know.
+            (4, 100, None, 1),
+            (5, 100, "done", 1),  # Held.
+            (6, 101, "done", 1),  # Belongs to a live batch.
+            (7, 102, "done", 1),  # Belongs to a held batch.
+            (20, 100, "done", 1),
+            (9, 100, "done", 1),  # Finished: it is replaced.
+        ]
+        database.executemany("INSERT INTO job VALUES (?, ?, ?, ?)", jobs)
+        database.execute("INSERT INTO attempt VALUES (8, 20, 'running', 1)")  # Live, two tables below.
+        cold.keeper.hold("job", {"id": 5}, reason="evidence")
+        cold.keeper.hold("batch", {"id": 102}, reason="evidence")
+        live, held = "the row that has its key is live", "the row that has its key is held"
+        owned = "the row that has its key belongs to a row that is live or held"
+        reasons = {1: live, 2: live, 3: live, 4: live, 5: held, 6: owned, 7: owned, 8: live}
+        expected = {f'["{key}"]': reason for key, reason in reasons.items()}
+        seen = cold.keeper.archive.restore("batch", where="id < 10", on_conflict="replace", pace=PACE, dry_run=True)
+        assert (seen.restored, seen.kept) == ({"batch": 1, "job": 1, "attempt": 1}, 8)
+        assert dict(seen.reasons) == dict(list(expected.items())[:5]), "a dry run names the first of them"
+        done = cold.keeper.archive.restore("batch", where="id < 10", on_conflict="replace", pace=PACE)
+        assert dict(done.reasons) == expected
+        assert done.replaced == 1
+        assert database.query("SELECT id, batch_id, status FROM job WHERE id < 20 ORDER BY id") == [
+            *((key, batch, status) for key, batch, status, _ in jobs[:7]),
+            (9, 9, "done"),
+        ]
+        assert database.query("SELECT id, job_id, status FROM attempt ORDER BY id") == [
+            (8, 20, "running"),
+            (9, 9, "done"),
+        ]
+        assert cold.cold("batch") == list(range(1, 9))
 
 
 def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(database: Database, tmp_path: Path) -> None:

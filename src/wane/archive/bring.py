@@ -31,6 +31,7 @@ from wane.store.archive_restore import (
     Family,
     RestoreRows,
     Target,
+    barred_rows,
     bring,
     conflict,
     is_rows_fault,
@@ -82,7 +83,7 @@ def bring_piece(job: BringJob, number: int) -> str:
 def _look(job: BringJob, number: int) -> dict[str, Any]:
     would: Counter[str] = Counter()
     there = conflicts = 0
-    first: list[str] = []
+    first: list[tuple[str, str]] = []
     with opened(job.source) as store:
         statements = RestoreRows(store.rows, store.archive, store.restore)
         waiting = _families(job, number, store.archive)
@@ -90,12 +91,14 @@ def _look(job: BringJob, number: int) -> dict[str, Any]:
             rows = [row for family in some for row in family.rows]
             read = partial(store.read, seconds=_LOOK_SECONDS)
             found = look(read, statements, job.targets, rows, lock=False)
+            replacing = job.on_conflict is OnConflict.REPLACE
+            barred = barred_rows(read, statements, job.targets, rows, found) if replacing else {}
             for family in some:
-                if conflict(family, found, {}, OnConflict.REFUSE):
+                reason = conflict(family, found, barred, job.on_conflict)
+                if reason:
                     conflicts += 1
-                    first.append(family.key)
-                    if job.on_conflict is not OnConflict.REPLACE:
-                        continue
+                    first.append((family.key, reason))
+                    continue
                 for row in family.rows:
                     if found.get((row.target, row.key)) == row.digest:
                         there += 1

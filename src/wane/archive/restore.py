@@ -244,17 +244,17 @@ class _Restore:
             )
             found = answers(run(self.restorer.spark(), partial(look_at_piece, job), pieces)) if pieces else []
         conflicts = sum(one["conflicts"] for one in found)
-        first = sorted(key for one in found for key in one["first"])[:_SHOWN]
+        first = sorted((key, reason) for one in found for key, reason in one["first"])[:_SHOWN]
         if conflicts and on_conflict is OnConflict.REFUSE:
             raise ArchiveError(
-                f"{conflicts:,} rows are not restored: other rows have their keys in {places.targets[0].table.name}: {', '.join(first)}",
+                f"{conflicts:,} rows are not restored: other rows have their keys in {places.targets[0].table.name}:"
+                f" {', '.join(key for key, _ in first)}",
                 "nothing was changed; --on-conflict skip leaves those rows as they are, --on-conflict replace gives them"
                 " their archived values, --into restores into a side table",
             )
         would: Counter[str] = Counter({places.targets[0].name: 0})
         for one in found:
             would.update(one["would"])
-        kept = 0 if on_conflict is OnConflict.REPLACE else conflicts
         return Restored(
             str(self.table.name),
             self.into,
@@ -263,8 +263,8 @@ class _Restore:
             dict(would),
             sum(one["there"] for one in found),
             0,
-            kept,
-            tuple((key, "another row has its key") for key in first) if kept else (),
+            conflicts,
+            tuple(first),
             None,
         )
 

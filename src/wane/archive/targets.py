@@ -17,7 +17,8 @@ from wane.store.archive_journal import Journal
 from wane.store.archive_restore import RestoreRows, Target
 from wane.store.archive_rows import Part, bind_archive
 from wane.store.archive_types import RESERVED
-from wane.store.schema import TableInfo
+from wane.store.schema import Schema, TableInfo
+from wane.store.selection import BoundFollower
 
 _MOST_SWEEPS = 100_000
 
@@ -37,22 +38,42 @@ def find_places(store: Store, contract: Contract, table: Table, origin: str) -> 
     root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
     bindings = Bindings(store, contract)
     kept = next(one for one in contract.archive if one.table == table.name)
-    parts: dict[str, tuple[Part, Target]] = {}
+    declared = _declared(contract, store.reflect())
+    parts: dict[str, Target] = {}
     for rule in table.rules:
         if isinstance(rule.action, Archive):
             selection = bindings.selection(table, rule)
+            above: dict[tuple[BoundFollower, ...], Target] = {}
             for part in bind_archive(store.rows, store.archive, selection, kept).parts:
-                state, live = (None, ()) if part.path else (selection.state, table.live)
-                target = Target(part.name, part.table, part.key, part.columns, state, live, follows=bool(part.path))
-                parts.setdefault(part.name, (part, target))
+                above[part.path] = _target(store, part, declared.get(part.table.qualified), above.get(part.path[:-1]))
+                parts.setdefault(part.name, above[part.path])
     colds = [ColdTable(root, name, origin) for name in parts]
-    targets = [_fitted(cold, target) for cold, (_, target) in zip(colds, parts.values(), strict=True)]
+    targets = [_fitted(cold, target) for cold, target in zip(colds, parts.values(), strict=True)]
     lacking = _lacking(store, table, targets)
     staged = [
         StagedPart(cold, [[one.name, one.kind] for one in target.columns], missing)
         for cold, target, missing in zip(colds, targets, lacking, strict=True)
     ]
     return Places(root, tuple(staged), tuple(targets))
+
+
+def _declared(contract: Contract, schema: Schema) -> dict[tuple[str, str], Table]:
+    """The tables of a contract by the database's names of them."""
+    found = ((schema.find(table.name.schema, table.name.name), table) for table in contract.tables)
+    return {info.qualified: table for info, table in found if info is not None}
+
+
+def _target(store: Store, part: Part, declared: Table | None, above: Target | None) -> Target:
+    """Where a part comes back to; which of the rows there are live is what the contract says of that very table."""
+    target = Target(part.name, part.table, part.key, part.columns)
+    if part.path:
+        target = replace(target, reference=part.path[-1].reference, above=above)
+    if declared is None or declared.state is None:
+        return target
+    state = part.table.column(declared.state)
+    states = dict.fromkeys(one for rule in declared.rules if rule.active for one in rule.states)
+    finished = tuple(one for one in states if state is not None and not store.types.state(state, one))
+    return replace(target, state=state, finished=finished)
 
 
 def _fitted(cold: ColdTable, target: Target) -> Target:
@@ -121,7 +142,7 @@ def _beside(target: Target, info: TableInfo) -> Target:
             "name another side table: one that does not exist is made",
         )
     key = tuple(found for column in target.key if (found := info.column(column.name)) is not None)
-    return replace(target, table=info, key=key, state=None, live=())
+    return replace(target, table=info, key=key, state=None, finished=None, reference=None, above=None)
 
 
 def make_beside(store: Store, names: dict[str, Target]) -> None:

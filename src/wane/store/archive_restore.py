@@ -16,10 +16,10 @@ from wane.contract.model import State
 from wane.errors import StoreError, Unproven
 from wane.store.archive_restore_journal import OnConflict
 from wane.store.archive_types import ArchiveDialect, Stored
-from wane.store.due import qualified
 from wane.store.own import Hold
 from wane.store.rows import Rows
 from wane.store.schema import Column, TableInfo
+from wane.store.selection import BoundReference
 from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Transaction
 
@@ -28,6 +28,7 @@ _ROWS_FAULT = ("22", "23", "P0")
 DIFFERENT = "another row has its key"
 LIVE = "the row that has its key is live"
 HELD = "the row that has its key is held"
+OWNED = "the row that has its key belongs to a row that is live or held"
 
 
 class RestoreDialect(ABC):
@@ -59,8 +60,16 @@ class Target:
     key: tuple[Column, ...]
     columns: tuple[Stored, ...]
     state: Column | None = None
-    live: tuple[State, ...] = ()
-    follows: bool = False
+    finished: tuple[State, ...] | None = None
+    """The states that some rule of the table lets go: rows in any other are live. None if its rows have no states."""
+    reference: BoundReference | None = None
+    """How its rows refer to those that they leave with; None if they leave by themselves."""
+    above: Target | None = None
+    """The table that it refers to."""
+
+    @property
+    def follows(self) -> bool:
+        return self.reference is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +132,32 @@ class RestoreRows:
         return p.statement(text + (self.archive.locking("t") if lock else ""))
 
     def barred(self, target: Target, keys: Sequence[str]) -> Statement:
-        """Of the rows with these keys that are there, those that nothing may take the place of: key, and whether it is held."""
+        """Of the rows with these keys that are there, those that may not be replaced: key, and the reason."""
         p = self.rows.parameters()
-        held = f"h.table_name = {p.bind('held', qualified(target.table))} AND {self.rows.dialect.in_force('h')}"
-        mine = "h.key IS NULL"
-        if primary := _primary_key(target.table):
-            mine = f"(h.key IS NULL OR h.key = {self.rows.dialect.key_text(primary, 't')})"
-        is_held = f"EXISTS (SELECT 1 FROM {self.rows.dialect.own('hold')} AS h WHERE {held} AND {mine})"
-        reasons = [is_held]
-        if target.state is not None and target.live:
-            column = self.rows.column(target.state)
-            reasons.append(self.rows.dialect.one_of(p, "live", column, target.state, target.live))
+        held, live, owned = self._bars(p, target, "t")
         return p.statement(
-            f"SELECT {self.archive.key(target.key, 't')}, CASE WHEN {is_held} THEN 1 ELSE 0 END"
+            f"SELECT {self.archive.key(target.key, 't')},"
+            f" CASE WHEN {held} THEN '{HELD}' WHEN {live} THEN '{LIVE}' ELSE '{OWNED}' END"
             f" FROM {self.rows.dialect.table(target.table)} AS t WHERE {self._among(p, target, keys)}"
-            f" AND ({' OR '.join(reasons)})"
+            f" AND ({held} OR {live} OR {owned})"
         )
+
+    def _bars(self, p: Parameters, target: Target, alias: str) -> tuple[str, str, str]:
+        """The conditions that a row is held, is live, and belongs to a row that is one of them."""
+        held, live, owned = self.rows.is_held(p, target.table, alias), "1 = 0", "1 = 0"
+        if target.finished is not None:
+            live = "1 = 1"
+            if target.state is not None and target.finished:
+                column = self.rows.column(target.state, alias)
+                finished = self.rows.dialect.one_of(p, "finished", column, target.state, target.finished)
+                live = f"(({finished}) IS NOT TRUE)"
+        if target.reference is not None and target.above is not None:
+            above = f"{alias}_"
+            theirs = self.rows.refers(target.reference, alias, above)
+            bars = " OR ".join(self._bars(p, target.above, above))
+            table = self.rows.dialect.table(target.above.table)
+            owned = f"EXISTS (SELECT 1 FROM {table} AS {above} WHERE {theirs} AND ({bars}))"
+        return held, live, owned
 
     def insert(self, target: Target, columns: Sequence[Stored], rows: Sequence[ColdRow]) -> Statement:
         p = self.rows.parameters()
@@ -209,7 +228,7 @@ def bring(
 
     rows = [row for family in families for row in family.rows]
     found = look(read, statements, targets, rows, lock=True)
-    barred = _barred(read, statements, targets, rows, found) if on_conflict is OnConflict.REPLACE else {}
+    barred = barred_rows(read, statements, targets, rows, found) if on_conflict is OnConflict.REPLACE else {}
     brought = Brought()
     incoming: dict[tuple[int, bool, tuple[Stored, ...]], list[ColdRow]] = defaultdict(list)
     for family in families:
@@ -278,19 +297,20 @@ def conflict(
     return ""
 
 
-def _barred(
+def barred_rows(
     read: Any,
     statements: RestoreRows,
     targets: Sequence[Target],
     rows: Sequence[ColdRow],
     found: Mapping[tuple[int, str], str],
 ) -> dict[tuple[int, str], str]:
-    """The rows that nothing may take the place of, each with the reason."""
+    """The rows that are there and may not be replaced, each with the reason."""
     barred = {}
     for number, target in enumerate(targets):
         keys = [row.key for row in rows if row.target == number and (number, row.key) in found]
-        for key, held in read(statements.barred(target, keys)) if keys else ():
-            barred[number, key] = HELD if held else LIVE
+        for chunk in _chunks(keys, max(1, statements.restore.most_values // len(target.key))):
+            for key, reason in read(statements.barred(target, chunk)):
+                barred[number, key] = reason
     return barred
 
 

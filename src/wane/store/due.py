@@ -148,6 +148,14 @@ class Due:
             )
         return conditions
 
+    def is_held(self, p: Parameters, table: TableInfo, alias: str) -> str:
+        """The condition that a row, or its whole table, is held."""
+        hold, active = self._active_hold(p, table)
+        mine = " OR ".join(
+            ["h.key IS NULL", *(f"h.key = {self.dialect.key_text(key, alias)}" for key in _hold_keys(table))]
+        )
+        return f"EXISTS (SELECT 1 FROM {hold} WHERE {active} AND ({mine}))"
+
     def _scope(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
         return [
             self.dialect.equal(p, "scope", self.column(column, alias), column, value)
