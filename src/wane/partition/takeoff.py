@@ -19,7 +19,7 @@ from wane.partition.place import Place
 from wane.store.partitions import MAX, Leaf
 from wane.store.postgres.partition_cover import is_cover
 from wane.store.postgres.partition_journal import PartitionJournal, Retirement
-from wane.store.postgres.partition_retire import Weight, aside_name, own_place, paths_of
+from wane.store.postgres.partition_retire import Weight, aside_name, is_below, own_place, paths_of
 from wane.store.postgres.partition_statements import place as placed
 from wane.store.selection import BoundFollower, Selection
 
@@ -152,14 +152,19 @@ class TakeOff:
     ) -> list[dict[str, Any]]:
         """Rows that follow, wherever they are, go aside in batches; where there may be many, stretch by stretch."""
         leaving, work = self.leaving, self.leaving.work
-        for number, (selection, path) in enumerate(paths_of(leaving.selections)):
+        paths = paths_of(leaving.selections)
+        sides = [
+            own_place(aside_name(_leaf(leaving, begun), begun.id)[:50] + f"_with_{number}")
+            for number in range(len(paths))
+        ]
+        for (selection, path), side in zip(paths, sides, strict=True):
             name = str(path[-1].reference.name)
-            side = own_place(aside_name(_leaf(leaving, begun), begun.id)[:50] + f"_with_{number}")
+            below = [(inner, place) for (_, inner), place in zip(paths, sides, strict=True) if is_below(inner, path)]
             known = {"table": name, "place": side}
             if known not in along:
                 along = [*along, known]
             note = leaving.noted(begun, None, along)
-            take = partial(work.steps.take_along, selection, path, source, side)
+            take = partial(work.steps.take_along, selection, path, source, side, below=below)
             batch = work.pace.first_batch
             for stretch in work.steps.stretches(leaving.anatomy, source) if many else ():
                 batch = self._all(partial(take, note=note, stretch=stretch), batch)

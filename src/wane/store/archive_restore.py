@@ -129,7 +129,7 @@ class RestoreRows:
         text = (
             f"SELECT {outputs} FROM {self.rows.dialect.table(target.table)} AS t WHERE {self._among(p, target, keys)}"
         )
-        return p.statement(text + (self.archive.locking("t") if lock else ""))
+        return p.statement(text + (self.rows.dialect.locking("t") if lock else ""))
 
     def barred(self, target: Target, keys: Sequence[str]) -> Statement:
         """Of the rows with these keys that are there, those that may not be replaced: key, and the reason."""

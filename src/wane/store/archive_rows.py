@@ -205,7 +205,7 @@ class ArchiveRows:
         where = f"{self.rows.among(p, self.selection, keys)} AND {links}"
         return p.statement(
             f"SELECT {', '.join(outputs)} FROM {self.rows.dialect.table(self.selection.table)} AS t, {chained}"
-            f" WHERE {where}{self.dialect.locking(part.alias)}"
+            f" WHERE {where}{self.rows.dialect.locking(part.alias)}"
         )
 
 

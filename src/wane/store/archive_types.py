@@ -114,10 +114,6 @@ class ArchiveDialect(ABC):
     ) -> str:
         """The end of a statement that takes rows `t`: those that are due and of which `copied`, by placeholders, has the key and the version."""
 
-    @abstractmethod
-    def locking(self, alias: str) -> str:
-        """What a SELECT ends with so that nobody changes what it read until the transaction has ended."""
-
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

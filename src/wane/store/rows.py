@@ -75,18 +75,89 @@ class Rows(Looking):
     ) -> Statement:
         """Delete some rows of a follower that belong to one row, which is due and has too many to leave with it at once."""
         p = self.parameters()
-        last = len(path) - 1
         table = path[-1].reference.table
         identity = self.dialect.identity(path[-1])
+        some = self._some_of(p, selection, path, key, now, limit, [f"f{len(path) - 1}.{name}" for name in identity])
+        mine = self.row([f"d.{name}" for name in identity])
+        return p.statement(f"DELETE FROM {self.dialect.table(table)} AS d WHERE {mine} IN ({some})")
+
+    def _some_of(
+        self,
+        p: Parameters,
+        selection: Selection,
+        path: Sequence[BoundFollower],
+        key: tuple[Any, ...],
+        now: datetime,
+        limit: int,
+        outputs: Sequence[str],
+    ) -> str:
         source, links = self.chain(p, path, "t")
         due = self.dialect.recheck(self.due(p, selection, now))
         where = " AND ".join([links, self.among(p, selection, [key]), due])
-        some = (
-            f"SELECT {', '.join(f'f{last}.{name}' for name in identity)}"
-            f" FROM {self.dialect.table(selection.table)} AS t, {source} WHERE {where} LIMIT {p.bind('some', limit)}"
+        return (
+            f"SELECT {', '.join(outputs)} FROM {self.dialect.table(selection.table)} AS t, {source}"
+            f" WHERE {where} LIMIT {p.bind('some', limit)}"
         )
-        mine = self.row([f"d.{name}" for name in identity])
-        return p.statement(f"DELETE FROM {self.dialect.table(table)} AS d WHERE {mine} IN ({some})")
+
+    def lock_followers(
+        self, selection: Selection, path: Sequence[BoundFollower], keys: Sequence[tuple[Any, ...]]
+    ) -> Statement:
+        """PostgreSQL: lock every row of a follower that belongs to rows with these keys, so that no row begins to refer to it."""
+        p = self.parameters()
+        return p.statement(_locking(self._followers_of(p, selection, path, keys), path))
+
+    def some_followers(
+        self, selection: Selection, path: Sequence[BoundFollower], key: tuple[Any, ...], now: datetime, limit: int
+    ) -> Statement:
+        """Identify, and lock where the store locks rows, some rows of a follower that belong to one due row."""
+        p = self.parameters()
+        alias = f"f{len(path) - 1}"
+        outputs = [self.dialect.out(f"{alias}.{name}") for name in self.dialect.identity(path[-1])]
+        some = self._some_of(p, selection, path, key, now, limit, outputs)
+        return p.statement(f"{some}{self.dialect.locking(alias)}")
+
+    def delete_childless(self, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> Statement:
+        """Delete identified rows of a follower, except those that still have followers of their own."""
+        p = self.parameters()
+        conditions = [self._among_found(p, follower, found, "d")]
+        for inner in follower.followers:
+            where = " AND ".join([self.refers(inner.reference, "g", "d"), *self.fixed(p, inner, "g")])
+            conditions.append(
+                self.dialect.none(f"SELECT 1 FROM {self.dialect.table(inner.reference.table)} AS g WHERE {where}")
+            )
+        table = self.dialect.table(follower.reference.table)
+        return p.statement(f"DELETE FROM {table} AS d WHERE {' AND '.join(conditions)}")
+
+    def delete_identified(self, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> Statement:
+        """Delete identified rows of a follower."""
+        p = self.parameters()
+        table = self.dialect.table(follower.reference.table)
+        return p.statement(f"DELETE FROM {table} AS d WHERE {self._among_found(p, follower, found, 'd')}")
+
+    def lock_below(
+        self, follower: BoundFollower, path: Sequence[BoundFollower], found: Sequence[tuple[Any, ...]]
+    ) -> Statement:
+        """PostgreSQL: lock every row at the end of a path that begins at identified rows of a follower."""
+        p = self.parameters()
+        return p.statement(_locking(self._below(p, follower, path, found), path))
+
+    def delete_below(
+        self, follower: BoundFollower, path: Sequence[BoundFollower], found: Sequence[tuple[Any, ...]]
+    ) -> Statement:
+        """Delete every row at the end of a path that begins at identified rows of a follower."""
+        p = self.parameters()
+        return p.statement(f"DELETE FROM {self._below(p, follower, path, found)}")
+
+    def _below(
+        self, p: Parameters, follower: BoundFollower, path: Sequence[BoundFollower], found: Sequence[tuple[Any, ...]]
+    ) -> str:
+        to, table = self.columns(path[0].reference.to, "d"), self.dialect.table(follower.reference.table)
+        leaving = f"SELECT {to} FROM {table} AS d WHERE {self._among_found(p, follower, found, 'd')}"
+        return self._following(p, path, leaving)
+
+    def _among_found(self, p: Parameters, follower: BoundFollower, found: Sequence[tuple[Any, ...]], alias: str) -> str:
+        mine = self.row([f"{alias}.{name}" for name in self.dialect.identity(follower)])
+        return f"{mine} IN ({self.dialect.identified(p, follower, found)})"
 
     def take_keys(
         self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], *, held: bool = True
@@ -218,3 +289,8 @@ class Rows(Looking):
             if live and selection.state is not None:
                 conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, live))
         return conditions + self._not_held(p, selection)
+
+
+def _locking(source: str, path: Sequence[BoundFollower]) -> str:
+    """Lock the rows at the end of a path of followers; their number is all that comes back."""
+    return f"SELECT count(*) FROM (SELECT 1 FROM {source} FOR UPDATE OF f{len(path) - 1}) AS locked"

@@ -399,6 +399,11 @@ def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
     return paths
 
 
+def intermediate_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
+    """Return the path to every follower that has followers of its own, the outermost first."""
+    return sorted((path for path in follower_paths(selection) if path[-1].followers), key=len)
+
+
 def losing(selection: Selection) -> list[TableInfo]:
     """The tables that lose rows under a rule: its own, and those of its followers."""
     return [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]

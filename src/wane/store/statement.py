@@ -136,6 +136,14 @@ class Dialect(ABC):
         """Columns, quoted, that tell any two rows of a follower apart: its key, or what the store itself knows rows by."""
 
     @abstractmethod
+    def identified(self, p: Parameters, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> str:
+        """Identities that were read by `out`, as a query that returns them again."""
+
+    @abstractmethod
+    def locking(self, alias: str) -> str:
+        """Return what a SELECT ends with so that nothing changes the rows it read until the transaction has ended."""
+
+    @abstractmethod
     def assign(self, p: Parameters, column: Column, value: object) -> str:
         """A bound value of a column's type, to be written to it."""
 

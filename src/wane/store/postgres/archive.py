@@ -150,9 +150,6 @@ class PostgresArchive(ArchiveDialect):
         equal = [f"{column} = w.{name}" for column, name in zip(columns, names, strict=True)]
         return f"USING unnest({', '.join(lists)}) AS w({', '.join(names)}) WHERE {' AND '.join([*equal, same, *due])}"
 
-    def locking(self, alias: str) -> str:
-        return f" FOR UPDATE OF {alias}"
-
 
 def _stored(column: Column) -> Stored | None:
     if column.labels:

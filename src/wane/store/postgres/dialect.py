@@ -166,11 +166,13 @@ class PostgresDialect(Dialect):
         return [expression]
 
     def identity(self, follower: BoundFollower) -> list[str]:
-        key = follower.reference.table.primary_key
-        if key and not follower.inherited:
-            return [self.quote(name) for name in key]
-        # Partitions and heirs number their rows each for itself.
-        return ["tableoid", "ctid"]
+        return [self.quote(column.name) for column in _identity(follower)]
+
+    def identified(self, p: Parameters, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> str:
+        return self.keys(p, _identity(follower), found)
+
+    def locking(self, alias: str) -> str:
+        return f" FOR UPDATE OF {alias}"
 
     def assign(self, p: Parameters, column: Column, value: object) -> str:
         return f"{p.bind('mark', value)}::{_comparable(column)}"
@@ -299,6 +301,15 @@ def _bare(column: Column) -> str:
         start, end = kind.index("("), kind.index(")")
         kind = kind[:start].rstrip() + kind[end + 1 :]
     return kind
+
+
+def _identity(follower: BoundFollower) -> list[Column]:
+    table = follower.reference.table
+    key = [column for name in table.primary_key if (column := table.column(name)) is not None]
+    if key and not follower.inherited:
+        return key
+    # Partitions and heirs number their rows each for itself.
+    return [Column("tableoid", "oid", nullable=False), Column("ctid", "tid", nullable=False)]
 
 
 def _comparable(column: Column) -> str:

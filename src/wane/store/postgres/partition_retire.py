@@ -20,6 +20,7 @@ from wane.store.postgres.partition_statements import place
 from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, doubled, read_leaves
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.selection import BoundFollower, Selection, follower_paths
+from wane.store.statement import Statement
 from wane.store.transaction import Transaction
 
 _STRETCH = 10_000
@@ -162,35 +163,52 @@ class Retiring(Covering):
     def take_along(
         self,
         selection: Selection,
-        path: Sequence[BoundFollower],
+        path: tuple[BoundFollower, ...],
         leaf: str,
         side: str,
         limit: int,
         note: Note,
         stretch: Stretch | None = None,
+        below: Sequence[tuple[tuple[BoundFollower, ...], str]] = (),
     ) -> int:
-        """Move some rows that follow a partition's rows, or a stretch of them, to a table of their own, aside; return how many."""
+        """Move some rows that follow a partition's rows, or a stretch of them, to a table of their own, aside; return how many.
+
+        Rows that follow those (`below`, the deepest first, each with its table aside) left before. What was inserted since moves with
+        them, under their locks: the foreign key's ON DELETE CASCADE would delete it.
+        """
         rows = self.store.rows
         p = rows.parameters()
         source, links = rows.chain(p, path, "t")
         if stretch is not None:
             links += f" AND {stretch.where(p.values)}"
         last, follower = f"f{len(path) - 1}", path[-1]
-        identity = rows.dialect.identity(follower)
-        table = rows.dialect.table(follower.reference.table)
-        mine = rows.row([f"d.{name}" for name in identity])
+        identity = ", ".join(rows.dialect.out(f"{last}.{name}") for name in rows.dialect.identity(follower))
         with self.store.transaction() as transaction:
             run = transaction.execute
-            run(doubled(f"CREATE TABLE IF NOT EXISTS {side} AS TABLE {table.replace('%%', '%')} WITH NO DATA"), {})
-            chosen = ", ".join(f"{last}.{name}" for name in identity)
-            [(moved,)] = run(
-                f"WITH doomed AS MATERIALIZED (SELECT {chosen} FROM {doubled(leaf)} AS t, {source} WHERE {links}"
-                f" LIMIT {p.bind('limit', limit)} FOR UPDATE OF {last}), gone AS (DELETE FROM {table} AS d WHERE {mine} IN"
-                f" (SELECT * FROM doomed) RETURNING d.*), kept AS (INSERT INTO {doubled(side)} SELECT * FROM gone RETURNING 1)"
-                " SELECT count(*) FROM kept",
+            found = run(
+                f"SELECT {identity} FROM {doubled(leaf)} AS t, {source} WHERE {links}"
+                f" LIMIT {p.bind('limit', limit)} FOR UPDATE OF {last}",
                 p.values,
             )
+            inner = [(one[len(path) :], place) for one, place in below] if found else []
+            for tail, _ in sorted(inner, key=lambda one: len(one[0])):
+                if tail[-1].followers:
+                    statement = rows.lock_below(follower, tail, found)
+                    run(statement.text, statement.parameters)
+            for tail, place in inner:
+                self._move_aside(run, tail[-1], place, rows.delete_below(follower, tail, found))
+            moved = self._move_aside(run, follower, side, rows.delete_identified(follower, found))
             note(run)
+        return moved
+
+    def _move_aside(self, run: Execute, follower: BoundFollower, side: str, deleting: Statement) -> int:
+        table = self.store.rows.dialect.table(follower.reference.table).replace("%%", "%")
+        run(doubled(f"CREATE TABLE IF NOT EXISTS {side} AS TABLE {table} WITH NO DATA"), {})
+        [(moved,)] = run(
+            f"WITH gone AS ({deleting.text} RETURNING *), kept AS (INSERT INTO {doubled(side)} SELECT * FROM gone RETURNING 1)"
+            " SELECT count(*) FROM kept",
+            deleting.parameters,
+        )
         return int(moved)
 
     # Putting back
@@ -310,6 +328,14 @@ def paths_of(selections: Sequence[Selection]) -> list[tuple[Selection, tuple[Bou
     found: dict[tuple[Any, ...], tuple[Selection, tuple[BoundFollower, ...]]] = {}
     for selection in selections:
         for path in follower_paths(selection):
-            key = tuple((one.reference.table.qualified, tuple(c.name for c in one.reference.columns)) for one in path)
-            found.setdefault(key, (selection, path))
+            found.setdefault(_names(path), (selection, path))
     return sorted(found.values(), key=lambda one: -len(one[1]))
+
+
+def is_below(path: Sequence[BoundFollower], other: Sequence[BoundFollower]) -> bool:
+    """Return whether a path of followers goes on where another one ends."""
+    return len(path) > len(other) and _names(path[: len(other)]) == _names(other)
+
+
+def _names(path: Sequence[BoundFollower]) -> tuple[Any, ...]:
+    return tuple((one.reference.table.qualified, tuple(c.name for c in one.reference.columns)) for one in path)

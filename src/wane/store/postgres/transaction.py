@@ -20,7 +20,7 @@ from wane.store.postgres.cold import Shelf, shelves
 from wane.store.postgres.reflect import LOCKS_PARENT
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
-from wane.store.selection import BoundReference, Selection
+from wane.store.selection import BoundReference, Selection, intermediate_paths
 from wane.store.statement import Statement
 from wane.store.transaction import Batch, Key, Opening, Taken, Transaction, unwritten
 
@@ -163,6 +163,18 @@ class PostgresTransaction(Transaction):
             f"SELECT {outputs} FROM {self.rows.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {order} {how}",
             p.values,
         )
+
+    def lock_followers(self, selection: Selection, keys: list[Key]) -> bool:
+        paths = intermediate_paths(selection)
+        # Without a foreign key, a row that begins to follow is stopped by no row lock, but by a lock on its table.
+        tables = {
+            self.rows.dialect.table(path[-1].reference.table) for path in paths if not path[-1].reference.enforced
+        }
+        if tables:
+            self.execute(f"LOCK TABLE {', '.join(sorted(tables))} IN SHARE ROW EXCLUSIVE MODE", {})
+        for path in paths:
+            self._read(self.rows.lock_followers(selection, path, keys))
+        return bool(paths)
 
     def close_references(self, selection: Selection) -> bool:
         unenforced = [

@@ -148,9 +148,6 @@ class SqliteArchive(ArchiveDialect):
         names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
         return f"WHERE {names} IN ({found})"
 
-    def locking(self, alias: str) -> str:
-        return ""
-
 
 def _kind(column: Column) -> str | None:
     return next((kind for words, kind in _WORDS if any(word in column.type for word in words)), None)

@@ -139,6 +139,12 @@ class SqliteDialect(Dialect):
         taken = {column.name.lower() for column in table.columns}
         return [next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)]
 
+    def identified(self, p: Parameters, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> str:
+        return self.keys(p, [Column(name, "", nullable=False) for name in self.identity(follower)], found)
+
+    def locking(self, alias: str) -> str:
+        return ""
+
     def assign(self, p: Parameters, column: Column, value: object) -> str:
         return p.bind("mark", value)
 

@@ -5,6 +5,7 @@ There is no way to call one that leaves no audit row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ from wane.store.postgres.functions.words import (
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.postgres.transaction import takes_by_key
 from wane.store.rows import Rows
-from wane.store.selection import Selection, follower_paths
+from wane.store.selection import BoundFollower, Selection, follower_paths, intermediate_paths
 from wane.store.statement import Statement
 from wane.store.transaction import Batch, gated
 
@@ -96,6 +97,7 @@ class _Writer:
         declared += [f"wane_{letter}{number} text[];" for letter in "kc" for number in range(self.width)]
         places = range(len(self.rows.places(self.selection)))
         declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in places]
+        declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
         declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
         computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
         if cutoff(rule, ANY_MOMENT) is not None:
@@ -124,6 +126,7 @@ DECLARE
   wane_scopes bigint;
   wane_gone bigint;
   wane_some boolean;
+  wane_fits boolean;
   wane_row record;
   wane_scope record;
   {" ".join(declared)}
@@ -216,41 +219,60 @@ END"""
         selection, width = self.selection, self.width
         places = len(self.rows.places(selection))
         floor = tuple(Variable(f"wane_f{number}") for number in range(places))
-        look, room = Variable("wane_look"), Variable("wane_room")
+        look = Variable("wane_look")
         later = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look, floor), places)
         first = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look), places)
         locks = {how: self._collect(self._lock(skip_locked=how)) for how in (True, False)}
         lock = locks[True] if skip else f"IF wane_skip THEN {locks[True]} ELSE {locks[False]} END IF;"
-        still = plain(self.rows.still_due(selection, ANY_MOMENT, self.keys, room))
-        outputs = ", ".join([*(f"o{number}" for number in range(width)), "followers"])
-        emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(width))
         chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(width))
         ended = " ".join(f"wane_f{n} := wane_p{n}[cardinality(wane_p{n})];" for n in range(places))
         return f"""\
     IF wane_floored THEN {later} ELSE {first} END IF;
     EXIT WHEN wane_k0 IS NULL;
     {lock}
-    wane_left := wane_room; wane_some := false; {emptied}
-    IF wane_k0 IS NOT NULL THEN
-      FOR wane_row IN SELECT * FROM ({still}) AS d({outputs}) LOOP
-        wane_left := wane_left - 1 - wane_row.followers;
-        IF wane_left < 0 THEN
-          wane_some := cardinality(wane_c0) = 0;
-          IF wane_some THEN {chosen} END IF;
-          EXIT;
-        END IF;
-        {chosen}
-      END LOOP;
-    END IF;
+{self._choose(f"wane_some := cardinality(wane_c0) = 0; IF wane_some THEN {chosen} END IF;")}
     IF wane_some THEN
       EXIT WHEN wane_whole;
 {self._some_followers()}
       EXIT;
-    ELSIF cardinality(wane_c0) > 0 THEN
+    END IF;
+{self._lock_followers()}
+    IF cardinality(wane_c0) > 0 THEN
 {self._take_chosen()}
     END IF;
     IF wane_left >= 0 THEN
       wane_floored := true; {ended}
+    END IF;"""
+
+    def _choose(self, full: str = "") -> str:
+        """What `Transaction._choose` does; `full` runs at the first row that does not fit."""
+        still = plain(self.rows.still_due(self.selection, ANY_MOMENT, self.keys, Variable("wane_room")))
+        outputs = ", ".join([*(f"o{number}" for number in range(self.width)), "followers"])
+        emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(self.width))
+        chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(self.width))
+        return f"""\
+    wane_left := wane_room; wane_some := false; {emptied}
+    IF wane_k0 IS NOT NULL THEN
+      FOR wane_row IN SELECT * FROM ({still}) AS d({outputs}) LOOP
+        wane_left := wane_left - 1 - wane_row.followers;
+        IF wane_left < 0 THEN {full} EXIT; END IF;
+        {chosen}
+      END LOOP;
+    END IF;"""
+
+    def _lock_followers(self) -> str:
+        """What `Transaction.lock_followers` does, and the look after it."""
+        recorder = Recorder(self.rows)
+        if not recorder.lock_followers(self.selection, list(self.chosen)):
+            return ""
+        locks = [re.sub(r"^SELECT ", "PERFORM ", plain(one)) + ";" for one in recorder.statements]
+        kept = " ".join(f"wane_k{n} := wane_c{n};" for n in range(self.width))
+        return f"""\
+    IF cardinality(wane_c0) > 0 THEN
+      {" ".join(locks)}
+      wane_fits := wane_left >= 0; {kept}
+{self._choose()}
+      IF NOT wane_fits THEN wane_left := -1; END IF;
     END IF;"""
 
     def _candidates(self, statement: Statement, places: int) -> str:
@@ -297,14 +319,33 @@ END"""
         selection, lines = self.selection, ["wane_left := wane_room;"]
         paths = follower_paths(selection)
         for path in paths:
-            some = self.rows.delete_some_followers(selection, path, self.chosen[0], ANY_MOMENT, Variable("wane_left"))
-            change = self._change(some, str(path[-1].reference.name))
+            change = self._some_of(path)
             lines += ["IF wane_left > 0 THEN", *change, "wane_left := wane_left - wane_gone;", "END IF;"]
         stays = literal(f"{selection.name}: rows that are to leave with it stay")
         still = " OR ".join(f"EXISTS ({plain(self.rows.any_follower(selection, path, self.chosen))})" for path in paths)
         if paths:
             lines.append(f"IF wane_left = wane_room AND ({still}) THEN {_raise(stays)} END IF;")
         return "\n".join(lines)
+
+    def _some_of(self, path: Sequence[BoundFollower]) -> list[str]:
+        """What `Transaction._take_some` does."""
+        key, left, follower = self.chosen[0], Variable("wane_left"), path[-1]
+        name = str(follower.reference.name)
+        if not follower.followers:
+            return self._change(self.rows.delete_some_followers(self.selection, path, key, ANY_MOMENT, left), name)
+        some = plain(self.rows.some_followers(self.selection, path, key, ANY_MOMENT, left))
+        names = [f"i{number}" for number in range(len(self.rows.dialect.identity(follower)))]
+        arrays, targets = (", ".join(one % name for name in names) for one in ("array_agg(c.%s)", "wane_%s"))
+        found = tuple(Variable(f"wane_{name}") for name in names)
+        return [
+            f"SELECT {arrays} INTO {targets} FROM ({some}) AS c({', '.join(names)});",
+            *self._change(self.rows.delete_childless(follower, [found]), name),
+        ]
+
+    def _identity_width(self) -> int:
+        """How many arrays identify the rows of a follower that has followers of its own."""
+        paths = intermediate_paths(self.selection)
+        return max((len(self.rows.dialect.identity(path[-1])) for path in paths), default=0)
 
     def _change(self, statement: Statement, name: str) -> list[str]:
         return [f"{plain(statement)};", "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self._count(name)]
