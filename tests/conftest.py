@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,35 @@ from servers import (
     URL_VARIABLE,
     Cluster,
     Database,
+    Pooler,
     PostgresDatabase,
     Run,
     SqliteDatabase,
     packaged_installation,
+    pooler_program,
     scratch_directory,
     system_installation,
 )
 
+POOLED = "postgres-pooled"
 POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
+POSTGRES_PARAMS = [*POSTGRES_IDS, *([POOLED] if pooler_program() else [])]
 RUN = pytest.StashKey[Run]()
 SECOND_SERVER = "postgres-system"
 WHERE_SERVERS_DIFFER = ("conformance", "partition/test_there_and_back.py")
 """What depends on a server's version and collation runs on the second server too; the rest does with --both-servers."""
+THROUGH_A_POOLER = (
+    "conformance",
+    "archive/test_plain_rows.py",
+    "claims/test_work.py",
+    "plan/test_build.py",
+    "prune/test_holds.py",
+    "prune/test_prune.py",
+    "queue/test_answers.py",
+    "queue/test_queue.py",
+    "store/test_pooler.py",
+)
+"""What runs behind a connection pooler too: a session is no transaction's own there."""
 
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
@@ -44,14 +60,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--both-servers"):
-        return
     tests = Path(__file__).parent
+    only = {POOLED: THROUGH_A_POOLER}
+    if not config.getoption("--both-servers"):
+        only[SECOND_SERVER] = WHERE_SERVERS_DIFFER
     left_out = [
         item
         for item in items
-        if SECOND_SERVER in getattr(getattr(item, "callspec", None), "id", "")
-        and not str(item.path.relative_to(tests)).startswith(WHERE_SERVERS_DIFFER)
+        for server, where in only.items()
+        if server in getattr(getattr(item, "callspec", None), "id", "")
+        and not str(item.path.relative_to(tests)).startswith(where)
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -85,6 +103,7 @@ class Clusters:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._open: dict[str, Cluster] = {}
+        self._pooler: Pooler | None = None
 
     def __getitem__(self, name: str) -> Cluster:
         if name not in self._open:
@@ -99,7 +118,24 @@ class Clusters:
             pytest.fail(f"no PostgreSQL to test with: run `make setup`, or set {URL_VARIABLE}", pytrace=False)
         return self._run.server_url(name, installation, locale=name == "postgres-system")
 
+    def database(self, name: str) -> AbstractContextManager[PostgresDatabase]:
+        """An empty database of a server, or, by the name of the pooler, of the packaged one behind it."""
+        if name != POOLED:
+            return self[name].database()
+        return self["postgres"].database(through=self.pooler())
+
+    def pooler(self) -> Pooler:
+        if self._pooler is None:
+            program = pooler_program()
+            assert program is not None
+            directory = self._run.directory / f"pooler-{os.getpid()}"
+            self._pooler = Pooler(program, self["postgres"].url, directory)
+            self._pooler.start()
+        return self._pooler
+
     def close(self) -> None:
+        if self._pooler is not None:
+            self._pooler.stop()
         for cluster in self._open.values():
             cluster.close()
 
@@ -111,7 +147,7 @@ def clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
     opened.close()
 
 
-@pytest.fixture(params=["sqlite", *POSTGRES_IDS])
+@pytest.fixture(params=["sqlite", *POSTGRES_PARAMS])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty database, once for each store."""
     with ExitStack() as stack:
@@ -121,7 +157,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
             yield sqlite
         else:
             clusters: Clusters = request.getfixturevalue("clusters")
-            yield stack.enter_context(clusters[request.param].database())
+            yield stack.enter_context(clusters.database(request.param))
 
 
 @pytest.fixture
@@ -132,8 +168,8 @@ def sqlite_database(tmp_path: Path) -> Iterator[SqliteDatabase]:
     database.close()
 
 
-@pytest.fixture(params=POSTGRES_IDS)
+@pytest.fixture(params=POSTGRES_PARAMS)
 def postgres_database(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[PostgresDatabase]:
     """An empty PostgreSQL database, for what only PostgreSQL does."""
-    with clusters[request.param].database() as database:
+    with clusters.database(request.param) as database:
         yield database

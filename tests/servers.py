@@ -35,6 +35,7 @@ from typing import IO, Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+import psycopg.conninfo
 
 URL_VARIABLE = "WANE_TEST_POSTGRES_URL"
 START_TIMEOUT_SECONDS = 60.0
@@ -87,6 +88,11 @@ def system_installation() -> Installation | None:
         candidates.append(Path(on_path).resolve())
     found = _newest(candidates)
     return found if found is not None and found.major >= 14 else None
+
+
+def pooler_program() -> str | None:
+    """PgBouncer, if this machine has it."""
+    return shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]))
 
 
 def _newest(initdbs: Iterable[Path]) -> Installation | None:
@@ -195,6 +201,83 @@ class PostgresServer:
     ) -> None:
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Pooler:
+    """A PgBouncer in transaction mode in front of a server: every transaction of a client may run in another session.
+
+    Everybody comes in as `postgres`, whatever name a client gives.
+    """
+
+    connections = 10
+    """The sessions that clients of one database share."""
+
+    def __init__(self, program: str, server_url: str, directory: Path) -> None:
+        self._program = program
+        self._server = psycopg.conninfo.conninfo_to_dict(server_url)
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, database_url: str) -> str:
+        """The URL of a database of the server, through the pooler."""
+        name = urlsplit(database_url).path
+        return f"postgresql://postgres@{name}?host={self._directory}&port=6432"
+
+    def start(self) -> None:
+        self._directory.mkdir()
+        account = unprivileged_account()
+        if account is not None:
+            os.chown(self._directory, account.pw_uid, account.pw_gid)
+        host, port = self._server["host"], self._server.get("port", 5432)
+        settings = self._directory / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\n* = host={host} port={port} user={self._server.get('user', 'postgres')}\n"
+            f"[pgbouncer]\nunix_socket_dir = {self._directory}\nlisten_port = 6432\nlisten_addr =\nauth_type = any\n"
+            f"pool_mode = transaction\ndefault_pool_size = {self.connections}\nmax_client_conn = 500\n"
+            "query_wait_timeout = 60\n"
+        )
+        with (self._directory / "log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [self._program, str(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=follow_parent_into_death,
+                **privileges(account, self._directory),
+            )
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not (self._directory / ".s.PGSQL.6432").exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"PgBouncer did not start:\n{(self._directory / 'log').read_text()[-4000:]}")
+            time.sleep(POLL_SECONDS / 5)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_SECONDS)
+            self._process = None
+
+    def left_behind(self, database_url: str) -> list[Row]:
+        """What differs in the sessions that the pooler keeps, in each of them, from a session that nobody has used."""
+        with contextlib.ExitStack() as stack:
+            clients = [
+                stack.enter_context(psycopg.connect(self.url(database_url), prepare_threshold=None))
+                for _ in range(self.connections)
+            ]
+            # All at once, each inside a transaction: so every session that is kept is one client's.
+            return [row for client in clients for row in client.execute(_LEFT_BEHIND).fetchall()]
+
+
+# What a pooler itself sets again for every client is not left to others.
+_LEFT_BEHIND = """
+SELECT 'setting', name, setting FROM pg_settings
+WHERE source = 'session' AND name NOT IN ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings')
+UNION ALL SELECT 'prepared', name, statement FROM pg_prepared_statements
+UNION ALL SELECT 'listening', channel, '' FROM pg_listening_channels() AS channel
+UNION ALL SELECT 'lock', objid::text, classid::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
+UNION ALL SELECT 'temporary', relname, '' FROM pg_class WHERE relnamespace = pg_my_temp_schema()
+"""
 
 
 class Run:
@@ -520,13 +603,15 @@ class SqliteDatabase(Database):
 class PostgresDatabase(Database):
     store = "postgres"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, through: Pooler | None = None) -> None:
+        """With a pooler, `url` leads through it; what the tests themselves do goes straight to the server."""
         super().__init__()
-        self.url = url
+        self._direct = url
+        self.url = url if through is None else through.url(url)
         self._main = self.connect()
 
     def connect(self) -> psycopg.Connection[Row]:
-        connection = psycopg.connect(self.url, autocommit=True)
+        connection = psycopg.connect(self._direct, autocommit=True)
         self._connections.append(connection)
         return connection
 
@@ -592,14 +677,17 @@ class Cluster:
         self._used: list[str] = []
 
     @contextlib.contextmanager
-    def database(self) -> Iterator[PostgresDatabase]:
+    def database(self, through: Pooler | None = None) -> Iterator[PostgresDatabase]:
         self._drop_used()
         name = f"wane_test_{secrets.token_hex(6)}"
         self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 {self._strategy}".encode())
         self._used.append(name)
-        database = PostgresDatabase(urlunsplit(urlsplit(self.url)._replace(path=f"/{name}")))
+        url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+        database = PostgresDatabase(url, through=through)
         try:
             yield database
+            left = [] if through is None else through.left_behind(url)
+            assert not left, f"the next client of the pooler would find {left}"
         finally:
             database.close()
 

@@ -32,29 +32,31 @@ CREATE INDEX work_claim_tombstones_expiry ON work_claim_tombstones (remembered_u
 
 -- Fences of all tasks come from one counter, so no fence is ever given out twice.
 CREATE SEQUENCE work_claim_fences;
-SELECT setval('work_claim_fences', greatest(
+SELECT pg_catalog.setval('work_claim_fences'::pg_catalog.regclass, greatest(
     (SELECT max(fence) FROM work_claims), (SELECT max(fence) FROM work_claim_tombstones), 0) + 1, false);
 
 -- Finished work is remembered in the transaction that finishes it, whoever does, and forgotten in the one that opens it again. Nothing
 -- happens when a row is deleted, so no way of deleting one, TRUNCATE included, can lose the memory.
-CREATE FUNCTION work_claims_remember() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- Each speaks of the tombstones in the schema of the table that fires it, and finds nothing else by a bare name but what is PostgreSQL's own.
+CREATE OR REPLACE FUNCTION work_claims_remember() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     finished timestamptz := coalesce(
         CASE NEW.state WHEN 'completed' THEN NEW.completed_at ELSE NEW.abandoned_at END, clock_timestamp());
 BEGIN
     IF NEW.remembered_until IS NULL OR NEW.remembered_until > finished THEN
-        INSERT INTO work_claim_tombstones (task_id, owner, fence, outcome, finished_at, remembered_until)
-            VALUES (NEW.task_id, NEW.owner, NEW.fence, NEW.state, finished, NEW.remembered_until)
+        EXECUTE format('INSERT INTO %I.work_claim_tombstones (task_id, owner, fence, outcome, finished_at, remembered_until)
+            VALUES ($1, $2, $3, $4, $5, $6)
             ON CONFLICT (task_id) DO UPDATE SET owner = excluded.owner, fence = excluded.fence, outcome = excluded.outcome,
-                finished_at = excluded.finished_at, remembered_until = excluded.remembered_until;
+                finished_at = excluded.finished_at, remembered_until = excluded.remembered_until', TG_TABLE_SCHEMA)
+            USING NEW.task_id, NEW.owner, NEW.fence, NEW.state, finished, NEW.remembered_until;
     ELSE
-        DELETE FROM work_claim_tombstones WHERE task_id = NEW.task_id;
+        EXECUTE format('DELETE FROM %I.work_claim_tombstones WHERE task_id = $1', TG_TABLE_SCHEMA) USING NEW.task_id;
     END IF;
     RETURN NULL;
 END $$;
-CREATE FUNCTION work_claims_forget() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION work_claims_forget() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    DELETE FROM work_claim_tombstones WHERE task_id = NEW.task_id;
+    EXECUTE format('DELETE FROM %I.work_claim_tombstones WHERE task_id = $1', TG_TABLE_SCHEMA) USING NEW.task_id;
     RETURN NULL;
 END $$;
 CREATE TRIGGER work_claims_inserted AFTER INSERT ON work_claims

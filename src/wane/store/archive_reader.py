@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from wane.errors import StoreError, Unreachable
+from wane.store.postgres.settings import SAFE_SETTINGS, SEARCH_PATH, set_locally
 from wane.store.sqlite import digests
 
 if TYPE_CHECKING:
@@ -30,18 +31,11 @@ BATCH_BYTES = 16 * 1024 * 1024
 BATCH_ROWS = 8_192
 _FETCH_SECONDS = 10.0
 _MOST_SECRET_BYTES = 64 * 1024
-_POSTGRES_SETTINGS = {
-    # Texts must be the same on every connection, or a key would not be found again.
-    "bytea_output": "hex",
-    "datestyle": "ISO",
-    "extra_float_digits": "1",
-    "intervalstyle": "postgres",
-    "timezone": "UTC",
-    "row_security": "off",
-    "jit": "off",
-    "lock_timeout": "5s",
-    "application_name": "wane archive",
-}
+_POSTGRES_SETTINGS = {**SAFE_SETTINGS, "jit": "off", "lock_timeout": "5s", "application_name": "wane archive"}
+_OPTIONS = re.compile(r"(?<=[?&]options=)[^&]*")
+_OUR_OPTIONS = f"-csearch_path={SEARCH_PATH.replace(' ', '')}"
+_POOLED = "unsupported startup parameter"
+"""What a connection pooler says to options of the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +139,32 @@ class _Adbc(Reader):
 def _postgres(address: str, stack: ExitStack) -> Reader:
     import adbc_driver_postgresql.dbapi as driver
 
+    def connect(to: str) -> Any:
+        return stack.enter_context(driver.connect(to, autocommit=True))
+
     try:
-        connection = stack.enter_context(driver.connect(address, autocommit=True))
+        # The driver asks the catalogs by bare names before anything can be set, so the session has to begin with our search path.
+        try:
+            connection = connect(_pinned(address))
+        except Exception as problem:
+            if _POOLED not in str(problem):
+                raise
+            connection = connect(address)
     except Exception as problem:
         raise Unreachable(f"the database cannot be reached: {_without(address, str(problem))}") from None
     with connection.cursor() as cursor:
-        for name, value in _POSTGRES_SETTINGS.items():
-            cursor.execute(f"SELECT set_config('{name}', '{value}', false)")
-            cursor.fetchall()
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        cursor.execute(set_locally(_POSTGRES_SETTINGS))
+        cursor.fetchall()
     return _Adbc(connection, {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+
+
+def _pinned(address: str) -> str:
+    """The URL of a session that begins with our search path."""
+    ours = quote(_OUR_OPTIONS, safe="")
+    if _OPTIONS.search(address):
+        return _OPTIONS.sub(lambda given: f"{given[0]}%20{ours}", address)
+    return f"{address}{'&' if '?' in address else '?'}options={ours}"
 
 
 class _Sqlite(_Adbc):

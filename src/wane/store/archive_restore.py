@@ -119,8 +119,8 @@ class RestoreRows:
 
     def _among(self, p: Parameters, target: Target, keys: Sequence[str], alias: str = "t") -> str:
         wanted = [self.archive.read_key(key) for key in keys]
-        mine = self.rows.row([self.rows.column(column, alias) for column in target.key])
-        return f"{mine} IN ({self.rows.dialect.keys(p, target.key, wanted)})"
+        mine = [self.rows.column(column, alias) for column in target.key]
+        return self.rows.one_among(target.key, mine, self.rows.dialect.keys(p, target.key, wanted))
 
     def present(self, target: Target, columns: Sequence[Stored], keys: Sequence[str], *, lock: bool) -> Statement:
         """The rows with these keys that are there: key, and digest over some columns."""
@@ -172,10 +172,10 @@ class RestoreRows:
         written = _written(target, columns)
         values = self.restore.values(p, written, _values(written, rows))
         place = {column.name: f"w.c{number}" for number, (column, _) in enumerate(written)}
-        key = {column.name for column in target.key}
-        quote = self.rows.dialect.quote
+        key = {column.name: column for column in target.key}
+        quote, sign = self.rows.dialect.quote, self.rows.dialect.sign
         sets = ", ".join(f"{quote(name)} = {value}" for name, value in place.items() if name not in key)
-        same = " AND ".join(f"t.{quote(name)} = {place[name]}" for name in sorted(key))
+        same = " AND ".join(f"t.{quote(name)} {sign('=', key[name])} {place[name]}" for name in sorted(key))
         return p.statement(
             f"UPDATE {self.rows.dialect.table(target.table)} AS t SET {sets} FROM ({values}) AS w WHERE {same}"
         )

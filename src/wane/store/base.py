@@ -110,6 +110,8 @@ class Store(ABC):
     restore: RestoreDialect
     migration_list: str
     """The statements that create the list of applied migrations, if it is missing."""
+    migration_end = ""
+    """The statement that ends the script of what is missing, if there is one."""
     migration_entry: str
     """The statement that enters a migration by its name, with {} for the name."""
 
@@ -278,11 +280,11 @@ class Store(ABC):
         """What `migrate` would apply, as SQL for people to run: with the list of migrations and the entries in it."""
         applied = set(self.applied_migrations())
         pending = [one for one in migrations(self.kind) if one.name not in applied]
-        lead = [f"{self.migration_list};\n", *[""] * len(pending)]
-        return [
-            Migration(one.name, f"{before}{one.sql}{self.migration_entry.format(one.name)};\n")
-            for before, one in zip(lead, pending, strict=False)
-        ]
+        found = [f"{one.sql}{self.migration_entry.format(one.name)};\n" for one in pending]
+        if found:
+            found[0] = f"{self.migration_list};\n{found[0]}"
+            found[-1] += self.migration_end
+        return [Migration(one.name, text) for one, text in zip(pending, found, strict=True)]
 
     def is_migrated(self) -> bool:
         """Whether the database has all of Wane's own tables."""

@@ -17,7 +17,8 @@ from wane.store.claims import CLAIMS, TOMBSTONES
 from wane.store.transaction import Transaction
 
 _CREATES = re.compile(
-    r"^(?:CREATE (?P<kind>TABLE|INDEX|SEQUENCE|FUNCTION|TRIGGER)|INSERT INTO(?= wane_)) (?P<name>\w+)", re.MULTILINE
+    r"^(?:CREATE (?:OR REPLACE )?(?P<kind>TABLE|INDEX|SEQUENCE|FUNCTION|TRIGGER)|INSERT INTO(?= wane_)) (?P<name>\w+)",
+    re.MULTILINE,
 )
 _COLUMN = re.compile(r"^    (?P<name>[a-z_]+) +(?P<type>\w+)", re.MULTILINE)
 _ADDED = {CLAIMS: ("remembered_until",)}
@@ -74,7 +75,11 @@ class ClaimSchema(ABC):
 
     @abstractmethod
     def prepare(self, transaction: Transaction) -> None:
-        """Wait for others who install, and let names mean what lies in the schema."""
+        """Wait for others who install."""
+
+    @abstractmethod
+    def enter(self, transaction: Transaction) -> None:
+        """Let names mean what lies in the schema."""
 
     def missing(self) -> list[Missing]:
         """What is missing, in the order in which it can be created; raise if a table is not one of ours."""
@@ -92,6 +97,7 @@ class ClaimSchema(ABC):
         with self.store.transaction() as transaction:
             self.prepare(transaction)
             missing = self.missing()
+            self.enter(transaction)
             for one in missing:
                 for statement in one.sql:
                     transaction.execute(statement, {})

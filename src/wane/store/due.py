@@ -60,6 +60,33 @@ class Due:
         """A row value; a single one needs no brackets, and SQLite's planner likes it better without."""
         return expressions[0] if len(expressions) == 1 else f"({', '.join(expressions)})"
 
+    def compare(self, columns: Sequence[Column], left: Sequence[str], sign: str, right: Sequence[str]) -> str:
+        """Whether values of columns stand at or before others (`<=`), or behind them (`>`)."""
+        if all(column.operators is None for column in columns):
+            return f"{self.row(left)} {sign} {self.row(right)}"
+        # Rows are compared by one operator for all of their columns.
+        strict = sign.removesuffix("=")
+        written = ""
+        for column, one, other in reversed(list(zip(columns, left, right, strict=True))):
+            signs = [self.dialect.sign(each, column) for each in (sign, f"{strict}=", strict)]
+            written = (
+                f"{one} {signs[1]} {other} AND ({one} {signs[2]} {other} OR ({written}))"
+                if written
+                else f"{one} {signs[0]} {other}"
+            )
+        return f"({written})"
+
+    def one_among(self, columns: Sequence[Column], values: Sequence[str], query: str) -> str:
+        """Whether a query finds these values of columns."""
+        if all(column.operators is None for column in columns):
+            return f"{self.row(values)} IN ({query})"
+        names = [f"m{number}" for number in range(len(columns))]
+        same = " AND ".join(
+            f"{value} {self.dialect.sign('=', column)} m.{name}"
+            for column, value, name in zip(columns, values, names, strict=True)
+        )
+        return f"EXISTS (SELECT 1 FROM ({query}) AS m({', '.join(names)}) WHERE {same})"
+
     def due(
         self,
         p: Parameters,
@@ -192,23 +219,23 @@ class Due:
             # The exact place is no index's order. An index does find the second it is in, and only from there on all are sorted.
             second = f"SELECT substr({walked}, 1, 19) FROM {table} AS n WHERE {room} ORDER BY {walked} DESC"
             room += f" AND {walked} >= ({second} LIMIT 1 OFFSET {most})"
-        return (
-            f"{self.row(self._place(selection, 't'))} <= (SELECT {', '.join(place)} FROM {table} AS n WHERE {room}"
-            f" ORDER BY {', '.join(f'{one} DESC' for one in place)} LIMIT 1 OFFSET {most})"
-        )
+        descending = ", ".join(f"{one} DESC" for one in place)
+        edge = f"SELECT {', '.join(place)} FROM {table} AS n WHERE {room} ORDER BY {descending} LIMIT 1 OFFSET {most}"
+        return self.up_to_found(selection, self._place(selection, "t"), edge)
 
     def _beyond_scoped_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         quote = self.dialect.quote
         descending = ", ".join(f"{one} DESC" for one in self._place(selection, "n"))
         scope = ", ".join(self.dialect.bytewise(self.column(column, "n"), column) for column in selection.per)
         keys = ", ".join(quote(column.name) for column in selection.key)
-        return (
-            f"{self.row([self.column(column) for column in selection.key])} IN (SELECT {keys} FROM"
+        beyond = (
+            f"SELECT {keys} FROM"
             f" (SELECT {self.columns(selection.key, 'n')}, row_number() OVER"
             f" (PARTITION BY {scope} ORDER BY {descending}) AS wane_rank"
             f" FROM {self.dialect.table(selection.table)} AS n WHERE {self._room(p, selection)}) AS ranked"
-            f" WHERE wane_rank > {p.bind('most', bound.most)})"
+            f" WHERE wane_rank > {p.bind('most', bound.most)}"
         )
+        return self.one_among(selection.key, [self.column(column) for column in selection.key], beyond)
 
     def _room(self, p: Parameters, selection: Selection) -> str:
         """Which rows take a place in a cap: those with a key and a moment. A moment that never comes would hold one forever."""
@@ -231,10 +258,26 @@ class Due:
         time = self.dialect.order(alias, selection.time_column, selection.time)
         return [time, *(self.column(c, alias) for c in selection.key if c.name != selection.time_column.name)]
 
+    def place_columns(self, selection: Selection) -> list[Column]:
+        """The columns behind a position."""
+        return [selection.time_column, *(c for c in selection.key if c.name != selection.time_column.name)]
+
+    def up_to_found(self, selection: Selection, position: Sequence[str], query: str) -> str:
+        """Whether a position is at or before the one that a query finds."""
+        columns = self.place_columns(selection)
+        if all(column.operators is None for column in columns):
+            return f"{self.row(position)} <= ({query})"
+        names = [f"e{number}" for number in range(len(columns))]
+        found = f"({query}) AS edge({', '.join(names)})"
+        return self.compare(columns, position, "<=", [f"(SELECT edge.{name} FROM {found})" for name in names])
+
     def refers(self, reference: BoundReference, child: str, parent: str) -> str:
         pairs = zip(reference.columns, reference.to, strict=True)
         # The parent stands left: SQLite then compares by the parent's collation, as its foreign keys do.
-        return " AND ".join(f"{self.column(theirs, parent)} = {self.column(mine, child)}" for mine, theirs in pairs)
+        return " AND ".join(
+            f"{self.column(theirs, parent)} {self.dialect.sign('=', theirs)} {self.column(mine, child)}"
+            for mine, theirs in pairs
+        )
 
     def fixed(self, p: Parameters, follower: BoundFollower, alias: str) -> list[str]:
         return [
@@ -254,8 +297,8 @@ class Due:
 
     def among(self, p: Parameters, selection: Selection, keys: Sequence[tuple[Any, ...]], alias: str = "t") -> str:
         """The condition that a row is one of those with these keys."""
-        key = self.row([self.column(column, alias) for column in selection.key])
-        return f"{key} IN ({self.dialect.keys(p, selection.key, keys)})"
+        key = [self.column(column, alias) for column in selection.key]
+        return self.one_among(selection.key, key, self.dialect.keys(p, selection.key, keys))
 
 
 def qualified(table: TableInfo) -> str:

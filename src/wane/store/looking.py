@@ -104,7 +104,7 @@ class Looking(Due):
                 for mine, theirs in zip(reference.columns, reference.to, strict=True)
             )
         )
-        return [f"{self.row(way)} IN ({leaving})" for way in ways]
+        return [self.one_among(reference.to, way, leaving) for way in ways]
 
     def one_state_each(self, selection: Selection) -> list[list[State] | None]:
         return [[state] for state in selection.rule.states] or [None]
@@ -113,10 +113,6 @@ class Looking(Due):
         """What `oldest` calls a row's position."""
         names = [f"k{i}" for i, column in enumerate(selection.key) if column.name != selection.time_column.name]
         return ["moment", *names]
-
-    def place_columns(self, selection: Selection) -> list[Column]:
-        """The columns behind `places`."""
-        return [selection.time_column, *(c for c in selection.key if c.name != selection.time_column.name)]
 
     def behind(self, p: Parameters, selection: Selection, floor: Sequence[object] | None) -> list[str]:
         """Only rows behind a position: where the batch before ended."""
@@ -127,11 +123,12 @@ class Looking(Due):
         return self._beside(p, selection, "<=", "ceiling", ceiling)
 
     def _beside(self, p: Parameters, selection: Selection, sign: str, name: str, place: Sequence[object]) -> str:
+        columns = self.place_columns(selection)
         bound = [
             self.dialect.back(p, f"{name}_{number}", column, value)
-            for number, (column, value) in enumerate(zip(self.place_columns(selection), place, strict=True))
+            for number, (column, value) in enumerate(zip(columns, place, strict=True))
         ]
-        return f"{self.row(self.position(selection, 't'))} {sign} {self.row(bound)}"
+        return self.compare(columns, self.position(selection, "t"), sign, bound)
 
     def keys(self, selection: Selection) -> list[str]:
         """What `oldest` calls a row's key."""

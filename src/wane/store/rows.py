@@ -8,6 +8,7 @@ from typing import Any
 
 from wane.contract.model import Mark, State
 from wane.store.looking import Looking
+from wane.store.schema import Column
 from wane.store.selection import BoundFollower, Selection, follower_paths
 from wane.store.statement import Parameters, Statement
 
@@ -78,8 +79,9 @@ class Rows(Looking):
         table = path[-1].reference.table
         identity = self.dialect.identity(path[-1])
         some = self._some_of(p, selection, path, key, now, limit, [f"f{len(path) - 1}.{name}" for name in identity])
-        mine = self.row([f"d.{name}" for name in identity])
-        return p.statement(f"DELETE FROM {self.dialect.table(table)} AS d WHERE {mine} IN ({some})")
+        return p.statement(
+            f"DELETE FROM {self.dialect.table(table)} AS d WHERE {self._one_of_followers(path[-1], 'd', some)}"
+        )
 
     def _some_of(
         self,
@@ -156,8 +158,14 @@ class Rows(Looking):
         return self._following(p, path, leaving)
 
     def _among_found(self, p: Parameters, follower: BoundFollower, found: Sequence[tuple[Any, ...]], alias: str) -> str:
-        mine = self.row([f"{alias}.{name}" for name in self.dialect.identity(follower)])
-        return f"{mine} IN ({self.dialect.identified(p, follower, found)})"
+        return self._one_of_followers(follower, alias, self.dialect.identified(p, follower, found))
+
+    def _one_of_followers(self, follower: BoundFollower, alias: str, query: str) -> str:
+        """The condition that a query finds what tells a row of a follower apart; the store's own row numbers are no table's columns."""
+        known = {self.dialect.quote(column.name): column for column in follower.reference.table.columns}
+        identity = self.dialect.identity(follower)
+        columns = [known.get(name, Column(name, "", nullable=False)) for name in identity]
+        return self.one_among(columns, [f"{alias}.{name}" for name in identity], query)
 
     def take_keys(
         self, selection: Selection, now: datetime, keys: Sequence[tuple[Any, ...]], *, held: bool = True
@@ -172,10 +180,9 @@ class Rows(Looking):
         """Take the oldest due rows in one statement, which finds them and sees nobody else's changes while it does."""
         p = self.parameters()
         verb = self.verb(p, selection)
-        key = self.row([self.column(column) for column in selection.key])
-        return p.statement(
-            f"{verb} WHERE {key} IN ({self.oldest(p, selection, now, limit, outputs=self.keys(selection))})"
-        )
+        oldest = self.oldest(p, selection, now, limit, outputs=self.keys(selection))
+        mine = self.one_among(selection.key, [self.column(column) for column in selection.key], oldest)
+        return p.statement(f"{verb} WHERE {mine}")
 
     def end_of_batch(
         self, selection: Selection, now: datetime, limit: int, floor: Sequence[object] | None = None
@@ -219,7 +226,8 @@ class Rows(Looking):
             self.dialect.back(p, f"end_{number}", column, value)
             for number, (column, value) in enumerate(zip(self.place_columns(selection), end, strict=True))
         ]
-        return [f"{time} <= {at}", *([f"({time} < {at} OR {self.row(key)} <= {self.row(keys)})"] if key else [])]
+        behind = self.compare(self.place_columns(selection)[1:], key, "<=", keys)
+        return [f"{time} <= {at}", *([f"({time} < {at} OR {behind})"] if key else [])]
 
     def take_range(
         self,
@@ -242,7 +250,7 @@ class Rows(Looking):
         oldest = self.oldest(p, selection, now, limit, floor, held=held)
         descending = ", ".join(f"{name} DESC" for name in places)
         verb = self.verb(p, selection)
-        end = f"{self.row(self.position(selection, 't'))} <= (SELECT {', '.join(places)} FROM last)"
+        end = self.up_to_found(selection, self.position(selection, "t"), f"SELECT {', '.join(places)} FROM last")
         where = " AND ".join([*self.due(p, selection, now, held=held), *self.behind(p, selection, floor), end])
         outputs = ", ".join(self.dialect.out(f"last.{name}") for name in places)
         return p.statement(

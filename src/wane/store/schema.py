@@ -48,6 +48,8 @@ class Column:
     """The labels of an enum type, in order."""
     loose: bool = False
     """PostgreSQL: the collation calls different texts equal (`done` and `DONE`), so equality must ask for the bytes too."""
+    operators: str | None = None
+    """PostgreSQL: the schema of the operators that compare its values, if it is not the system's (`citext`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,11 @@ class Dialect(ABC):
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
         """The condition that a column holds a value, or is NULL if the value is None; an index on the column serves it."""
 
+    def sign(self, sign: str, column: Column) -> str:
+        """A comparison with a column's values, as the column's type defines it."""
+        del column
+        return sign
+
     def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
         """A query that counts the rows of a table, up to a number that is bound or written. `alone`: nothing inherits from it."""
         del alone

@@ -20,7 +20,6 @@ _TEXTS = {
         "character varying",
         "character",
         "name",
-        "citext",
         "uuid",
         "json",
         "jsonb",
@@ -29,15 +28,21 @@ _TEXTS = {
         "interval",
     ),
     *("time without time zone", "time with time zone", "inet", "cidr", "macaddr", "macaddr8", "bit", "bit varying"),
-    *("tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon", "circle", "hstore", "ltree"),
+    *("tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon", "circle"),
     *("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange"),
     *("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange"),
 }
 """Types whose text means exactly the value, under the settings of our connections."""
-_ARRAYS = _TEXTS | {
-    *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "date"),
-    *("timestamp without time zone", "timestamp with time zone", "oid"),
-}
+_EXTENSIONS = {"citext", "hstore", "ltree"}
+"""The same, of extensions: their schema stands before them."""
+_ARRAYS = (
+    _TEXTS
+    | _EXTENSIONS
+    | {
+        *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "date"),
+        *("timestamp without time zone", "timestamp with time zone", "oid"),
+    }
+)
 _EXACT = {*UNQUOTED, "text", "character varying"}
 _NO_QUOTES = str.maketrans("", "", '["]')
 _MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
@@ -161,7 +166,9 @@ def _stored(column: Column) -> Stored | None:
     kind = _bare(column)
     if kind in _PLAIN:
         return _PLAIN[kind]
-    if kind in _TEXTS or (kind.endswith("[]") and kind.removesuffix("[]") in _ARRAYS):
+    schema, _, name = kind.rpartition(".")
+    kind = name if schema and name.removesuffix("[]") in _EXTENSIONS else kind
+    if kind in _TEXTS | _EXTENSIONS or (kind.endswith("[]") and kind.removesuffix("[]") in _ARRAYS):
         return Stored("", "string", "{x}::text")
     return None
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from wane.store.claims import ClaimStatements
 from wane.store.claims_schema import ClaimSchema, Part
+from wane.store.postgres.settings import SEARCH_PATH
+from wane.store.postgres.store import PostgresStore
 from wane.store.statement import Parameters, Statement
 from wane.store.transaction import Transaction
 
@@ -17,9 +19,9 @@ _INSTALL_LOCK = 0x77616E66
 """Serialises installations; held only inside one transaction, so connection poolers do not disturb it."""
 
 _PLACE = """
-SELECT coalesce(
-  (SELECT n.nspname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-   WHERE c.oid = to_regclass('work_claims')), current_schema()::text, 'public')
+SELECT s.name FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS s(name, place)
+JOIN pg_catalog.pg_namespace AS n ON n.nspname = s.name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid
+WHERE c.relname = 'work_claims' ORDER BY s.place LIMIT 1
 """
 _PRESENT = """
 SELECT CASE c.relkind WHEN 'i' THEN 'index' WHEN 'S' THEN 'sequence' ELSE 'table' END, c.relname::text
@@ -28,7 +30,7 @@ WHERE n.nspname = %(schema)s AND c.relkind IN ('r', 'p', 'i', 'S') AND c.relname
 UNION ALL
 SELECT 'function', f.proname::text
 FROM pg_catalog.pg_proc AS f JOIN pg_catalog.pg_namespace AS n ON n.oid = f.pronamespace
-WHERE n.nspname = %(schema)s AND f.proname::text LIKE 'work_claims%%'
+WHERE n.nspname = %(schema)s AND f.proname::text LIKE 'work_claims%%' AND %(path)s = ANY (f.proconfig)
 UNION ALL
 SELECT 'trigger', t.tgname::text
 FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
@@ -99,8 +101,10 @@ class PostgresClaimSchema(ClaimSchema):
     def place(self) -> str:
         if self.schema is not None:
             return self.schema
-        [(schema,)] = self._read(_PLACE, {})
-        return str(schema)
+        assert isinstance(self.store, PostgresStore)
+        schemas = self.store.schemas()
+        found = self._read(_PLACE, {"schemas": schemas})
+        return str(found[0][0]) if found else next(iter(schemas), "public")
 
     def statements(self, script: str) -> list[str]:
         found: list[str] = []
@@ -114,7 +118,9 @@ class PostgresClaimSchema(ClaimSchema):
         return found
 
     def present(self) -> set[Part]:
-        return {Part(kind, name) for kind, name in self._read(_PRESENT, {"schema": self.place()})}
+        # Functions that bare names could lead astray are replaced.
+        given: dict[str, object] = {"schema": self.place(), "path": f"search_path={SEARCH_PATH}"}
+        return {Part(kind, name) for kind, name in self._read(_PRESENT, given)}
 
     def columns(self, table: str) -> set[str]:
         return {name for (name,) in self._read(_COLUMNS, {"schema": self.place(), "table": table})}
@@ -124,7 +130,10 @@ class PostgresClaimSchema(ClaimSchema):
         for name, value in (("lock_timeout", _INSTALL_WAIT), ("statement_timeout", "0")):
             transaction.execute("SELECT set_config(%(name)s, %(value)s, true)", {"name": name, "value": value})
         transaction.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": _INSTALL_LOCK})
-        path = "SELECT set_config('search_path', quote_ident(%(schema)s), true)"
+
+    def enter(self, transaction: Transaction) -> None:
+        # What is created goes to the first schema that is named; PostgreSQL's own is searched before it all the same.
+        path = "SELECT set_config('search_path', quote_ident(%(schema)s) || ', pg_temp', true)"
         transaction.execute(path, {"schema": self.place()})
 
     def _read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:

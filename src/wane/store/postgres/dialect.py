@@ -145,7 +145,10 @@ class PostgresDialect(Dialect):
         # IS NOT DISTINCT FROM would say both at once, but no index serves it.
         if value is None:
             return f"{expression} IS NULL"
-        return self._exactly(expression, column, f"= {self.back(p, name, column, value)}")
+        return self._exactly(expression, column, f"{self.sign('=', column)} {self.back(p, name, column, value)}")
+
+    def sign(self, sign: str, column: Column) -> str:
+        return sign if column.operators is None else f"OPERATOR({self.quote(column.operators)}.{sign})"
 
     def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
         bounded = super().count_up_to(table, most, alone=alone)

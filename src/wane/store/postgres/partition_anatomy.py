@@ -179,8 +179,7 @@ class Standing:
 
 
 def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
-    """Inside a transaction: the search path is empty until it ends."""
-    run("SELECT set_config('search_path', '', true)", {})
+    """Inside a transaction."""
     oid, *_ = run(catalog.TABLE, {"schema": schema, "name": name})[0]
     at = {"oid": oid}
     indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
@@ -230,8 +229,7 @@ def own_names(name: str) -> tuple[str, str, str]:
 
 def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anatomy | None, list[tuple[str, str]]]:
     """What a table consists of, without what Wane added to it on the way; and everything that keeps it from being partitioned, with
-    what to do about it. Inside a transaction: the search path is empty until it ends."""
-    run("SELECT set_config('search_path', '', true)", {})
+    what to do about it."""
     found = run(catalog.TABLE, {"schema": schema, "name": name})
     if not found:
         return None, [(f"there is no table {schema}.{name}", "")]

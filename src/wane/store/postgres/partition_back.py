@@ -29,7 +29,6 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             leaves = [leaf.name for leaf in read_leaves(run, a.schema, a.name)]
             carriers = [key.table for key in read_standing(run, a.schema, a.name, leaves).inbound]
             self._lock(transaction, [a.table, *carriers], "ACCESS EXCLUSIVE")
@@ -54,7 +53,6 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> int:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             source = place(a, leaf)
             if not run("SELECT 1 WHERE to_regclass(%(leaf)s) IS NOT NULL", {"leaf": source}):
                 return 0
@@ -81,7 +79,6 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> bool:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             source = place(a, leaf)
             if run("SELECT 1 WHERE to_regclass(%(leaf)s) IS NOT NULL", {"leaf": source}):
                 self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
@@ -99,7 +96,6 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             tables = [key.table for key in keys if self._there(run, key.table)]
             self._lock(transaction, list(dict.fromkeys([a.table, *tables])), "SHARE ROW EXCLUSIVE")
             for key in keys:

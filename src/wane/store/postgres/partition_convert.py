@@ -49,7 +49,6 @@ class Converting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             run(doubled(f"DROP TABLE IF EXISTS {root_name(a)}"), {})
             for one in root_statements(a):
                 run(doubled(one.text), {})
@@ -65,7 +64,6 @@ class Converting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             if not run(CONSTRAINT, {"table": a.table, "name": own_names(a.name)[2]}):
                 run(doubled(bound_statements(a, upper)[0].text), {})

@@ -48,7 +48,6 @@ class Covering(Steps):
 
         def work(transaction: Transaction) -> bool:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             found = _gap(a, read_leaves(run, a.schema, a.name))
             if found is None or self._many(run, place(a, found[1].name)):

@@ -20,7 +20,6 @@ class Months(Steps):
 
         def work(transaction: Transaction) -> int:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             catch = place(a, rest.name)
             found = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {catch} LIMIT {int(most) + 1}) AS caught"), {})
@@ -54,7 +53,6 @@ class Months(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             for text in leaf_statements(a, a.table, name, range_):
                 run(doubled(text), {})

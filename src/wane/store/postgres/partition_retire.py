@@ -112,7 +112,6 @@ class Retiring(Covering):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             source = place(a, leaf)
             if self._there(run, source) and not any(one.name == leaf for one in read_leaves(run, a.schema, a.name)):
@@ -224,7 +223,6 @@ class Retiring(Covering):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             run("SELECT set_config('statement_timeout', '0', true)", {})
             waiting = [(side, table) for side, table in sides if self._there(run, side)]
             # Rows take long. Nobody waits for them, unless a foreign key wants to see their parents first.

@@ -15,6 +15,7 @@ from wane.store.postgres.partition_anatomy import Anatomy, AnatomyKey, fitted, q
 from wane.store.postgres.partition_statements import key_statements, leaf_statements, place, root_name, root_statements
 from wane.store.postgres.partition_steps import Note, Patience, Steps, doubled, read_leaves
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.settings import SEARCH_PATH, function_settings
 from wane.store.transaction import Transaction
 
 _TRIGGER = "wane_split"
@@ -31,7 +32,6 @@ class Splitting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._clear_split(run, a, old)
             for one in root_statements(a):
                 run(doubled(one.text), {})
@@ -47,7 +47,8 @@ class Splitting(Steps):
             shadow = root_name(a)
             run(
                 doubled(
-                    f"CREATE FUNCTION {_function(a)}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = ''"
+                    f"CREATE FUNCTION {_function(a)}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+                    f" {function_settings({'search_path': SEARCH_PATH})}"
                     f" AS $wane$ BEGIN IF TG_OP = 'TRUNCATE' THEN TRUNCATE {shadow}; RETURN NULL; END IF;"
                     f" IF TG_OP <> 'INSERT' THEN DELETE FROM {shadow} AS t WHERE {key}; END IF;"
                     f" IF TG_OP <> 'DELETE' THEN INSERT INTO {shadow} ({', '.join(columns)}) OVERRIDING SYSTEM VALUE"
@@ -55,6 +56,8 @@ class Splitting(Steps):
                 ),
                 {},
             )
+            # Whoever may execute it could make it the trigger of another table, and write here with our rights.
+            run(doubled(f"REVOKE EXECUTE ON FUNCTION {_function(a)}() FROM PUBLIC"), {})
             source = place(a, old)
             run(
                 doubled(
@@ -125,7 +128,6 @@ class Splitting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             leaves = [leaf.name for leaf in read_leaves(run, a.schema, a.name)]
             keys: list[AnatomyKey] = read_standing(run, a.schema, a.name, leaves).inbound
             self._lock(transaction, [a.table, *(key.table for key in keys)], "ACCESS EXCLUSIVE")
@@ -158,7 +160,6 @@ class Splitting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('search_path', '', true)", {})
             self._lock(transaction, [place(a, old)], "ACCESS EXCLUSIVE")
             self._clear_split(run, a, old)
             note(run)

@@ -18,12 +18,15 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from wane.store.postgres.settings import SEARCH_PATH
 from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 
 OWN_SCHEMA = "wane"
 """The schema of Wane's own tables; no contract speaks of them."""
 
-SEARCH_PATH = "SELECT pg_catalog.current_schemas(false)::text[]"
+_SCHEMAS = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
+_PATH = "SELECT pg_catalog.current_setting('search_path')"
+_SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 
 # Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
 # A schema that an extension owns is hidden unless it was asked for; a table that an extension owns always is.
@@ -88,9 +91,21 @@ SELECT attribute.attrelid,
        (attribute.attnotnull OR type.typnotnull) AND unproven.oid IS NULL,
        attribute.attgenerated <> '',
        attribute.attcollation,
-       labels.labels
+       labels.labels,
+       compared.place
 FROM pg_catalog.pg_attribute AS attribute
 JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
+LEFT JOIN (
+    SELECT class.opcintype, namespace.nspname::text AS place
+    FROM pg_catalog.pg_opclass AS class
+    JOIN pg_catalog.pg_am AS method ON method.oid = class.opcmethod AND method.amname = 'btree'
+    JOIN pg_catalog.pg_amop AS equal
+      ON equal.amopfamily = class.opcfamily AND equal.amopstrategy = 3
+     AND equal.amoplefttype = class.opcintype AND equal.amoprighttype = class.opcintype
+    JOIN pg_catalog.pg_operator AS operator ON operator.oid = equal.amopopr
+    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = operator.oprnamespace
+    WHERE class.opcdefault AND namespace.nspname <> 'pg_catalog'
+) AS compared ON compared.opcintype = CASE WHEN type.typtype = 'd' THEN type.typbasetype ELSE type.oid END
 LEFT JOIN (
     SELECT enumtypid, array_agg(enumlabel::text ORDER BY enumsortorder) AS labels
     FROM pg_catalog.pg_enum
@@ -222,18 +237,33 @@ _BYTEWISE_LOCALES = frozenset({"c", "posix", "c.utf8"})
 _Rows = dict[int, list[tuple[Any, ...]]]
 
 
-def reflect(connection: psycopg.Connection[Any], schemas: tuple[str, ...] = (), *, own: bool = False) -> Schema:
+def reflect(
+    connection: psycopg.Connection[Any], schemas: tuple[str, ...] = (), *, own: bool = False, path: str | None = None
+) -> Schema:
     """Every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own.
 
-    Or, the other way round, Wane's `own` tables alone.
+    Or, the other way round, Wane's `own` tables alone. `path` is the search path by which names without a schema are found, if it is not the
+    connection's. Types that are not the system's are named with their schemas, whatever it is.
     """
     with _one_moment(connection) as cursor:
-        path = cursor.execute(SEARCH_PATH).fetchall()[0][0]
+        [(before,)] = cursor.execute(_PATH).fetchall()
+        found = read_schemas(cursor, path)
+        cursor.execute(_SET_PATH, [SEARCH_PATH])
         asked = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
         relations = cursor.execute(RELATIONS, asked).fetchall()
         details = _read_details(cursor, [row[0] for row in relations])
+        cursor.execute(_SET_PATH, [before])
     tables = [_table(row, details) for row in relations]
-    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(path))
+    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(found))
+
+
+def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str | None = None) -> list[str]:
+    """The schemas that a search path means now, inside a transaction; its own, if none is given."""
+    [(before,)] = run.execute(_PATH).fetchall()
+    run.execute(_SET_PATH, [before if path is None else path])
+    [(found,)] = run.execute(_SCHEMAS).fetchall()
+    run.execute(_SET_PATH, [before])
+    return list(found)
 
 
 @contextmanager
@@ -314,9 +344,9 @@ def _kind(relkind: str, is_partition: bool) -> Kind:
 
 
 def _column(row: tuple[Any, ...], details: _Details) -> Column:
-    _, name, type_, not_null, generated, collation, labels = row
+    _, name, type_, not_null, generated, collation, labels, operators = row
     order, loose = details.collations.get(collation), collation in details.loose
-    return Column(name, type_, not not_null, generated, order, tuple(labels or ()), loose)
+    return Column(name, type_, not not_null, generated, order, tuple(labels or ()), loose, operators)
 
 
 def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, str | None]) -> Index:

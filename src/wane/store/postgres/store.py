@@ -6,10 +6,11 @@ import re
 import select
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -29,12 +30,13 @@ from wane.store.postgres.dialect import PostgresDialect, PostgresTypes
 from wane.store.postgres.functions.stamp import FINGERPRINT
 from wane.store.postgres.messages import PostgresMessages
 from wane.store.postgres.partition import PostgresPartitions
-from wane.store.postgres.reflect import OWN_SCHEMA, reflect
+from wane.store.postgres.reflect import OWN_SCHEMA, read_schemas, reflect
 from wane.store.postgres.restore import PostgresRestore
 from wane.store.postgres.roles import RolePlanner
+from wane.store.postgres.settings import SAFE_SETTINGS, SEARCH_PATH, set_locally
 from wane.store.postgres.sizes import table_size
 from wane.store.postgres.space import read_sizes, read_space
-from wane.store.postgres.transaction import TEXT_SETTINGS, PostgresTransaction, beginning, inside, takes_by_key
+from wane.store.postgres.transaction import PostgresTransaction, beginning, inside, opened, takes_by_key
 from wane.store.postgres.watch import PostgresWatch
 from wane.store.roles import RolePlan
 from wane.store.rows import Rows
@@ -58,16 +60,29 @@ _CONNECTION: dict[str, Any] = {
     "tcp_user_timeout": 25_000,
 }
 """What a URL does not say itself."""
+_SETTINGS = {
+    **SAFE_SETTINGS,
+    "lock_timeout": str(_LOCK_MILLISECONDS),
+    # Statements are short; compiling them would take longer than running them.
+    "jit": "off",
+}
+_BY_INDEX = {
+    # The plan of a prepared statement is kept. One that was made while a table was nearly empty would read all of it, over and over, when it is full.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # There is one good plan: planning anew costs as much as running.
+    "plan_cache_mode": "force_generic_plan",
+}
 _MIGRATION_MILLISECONDS = 60_000
-_ESTIMATE_WAIT = "200ms"
-"""A guess is not worth waiting for."""
-_PREPARED_AFTER = 3
-"""Statements that come again and again are prepared when they have come so often."""
-# The plan of a prepared statement is kept. One that was made while a table was nearly empty would read all of it, over and over, when it is full.
-_SETTINGS = (
-    "SELECT set_config('enable_seqscan', %(others)s, false), set_config('enable_bitmapscan', %(others)s, false),"
-    " set_config('plan_cache_mode', %(kept)s, false), set_config('statement_timeout', %(timeout)s, false)"
-)
+_ESTIMATE = {
+    # A parallel plan would tell the rows of one worker.
+    "max_parallel_workers_per_gather": "0",
+    # A guess is not worth waiting for.
+    "lock_timeout": "200ms",
+}
+_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_BY_INDEX_SETTINGS = set_locally({**_SETTINGS, **_BY_INDEX})
+_LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 _KEPT_TEXTS = 128
 _MIGRATION_LOCK = 0x77616E65
@@ -93,7 +108,8 @@ class PostgresStore(Store):
     """A PostgreSQL database."""
 
     kind = "postgres"
-    migration_list = f"CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"
+    migration_list = f"SET search_path = {SEARCH_PATH};\nCREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"
+    migration_end = "RESET search_path;\n"
     migration_entry = f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES ('{{}}')"
 
     def __init__(self, url: DatabaseUrl, *, read_only: bool, answer_seconds: float | None = None) -> None:
@@ -109,10 +125,8 @@ class PostgresStore(Store):
         self._closed = False
         self._turn = threading.RLock()
         self._inside = 0
-        self._by_index = False
-        self._milliseconds = 0
         self._answer_seconds = answer_seconds
-        self._connection = _connect(url, read_only=read_only, answer_seconds=answer_seconds)
+        self._connection = _connect(url, answer_seconds=answer_seconds)
         self._own_identity = ""
         try:
             if self._connection.info.server_version < OLDEST_VERSION:
@@ -126,12 +140,8 @@ class PostgresStore(Store):
         self._closed = True
         self._connection.close()
 
-    def _connected(self, *, by_index: bool | None = None, milliseconds: int = 0) -> psycopg.Connection[tuple[Any, ...]]:
-        """The connection; a new one if it broke since the last call, but never inside a transaction.
-
-        `by_index` says whether statements must be planned by index alone; None, that it does not matter. `milliseconds` is what a
-        statement may take; 0, as long as it likes.
-        """
+    def _connected(self) -> BoundedConnection:
+        """The connection; a new one if it broke since the last call, but never inside a transaction."""
         connection = self._connection
         if self._inside:
             return connection
@@ -140,16 +150,21 @@ class PostgresStore(Store):
             with suppress(psycopg.OperationalError):
                 connection.execute("SELECT 1")
         if connection.closed and not self._closed:
-            self._connection = _connect(self._url, read_only=self._read_only, answer_seconds=self._answer_seconds)
-            self._by_index, self._milliseconds = False, 0
-        by_index = self._by_index if by_index is None else by_index
-        if (by_index, milliseconds) != (self._by_index, self._milliseconds) and not self._connection.closed:
-            # There is one good plan: planning anew costs as much as running.
-            kept = "force_generic_plan" if by_index else "auto"
-            settings = {"others": "off" if by_index else "on", "kept": kept, "timeout": str(milliseconds)}
-            self._connection.execute(_SETTINGS, settings)
-            self._by_index, self._milliseconds = by_index, milliseconds
+            self._connection = _connect(self._url, answer_seconds=self._answer_seconds)
         return self._connection
+
+    @contextmanager
+    def _looking(
+        self, settings: Mapping[str, str] = MappingProxyType({}), level: str = "READ COMMITTED"
+    ) -> Iterator[BoundedConnection]:
+        """The connection, in a transaction that reads; inside a transaction, in that one, whose settings stay as they are."""
+        connection = self._connected()
+        if self._inside:
+            yield connection
+            return
+        begin = f"BEGIN ISOLATION LEVEL {level} READ ONLY; {set_locally({**_SETTINGS, **settings})}"
+        with opened(connection, begin):
+            yield connection
 
     def now(self) -> datetime:
         # clock_timestamp, not now(): the latter stands still inside a transaction.
@@ -166,13 +181,13 @@ class PostgresStore(Store):
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
-            connection = self._connected(by_index=True)
-            connection.prepare_threshold = _PREPARED_AFTER
-            try:
+            connection = self._connected()
+            if self._inside:
                 cursor = connection.execute(text.encode(), parameters)
-                return cursor.fetchall() if cursor.description else []
-            finally:
-                connection.prepare_threshold = None
+            else:
+                begin = f"{_READ_COMMITTED} {'READ ONLY' if self._read_only else 'READ WRITE'}"
+                cursor = connection.at_once(begin, _BY_INDEX_SETTINGS, text, parameters)
+            return cursor.fetchall() if cursor.description else []
 
     @contextmanager
     def acting(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
@@ -181,7 +196,8 @@ class PostgresStore(Store):
 
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):
-            return PostgresWatch(_connect(self._url, read_only=True, answer_seconds=self._answer_seconds), _explained)
+            connection = _connect(self._url, answer_seconds=self._answer_seconds)
+            return PostgresWatch(connection, set_locally(_SETTINGS), _explained)
 
     def identity(self) -> str:
         return _identity(self._rows(_IDENTITY))
@@ -190,9 +206,18 @@ class PostgresStore(Store):
         return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
 
     def reflect(self, *, own: bool = False) -> Schema:
-        with self._turn, _explained("the schema cannot be read"):
-            found = reflect(self._connected(by_index=False), own=own)
-            return found.with_table(reflect(self._connection, own=True), "audit") if self.audit else found
+        with (
+            self._turn,
+            _explained("the schema cannot be read"),
+            self._looking(level="REPEATABLE READ") as connection,
+        ):
+            found = reflect(connection, own=own, path=connection.search_path)
+            return found.with_table(reflect(connection, own=True), "audit") if self.audit else found
+
+    def schemas(self) -> list[str]:
+        """The schemas in which a name without one is looked up, in their order."""
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            return read_schemas(connection, connection.search_path)
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         with self._reading(seconds, by_index=often) as connection:
@@ -201,29 +226,27 @@ class PostgresStore(Store):
             # The driver would look for placeholders in a long text again every time.
             text, names = _numbered(statement.text)
             values = [statement.parameters[name] for name in names]
-            return psycopg.RawCursor(connection).execute(text, values, prepare=True).fetchall()
+            return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
 
     @contextmanager
-    def _reading(self, seconds: float, *, by_index: bool = False) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        with self._turn, _explained("the database refused to answer"):
-            milliseconds = int(seconds * 1000) or 1
-            connection = self._connected(by_index=by_index, milliseconds=milliseconds)
-            if self._inside:
-                connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(milliseconds)])
-            connection.prepare_threshold = _PREPARED_AFTER if by_index else None
-            try:
+    def _reading(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
+        limit = str(int(seconds * 1000) or 1)
+        settings = {"statement_timeout": limit, **(_BY_INDEX if by_index else {})}
+        with self._turn, _explained("the database refused to answer"), self._looking(settings) as connection:
+            if not self._inside:
                 yield connection
-            finally:
-                connection.prepare_threshold = None
-                if self._inside and not connection.closed:
-                    connection.execute("SET statement_timeout = 0")
+                return
+            [(before,)] = connection.execute("SELECT current_setting('statement_timeout')").fetchall()
+            connection.execute(_LIMIT, [limit])
+            yield connection
+            connection.execute(_LIMIT, [before])
 
     def time_read(self, statement: Statement, times: int, seconds: float) -> float:
         taken = []
         with self._reading(seconds, by_index=True) as connection:
             for _ in range(times):
                 began = time.perf_counter()
-                connection.execute(statement.text, statement.parameters, prepare=True).fetchall()
+                connection.execute(statement.text, statement.parameters, prepare=connection.may_prepare).fetchall()
                 taken.append(time.perf_counter() - began)
         return min(taken)
 
@@ -238,18 +261,12 @@ class PostgresStore(Store):
         return str(found[0][0]) if found else None
 
     def explain(self, statement: Statement) -> str:
-        with self._turn, _explained("the statement cannot be explained"):
-            found = (
-                self._connected(by_index=False).execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
-            )
+        with self._turn, _explained("the statement cannot be explained"), self._looking() as connection:
+            found = connection.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
         return "\n".join(line for (line,) in found)
 
     def estimate(self, statement: Statement) -> int | None:
-        connection = self._connected(by_index=False)
-        with self._turn, _explained("the statement cannot be explained"), connection.transaction():
-            # A parallel plan would tell the rows of one worker.
-            connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
-            connection.execute(f"SET LOCAL lock_timeout = '{_ESTIMATE_WAIT}'")
+        with self._turn, _explained("the statement cannot be explained"), self._looking(_ESTIMATE) as connection:
             explained = connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
             [([tree],)] = explained.fetchall()
         node = tree["Plan"]
@@ -297,10 +314,10 @@ class PostgresStore(Store):
     def _own_transaction(self, what: str, *hint: str, durable: bool = True) -> Iterator[PostgresTransaction]:
         # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
         with self._turn, _explained(what, *hint):
-            used = self._connected(by_index=False)
+            used = self._connected()
             self._inside += 1
             try:
-                with beginning(used, self.rows, durable=durable) as transaction:
+                with beginning(used, self.rows, durable=durable, read_only=self._read_only) as transaction:
                     yield transaction
             finally:
                 self._inside -= 1
@@ -313,8 +330,8 @@ class PostgresStore(Store):
         return [self.rows.take_range(selection, now, limit)]
 
     def barred(self, role: str) -> str:
-        with self._turn, _explained("the database refused to answer"):
-            found = self._connected().execute(_MEMBERSHIP, {"role": role}).fetchall()
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            found = connection.execute(_MEMBERSHIP, {"role": role}).fetchall()
         if not found:
             return f"the database has no role {role}"
         [(user, usable, member)] = found
@@ -348,12 +365,12 @@ class PostgresStore(Store):
             return RolePlan(tuple(one for one in before if not one.done), tuple(planner.notes()))
 
     def sizes(self, tables: Sequence[tuple[TableInfo, int | None]], seconds: float) -> dict[tuple[str, str], Size]:
-        with self._turn, _explained("the database refused to answer"):
-            return read_sizes(self._connected(by_index=False), [table for table, _ in tables])
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            return read_sizes(connection, [table for table, _ in tables])
 
     def space(self, tables: Sequence[TableInfo], seconds: float) -> list[TableSpace]:
-        with self._turn, _explained("the database refused to answer"):
-            found = read_space(self._connected(by_index=False), tables)
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            found = read_space(connection, tables)
         return [found[table.qualified] for table in tables if table.qualified in found]
 
     def database_space(self) -> DatabaseSpace:
@@ -369,35 +386,49 @@ class PostgresStore(Store):
         return PostgresPartitions(self.again())
 
     def alone(self, text: str, wait_seconds: float) -> None:
-        """Run one statement outside any transaction, however long it takes: what builds or detaches while everybody works."""
+        """Run one statement outside any transaction, however long it takes: what builds or detaches while everybody works.
+
+        Its settings can only be the session's, so the session must be ours.
+        """
         with self._turn, _explained("the database refused"):
-            connection = self._connected(by_index=False)
-            connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(int(wait_seconds * 1000))])
+            connection = self._connected()
+            if connection.pooled:
+                raise StoreError(
+                    "this statement needs a session of its own, and the URL leads to a connection pooler",
+                    "run the command with the URL of the server itself; nothing was changed",
+                )
+            settings = {**_SETTINGS, "lock_timeout": str(int(wait_seconds * 1000))}
+            for name, value in settings.items():
+                connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
             try:
                 connection.execute(text.encode())
             finally:
                 if not connection.closed:
-                    connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(_LOCK_MILLISECONDS)])
+                    connection.execute("RESET ALL")
 
     def applied_migrations(self) -> list[str]:
         hint = (
             "whoever runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
             f" pressure needs the reader role, and asks {OWN_SCHEMA}.v_queue_retention_pressure"
         )
-        with self._turn, _explained("Wane's own tables cannot be read", hint):
-            connection = self._connected()
+        with self._turn, _explained("Wane's own tables cannot be read", hint), self._looking() as connection:
             [(known,)] = connection.execute(_HAS_TABLE).fetchall()
             return [name for (name,) in connection.execute(_APPLIED).fetchall()] if known else []
 
     def migrate(self) -> list[str]:
         connection = self._connected()
+        access = "READ ONLY" if self._read_only else "READ WRITE"
+        # Whoever comes second waits for the first, for longer than any other lock is worth.
+        settings = set_locally({**_SETTINGS, "lock_timeout": str(_MIGRATION_MILLISECONDS)})
         hint = (
             f"let the database's owner run `GRANT CREATE ON DATABASE … TO {connection.info.user}`, or "
             f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {connection.info.user}`, or what `wane migrate --print` prints"
         )
-        with self._turn, _explained("Wane's own tables cannot be created", hint), connection.transaction():
-            # Whoever comes second waits for the first, for longer than any other lock is worth.
-            connection.execute(f"SET LOCAL lock_timeout = {_MIGRATION_MILLISECONDS}")
+        with (
+            self._turn,
+            _explained("Wane's own tables cannot be created", hint),
+            opened(connection, f"{_READ_COMMITTED} {access}; {settings}"),
+        ):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
             [(prepared,)] = connection.execute(_HAS_SCHEMA)
             if not prepared:  # Even with IF NOT EXISTS it would need the right to create schemas.
@@ -414,24 +445,11 @@ class PostgresStore(Store):
         return [migration.name for migration in pending]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
-        with self._turn, _explained("the database refused to answer"):
-            return self._connected().execute(text.encode()).fetchall()
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            return connection.execute(text.encode()).fetchall()
 
 
-def _connect(
-    url: DatabaseUrl, *, read_only: bool, answer_seconds: float | None = None
-) -> psycopg.Connection[tuple[Any, ...]]:
-    options = {
-        # Row security would hide rows silently; off means that it raises instead.
-        "row_security": "off",
-        "lock_timeout": str(_LOCK_MILLISECONDS),
-        "default_transaction_read_only": "on" if read_only else "off",
-        # Under any other level the second look would see what the first one saw.
-        "default_transaction_isolation": "read committed",
-        **TEXT_SETTINGS,
-        # Batches are short; compiling them would take longer than running them.
-        "jit": "off",
-    }
+def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> BoundedConnection:
     try:
         given = conninfo_to_dict(url.raw)
         connection = BoundedConnection.connect(
@@ -447,8 +465,7 @@ def _connect(
         ) from problem
     connection.answer_seconds = answer_seconds
     with _explained("the connection cannot be set up"):
-        for name, value in options.items():
-            connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+        connection.recognise()
     return connection
 
 

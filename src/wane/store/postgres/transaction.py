@@ -18,6 +18,7 @@ from wane.errors import StoreError
 from wane.store.due import qualified
 from wane.store.postgres.cold import Shelf, shelves
 from wane.store.postgres.reflect import LOCKS_PARENT
+from wane.store.postgres.settings import SAFE_SETTINGS, set_locally
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
 from wane.store.selection import BoundReference, Selection, intermediate_paths
@@ -27,20 +28,12 @@ from wane.store.transaction import Batch, Key, Opening, Taken, Transaction, unwr
 _GATE = 0x77616E65
 """The space of advisory locks that Wane uses; they end with the transaction, so connection poolers do not disturb them."""
 
-TEXT_SETTINGS = {
-    # Holds know rows by the text of their keys, and keys travel as texts: it must be the same text on every connection.
-    "bytea_output": "hex",
-    "datestyle": "ISO",
-    "extra_float_digits": "1",
-    "intervalstyle": "postgres",
-    "timezone": "UTC",
-}
 _LOCAL_SETTINGS = {
-    **TEXT_SETTINGS,
-    # Policies would hide rows silently; off means that they raise instead.
-    "row_security": "off",
+    **SAFE_SETTINGS,
     "lock_timeout": "200ms",
     "statement_timeout": "30s",
+    # Batches are short; compiling them would take longer than running them.
+    "jit": "off",
 }
 _ENTER = "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)"
 _UNPROTECTED = f"""
@@ -64,10 +57,10 @@ SELECT 1 FROM referring WHERE NOT EXISTS (
 
 Partitions have a copy of their parent's key; tables that inherit do not.
 """
-_BEGIN_DURABLE = "BEGIN; SELECT " + ", ".join(
-    f"set_config('{name}', '{value}', true)" for name, value in _LOCAL_SETTINGS.items()
-)
-_BEGIN = _BEGIN_DURABLE + ", set_config('synchronous_commit', 'off', true)"
+# Under any other level the second look would see what the first one saw.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_SET_DURABLE = set_locally(_LOCAL_SETTINGS)
+_SET = set_locally({**_LOCAL_SETTINGS, "synchronous_commit": "off"})
 _GATE_WAIT = "10s"
 """How long a hold waits for the batches inside the gate to end: longer than any of them waits for others."""
 
@@ -255,7 +248,23 @@ def _gates(tables: Sequence[TableInfo]) -> dict[str, object]:
 
 
 @contextmanager
-def beginning(connection: psycopg.Connection[Any], rows: Rows, *, durable: bool) -> Iterator[PostgresTransaction]:
+def opened(connection: psycopg.Connection[Any], begin: str) -> Iterator[None]:
+    """Begin a transaction with its settings, in one round trip; commit it, or roll it back if anything fails."""
+    connection.execute(begin.encode())
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        # A broken connection has ended it already.
+        if not connection.closed:
+            connection.rollback()
+        raise
+
+
+@contextmanager
+def beginning(
+    connection: psycopg.Connection[Any], rows: Rows, *, durable: bool, read_only: bool
+) -> Iterator[PostgresTransaction]:
     """A transaction of its own: all or nothing. What can go to the server together does: a batch is short, and the way there is not."""
     if connection.info.transaction_status is not TransactionStatus.IDLE:
         with connection.transaction():
@@ -263,16 +272,11 @@ def beginning(connection: psycopg.Connection[Any], rows: Rows, *, durable: bool)
             yield transaction
             transaction.run_last_words()
         return
-    connection.execute(_BEGIN_DURABLE if durable else _BEGIN)
-    try:
+    access = "READ ONLY" if read_only else "READ WRITE"
+    with opened(connection, f"{_BEGIN} {access}; {_SET_DURABLE if durable else _SET}"):
         transaction = PostgresTransaction(connection, rows)
         yield transaction
         transaction.commit(connection)
-    except BaseException:
-        # A broken connection has ended it already.
-        if not connection.closed:
-            connection.rollback()
-        raise
 
 
 @contextmanager
@@ -285,17 +289,12 @@ def inside(connection: psycopg.Connection[Any]) -> Iterator[None]:
         cursor = connection.cursor(row_factory=tuple_row)
         names = list(_LOCAL_SETTINGS)
         _require_read_committed(cursor)
-        cursor.execute("SELECT current_setting(name) FROM unnest(%s::text[]) AS names(name)", [names])
-        before = [value for (value,) in cursor.fetchall()]
-        _set(cursor, names, list(_LOCAL_SETTINGS.values()))
+        asked = ", ".join(f"pg_catalog.current_setting('{name}')" for name in names)
+        [before] = cursor.execute(f"SELECT {asked}".encode()).fetchall()
+        cursor.execute(set_locally(_LOCAL_SETTINGS).encode())
         yield
-        _set(cursor, names, before)
-
-
-def _set(cursor: psycopg.Cursor[Any], names: list[str], values: list[str]) -> None:
-    cursor.execute(
-        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS s(name, value)", [names, values]
-    )
+        back = ", ".join(f"pg_catalog.set_config('{name}', %s, true)" for name in names)
+        cursor.execute(f"SELECT {back}".encode(), before)
 
 
 def _require_read_committed(cursor: psycopg.Cursor[Any]) -> None:

@@ -84,5 +84,8 @@ class SqliteClaimSchema(ClaimSchema):
     def prepare(self, transaction: Transaction) -> None:
         """The transaction is the only writer."""
 
+    def enter(self, transaction: Transaction) -> None:
+        """A file has one schema."""
+
     def _read(self, text: str) -> list[tuple[Any, ...]]:
         return self.store.read(Statement(text, {}), self.seconds)

@@ -23,8 +23,9 @@ from wane.store.postgres.functions.webhooks import (
     audits_view,
     webhook_functions,
 )
-from wane.store.postgres.functions.words import dollars, interval, literal, plpgsql, table_of, wrong
+from wane.store.postgres.functions.words import PINNED, dollars, interval, literal, plpgsql, table_of, wrong
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.settings import SEARCH_PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Surface:
 
 _PUBLIC = ("contract_fingerprint", "prune", "prune_orphans", HEALTH_FUNCTION)
 _VIEWS = (AUDITS_VIEW, PRESSURE_VIEW)
+_PATH = f"SET LOCAL search_path = {SEARCH_PATH}"
+"""Whoever runs the printed statements may have another one."""
 
 
 def install_statements(surface: Surface) -> list[str]:
@@ -81,7 +84,7 @@ def install_statements(surface: Surface) -> list[str]:
     stamp = literal(STAMP + surface.fingerprint)
     # Functions that are replaced, rather than dropped, keep the rights that were granted on them.
     kept = [*public, *KEPT_FUNCTIONS, PRESSURE_VIEW, *([AUDITS_VIEW] if view else [])]
-    return [_drop(kept), *functions, *view, _stamp(stamp)]
+    return [_PATH, _drop(kept), *functions, *view, _stamp(stamp)]
 
 
 def uninstall_statements() -> list[str]:
@@ -200,7 +203,7 @@ END"""
 def _fingerprint(surface: Surface) -> str:
     return (
         f"CREATE OR REPLACE FUNCTION {OWN_SCHEMA}.contract_fingerprint() RETURNS text LANGUAGE sql IMMUTABLE\n"
-        f"AS {dollars(f'SELECT {literal(surface.fingerprint)}::text')}"
+        f"{PINNED}\nAS {dollars(f'SELECT {literal(surface.fingerprint)}::text')}"
     )
 
 

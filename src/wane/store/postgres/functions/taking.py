@@ -23,6 +23,7 @@ from wane.store.postgres.functions.words import (
     plain,
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.settings import SAFE_SETTINGS, function_settings
 from wane.store.postgres.transaction import takes_by_key
 from wane.store.rows import Rows
 from wane.store.selection import BoundFollower, Selection, follower_paths, intermediate_paths
@@ -32,14 +33,9 @@ from wane.store.transaction import Batch, gated
 MOST_SCOPES = 1_000
 """How many scopes one call looks at, as `wane.prune.primitive` says."""
 
-SETTINGS = """\
-SET search_path FROM CURRENT
-SET row_security = off
-SET lock_timeout = '200ms'
-SET timezone = 'UTC'
-SET datestyle = 'ISO'
-SET extra_float_digits = 1
-SET plan_cache_mode = force_custom_plan"""
+SETTINGS = function_settings(
+    {**SAFE_SETTINGS, "lock_timeout": "200ms", "jit": "off", "plan_cache_mode": "force_custom_plan"}
+)
 """What the engine's own connection is set to. A generic plan would not know how many rows are due."""
 
 _PARAMETERS = (

@@ -29,6 +29,7 @@ from wane.store.postgres.functions.words import (
     plain,
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.settings import SAFE_SETTINGS, function_settings
 from wane.store.postgres.sizes import table_size
 from wane.store.rows import Rows
 from wane.store.schema import Column, Kind, TableInfo
@@ -42,13 +43,7 @@ KEPT_FUNCTIONS = ("sql_watch", "sql_estimate")
 NOW = "wane_now"
 _PLANNED_NOW = "statement_timestamp()"
 """What stands for now where the planner is to guess: it may look at what this will be, and not at a variable."""
-SETTINGS = """\
-SET search_path FROM CURRENT
-SET row_security = off
-SET timezone = 'UTC'
-SET datestyle = 'ISO'
-SET max_parallel_workers_per_gather = 0
-SET jit = off"""
+SETTINGS = function_settings({**SAFE_SETTINGS, "max_parallel_workers_per_gather": "0", "jit": "off"})
 _COLUMNS = (
     "wane_tbl text, wane_rule text, wane_rows bigint, wane_rows_exactness text, wane_oldest timestamptz, wane_newest timestamptz,"
     " wane_due bigint, wane_due_exactness text, wane_oldest_due timestamptz, wane_soon bigint, wane_bytes bigint, wane_hot_ms float8,"
@@ -164,7 +159,7 @@ BEGIN
 END"""
     return (
         f"CREATE OR REPLACE FUNCTION {OWN_SCHEMA}.sql_estimate(wane_query text) RETURNS bigint LANGUAGE plpgsql\n"
-        f"SET max_parallel_workers_per_gather = 0\nSET timezone = 'UTC'\nAS {dollars(body)}"
+        f"{SETTINGS}\nAS {dollars(body)}"
     )
 
 

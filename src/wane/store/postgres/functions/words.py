@@ -18,6 +18,7 @@ from wane.errors import WrongArgument
 from wane.store.moments import LATEST, PER_SECOND
 from wane.store.postgres.dialect import PostgresDialect
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.settings import SEARCH_PATH, function_settings
 from wane.store.postgres.transaction import PostgresTransaction
 from wane.store.rows import Rows
 from wane.store.schema import Column
@@ -30,6 +31,8 @@ _ZONES = (None, "UTC", "Etc/UTC")
 NUMBERED = re.compile(r"_\d+$")
 """What a name gets at its end when another value has it already."""
 _PLACEHOLDER = re.compile(r"%\((?P<name>\w+)\)s|%%")
+PINNED = function_settings({"search_path": SEARCH_PATH})
+"""What every function that is installed says, at the least."""
 
 
 class Variable(int):
@@ -164,7 +167,7 @@ def dollars(body: str) -> str:
 def plpgsql(name: str, parameters: str, body: str, *, returns: str = "jsonb") -> str:
     return (
         f"CREATE OR REPLACE FUNCTION {OWN_SCHEMA}.{name}({parameters}) RETURNS {returns} LANGUAGE plpgsql\n"
-        f"AS {dollars(body)}"
+        f"{PINNED}\nAS {dollars(body)}"
     )
 
 

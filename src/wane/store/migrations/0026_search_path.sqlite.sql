@@ -1,0 +1,1 @@
+-- SQLite has no search path; migrations are numbered alike on both stores.
