@@ -17,6 +17,9 @@ SELECT format('%%I.%%I', n.nspname, c.relname), k.conname::text
 FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.conrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE k.confrelid = to_regclass(%(table)s) AND k.contype = 'f' AND k.conparentid = 0 AND NOT k.convalidated
 """
+_OWN_CHECKS = """
+SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(leaf)s) AND contype = 'c' AND coninhcount = 0
+"""
 
 
 class GoingBack(Steps):
@@ -38,12 +41,22 @@ class GoingBack(Steps):
             base = old if original else self._largest(run, a, leaves)
             filled = [leaf for leaf in leaves if leaf != base and self._holds_rows(run, place(a, leaf))]
             position = self._position(run, a)
+            self._drop_own_checks(run, a, leaves)
             for text in swap_back_statements(a, now, base, filled, original=original):
                 run(doubled(text), {})
             self._set_position(run, a, position)
             note(run, filled, now.inbound)
 
         self.patiently(work, patience)
+
+    def _drop_own_checks(self, run: Execute, a: Anatomy, leaves: Sequence[str]) -> None:
+        """Drop the CHECK constraints that only a partition has: DETACH CONCURRENTLY leaves its range as one, which outlives ATTACH.
+
+        The table has none of them, so neither may the partition that becomes the table, nor those that inherit from it.
+        """
+        for leaf in leaves:
+            for (name,) in run(_OWN_CHECKS, {"leaf": place(a, leaf)}):
+                run(doubled(f"ALTER TABLE {place(a, leaf)} DROP CONSTRAINT {quote(name)}"), {})
 
     def merge(self, a: Anatomy, leaf: str, limit: int, patience: Patience) -> int:
         """Move some rows of a table that inherits into the table itself; once it is empty, drop it. Returns how many it moved.

@@ -14,9 +14,9 @@ from typing import Any
 from wane.errors import StoreError
 from wane.store.own import Execute
 from wane.store.partitions import Leaf, Range, quoted
-from wane.store.postgres.partition_anatomy import Anatomy, fitted, quote
+from wane.store.postgres.partition_anatomy import Anatomy, fitted, own_names, quote
 from wane.store.postgres.partition_cover import Covering
-from wane.store.postgres.partition_statements import place
+from wane.store.postgres.partition_statements import alone_name, place
 from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, doubled, read_leaves
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.selection import BoundFollower, Selection, follower_paths
@@ -243,9 +243,14 @@ class Retiring(Covering):
         run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(a.schema)}"), {})
         run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
         mark = "_" + bare.rpartition("_")[2].rstrip('"')
+        # A long name was shortened to make room for the mark; those that going back asks for are known.
+        asked = [*own_names(a.name), *(one.name for one in a.indexes)]
+        asked += [alone_name(leaf, number) for number in range(len(a.alone))]
+        was = {fitted(name, mark): name for name in asked}
         for (index,) in run(_INDEXES, {"table": place(a, leaf)}):
             if index.endswith(mark):
-                run(doubled(f"ALTER INDEX {place(a, index)} RENAME TO {quote(index.removesuffix(mark))}"), {})
+                name = was.get(index, index.removesuffix(mark))
+                run(doubled(f"ALTER INDEX {place(a, index)} RENAME TO {quote(name)}"), {})
         run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, leaf)} FOR VALUES {range_.sql}"), {})
         if came_late:
             self._pour(run, f"pg_temp.{late}", a.table)
