@@ -206,22 +206,20 @@ class _Offers:
         return None, reason
 
     def _orphans(self, table: Table) -> Orphans:
-        taking: Taking | None = None
-        states: tuple[State, ...] = ()
-        label = f"prune_orphans({table.name})"
-        try:
-            rule = self._explicit(table, None, orphans=True)
-        except WaneError as problem:
-            reason = problem.message
-            self.refused.append(Refused(label, reason))
-        else:
-            taking, reason = self._take(table, rule, label)
-            states = rule.states
+        rule, taking, reason = self._explicit(table, None, f"prune_orphans({table.name})", orphans=True)
+        states: tuple[State, ...] = () if rule is None else rule.states
         return self._orphans_offer(str(table.name), states, taking, self._floor(table), reason)
 
-    def _explicit(self, table: Table, states: tuple[str, ...] | None, *, orphans: bool = False) -> Rule:
-        """The rule of a call with a cutoff of its own, whatever that is."""
-        return self.keeper.pruner.order(str(table.name), None, states, _LONG_AGO, orphans=orphans).rule
+    def _explicit(
+        self, table: Table, states: tuple[str, ...] | None, label: str, *, orphans: bool = False
+    ) -> tuple[Rule | None, Taking | None, str]:
+        """The rule of a call with a cutoff of its own, whatever that is, and its function; or why there is none."""
+        try:
+            rule = self.keeper.pruner.order(str(table.name), None, states, _LONG_AGO, orphans=orphans).rule
+        except WaneError as problem:
+            self.refused.append(Refused(label, problem.message))
+            return None, None, problem.message
+        return rule, *self._take(table, rule, label)
 
     def _webhooks(self) -> Webhooks | None:
         from wane.store.postgres.functions.webhooks import Webhooks
@@ -232,11 +230,13 @@ class _Offers:
         events, deliveries = self.bindings.table(family.events), self.bindings.table(family.deliveries)
         choices = []
         for statuses in self._choices(events):
-            taking, _ = self._take(events, self._explicit(events, statuses), f"{PRUNE_EVENTS}({', '.join(statuses)})")
+            rule, taking, _ = self._explicit(events, statuses, f"{PRUNE_EVENTS}({', '.join(statuses)})")
+            if rule is None:
+                continue
             if taking is None:
                 return None
             choices.append((statuses, taking))
-        orphans, _ = self._take(deliveries, self._explicit(deliveries, None, orphans=True), PRUNE_ORPHAN_DELIVERIES)
+        _, orphans, _ = self._explicit(deliveries, None, PRUNE_ORPHAN_DELIVERIES, orphans=True)
         if orphans is None:
             return None
         return Webhooks(

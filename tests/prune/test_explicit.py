@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,22 @@ from prune.keeping import (
     table,
 )
 from servers import Database
-from wane.contract.model import FOREVER, Age, Archive, Mark, Orphans, Table, Time, Unit, WhileNull
+from wane.contract.model import (
+    FOREVER,
+    Action,
+    Age,
+    Archive,
+    Follower,
+    Mark,
+    Orphans,
+    Rule,
+    Shelve,
+    Table,
+    Time,
+    Unit,
+    WhileNotNull,
+    WhileNull,
+)
 from wane.errors import WrongArgument
 from wane.prune.pace import FAST
 
@@ -46,28 +62,93 @@ def test_only_the_named_states_go(database: Database) -> None:
         assert kept.ids() == [1]
 
 
-def test_states_of_several_rules_bring_the_guards_and_followers_of_all(database: Database) -> None:
+def test_states_of_several_rules_bring_the_guards_of_all(database: Database) -> None:
     jobs(database, *[(n, "done" if n % 2 else "failed", ago(30)) for n in range(6)])
     database.execute("UPDATE job SET resolved_ms = 1 WHERE id > 1")
     notes(database, *[(n, n, "x") for n in range(6)])
     database.execute("CREATE TABLE reply (id integer NOT NULL PRIMARY KEY, job_id integer)")
     insert(database, "reply", "id, job_id", (1, 4), (2, 5))
+    with_notes = [follower("note.job_id")]
     declared = table(
         "job",
-        rule("done", KEEP_WEEK, when=["done"], unless=[WhileNull("resolved_ms")]),
-        rule(
-            "failed",
-            Age(AT, DAY),
-            when=["failed"],
-            unless=[referenced_by("reply.job_id")],
-            followers=[follower("note.job_id")],
-        ),
+        rule("done", KEEP_WEEK, when=["done"], unless=[WhileNull("resolved_ms")], followers=with_notes),
+        rule("failed", Age(AT, DAY), when=["failed"], unless=[referenced_by("reply.job_id")], followers=with_notes),
     )
     with keeping(database, declared) as kept:
         pruned = kept.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
         assert pruned.counts == {"job": 2, "note": 2}
         assert (kept.ids(), kept.ids("note")) == ([0, 1, 4, 5], [0, 1, 4, 5])
         assert pruned.rule is None
+
+
+def two_rules_of_one_state(database: Database) -> list[Rule]:
+    """Rows 1 to 4 are done, old and without a parent: 1 is locked, 2 is unresolved, 3 is referred to, 4 is free."""
+    jobs(database, *[(n, "done", ago(30)) for n in range(1, 5)])
+    database.execute("UPDATE job SET tenant = 'somebody' WHERE id = 1")
+    database.execute("UPDATE job SET resolved_ms = 1 WHERE id <> 2")
+    notes(database, (1, 3, "x"))
+    return [
+        rule("year", unless=[WhileNull("resolved_ms")]),
+        rule("week", unless=[WhileNotNull("tenant"), referenced_by("note.job_id")]),
+    ]
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
+@pytest.mark.parametrize("orphans", [False, True], ids=["by age", "orphans"])
+def test_every_rule_of_a_state_guards_its_rows(database: Database, orphans: bool, turn: int) -> None:
+    rules = two_rules_of_one_state(database)[::turn]
+    if orphans:
+        rules = [replace(one, bound=Orphans(AT, WEEK, "parent_id")) for one in rules]
+    with keeping(database, table("job", *rules)) as kept:
+        prune = kept.keeper.prune_orphans if orphans else kept.keeper.prune
+        preview = kept.keeper.preview("job", states=["done"], older_than=NOW, orphans=orphans)
+        assert preview.due is not None
+        assert preview.due.rows == 1
+        assert prune("job", states=["done"], older_than=NOW, limit=10).rows == 1
+        assert kept.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
+@pytest.mark.parametrize("when", ["done", "failed"], ids=["one state", "two states"])
+@pytest.mark.parametrize(
+    "other", [[], [follower("note.job_id", where={"kind": "y"})]], ids=["no followers", "other followers"]
+)
+def test_rules_with_different_followers_need_a_call_each(
+    database: Database, other: list[Follower], when: str, turn: int
+) -> None:
+    """A row that no rule for its state lets leave along stays."""
+    jobs(database, (1, "done", ago(30)), (2, when, ago(30)))
+    notes(database, (1, 1, "x"), (2, 2, "y"))
+    rules = [rule("all", followers=[follower("note.job_id")]), rule("some", when=[when], followers=other)][::turn]
+    states = list(dict.fromkeys(["done", when]))
+    with keeping(database, table("job", *rules)) as kept:
+        with pytest.raises(
+            WrongArgument, match=r"of job let different rows leave along \(`with`\)\n  hint: prune by one"
+        ):
+            kept.keeper.prune("job", states=states, older_than=NOW, limit=10)
+        assert (kept.ids(), kept.ids("note"), kept.trail()) == ([1, 2], [1, 2], [])
+        assert kept.keeper.prune("job", rule="all", limit=10).rows > 0
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
+@pytest.mark.parametrize("then", [Archive(), Shelve("cold")], ids=["archive", "database"])
+def test_rows_that_one_rule_archives_are_not_pruned_by_another(database: Database, then: Action, turn: int) -> None:
+    jobs(database, (1, "done", ago(30)))
+    rules = [rule("gone", Age(AT, timedelta(days=365))), rule("cold", then=then)][::turn]
+    with keeping(database, table("job", *rules)) as kept:
+        with pytest.raises(WrongArgument, match=r"job\.cold moves rows to the archive"):
+            kept.keeper.prune("job", states=["done"], older_than=NOW, limit=10)
+        assert kept.ids() == [1]
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
+def test_orphans_of_different_references_need_a_rule(database: Database, turn: int) -> None:
+    jobs(database, (1, "done", ago(30)))
+    rules = [rule(name, Orphans(AT, WEEK, name)) for name in ("parent_id", "tenant")][::turn]
+    with keeping(database, table("job", *rules)) as kept:
+        with pytest.raises(WrongArgument, match="age by different columns"):
+            kept.keeper.prune_orphans("job", states=["done"], older_than=NOW, limit=10)
+        assert kept.ids() == [1]
 
 
 def test_states_that_age_by_different_columns_need_a_call_each(database: Database) -> None:

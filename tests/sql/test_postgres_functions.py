@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from servers import PostgresDatabase
 from sql.tables import CONTRACT, SCHEMA, contract_file
 from wane import Keeper
 from wane.contract.fingerprint import fingerprint
+from wane.contract.model import Contract, Follower, WhileNotNull
+from wane.contract.names import TableName
 from wane.errors import NotMigrated, StoreError
 from wane.sqlfunctions import install, installed_fingerprint, sql_surface, uninstall
 from wane.webhooks import RetentionPolicy, WebhookRetention
@@ -445,3 +448,48 @@ def test_a_pass_in_sql_is_all_or_nothing(hooks: PostgresDatabase) -> None:
         )
     assert events(hooks) == [1]
     assert hooks.query("SELECT count(*) FROM wane.audit") == [(0,)]
+
+
+def guarded_twice(*, followers: tuple[Follower, ...] | None = None) -> Contract:
+    """The webhook contract with a second rule for handled events, which saves those with an error."""
+    declared = webhooks_contract()
+    events = declared.table(TableName("knocker_events"))
+    [settled] = events.rules
+    careful = replace(settled, name="careful", states=("handled",), guards=(WhileNotNull("last_error"),))
+    if followers is not None:
+        careful = replace(careful, followers=followers)
+    tables = tuple(replace(one, rules=(settled, careful)) if one is events else one for one in declared.tables)
+    return replace(declared, tables=tables)
+
+
+@pytest.mark.parametrize("surface", ["sql", "python"])
+def test_webhook_calls_honour_every_rule_of_a_status(postgres_database: PostgresDatabase, surface: str) -> None:
+    prepare(postgres_database)
+    for number, status in enumerate(("handled", "handled", "ignored"), 1):
+        event(postgres_database, number, status, T)
+    postgres_database.execute("UPDATE knocker_events SET last_error = 'x' WHERE id IN (1, 3)")
+    with WebhookRetention.open(postgres_database.url, contract=guarded_twice()) as webhooks:
+        if surface == "python":
+            assert webhooks.prune_events(older_than=T + 1).events_pruned == 1
+        else:
+            install(webhooks.keeper)
+            [(done,)] = postgres_database.query("SELECT wane.knocker_prune_events(older_than => ?)", (T + 1,))
+            assert done["events_pruned"] == 1
+    assert events(postgres_database) == [1, 3]
+
+
+def test_statuses_whose_rules_differ_in_followers_are_not_offered_together(postgres_database: PostgresDatabase) -> None:
+    prepare(postgres_database)
+    event(postgres_database, 1, "handled", T)
+    event(postgres_database, 2, "ignored", T)
+    with WebhookRetention.open(postgres_database.url, contract=guarded_twice(followers=())) as webhooks:
+        refused = [one.rule for one in install(webhooks.keeper).refused]
+    assert refused == [
+        "knocker_events.careful",
+        "prune_events(handled)",
+        "prune_events(handled, ignored)",
+    ]
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="never pruned here"):
+        postgres_database.query("SELECT wane.knocker_prune_events(older_than => ?)", (T + 1,))
+    [(done,)] = postgres_database.query("SELECT wane.knocker_prune_events(ARRAY['ignored'], ?)", (T + 1,))
+    assert (done["events_pruned"], events(postgres_database)) == (1, [1])

@@ -15,7 +15,7 @@ from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report
 from wane.contract.lookup import find_rule, find_table
-from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table
+from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table, Time
 from wane.contract.names import TableName
 from wane.errors import BindError, WrongArgument
 from wane.findings import did_you_mean, errors_of
@@ -82,38 +82,46 @@ class Bindings:
 
     def orphan_states(self, table: Table) -> tuple[State, ...]:
         """The states of the table's rule for orphans."""
-        return _covering(table, None, orphans=True).states
+        return _fitting(table, None, orphans=True)[0].states
 
     def explicit(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> Rule:
-        """A rule for an explicit call: the guards and followers are those that the contract gives these states, the cutoff is the caller's.
+        """Return a rule for an explicit call: the cutoff is the caller's, a row leaves only if the guards of every rule for these states let it go.
 
-        Only what some rule of the contract lets go may go: explicit means a cutoff of one's own, not rules of one's own.
+        Only what some rule of the contract lets go may go: explicit means a cutoff of one's own, not rules of one's own. Rules that
+        age by different columns or let different rows leave along are refused: no single statement does what each of them says.
         """
-        rules = [_covering(table, state, orphans=orphans) for state in states] or [
-            _covering(table, None, orphans=orphans)
-        ]
+        found = [rule for state in states or (None,) for rule in _fitting(table, state, orphans=orphans)]
+        rules = list(dict.fromkeys(found))
         first = rules[0]
-        assert isinstance(first.bound, Age | Orphans)
         for rule in rules[1:]:
-            assert isinstance(rule.bound, Age | Orphans)
-            if rule.bound.time != first.bound.time:
-                raise WrongArgument(
-                    f"{first.name!r} and {rule.name!r} age by different columns", "call prune once for each of them"
-                )
+            for differs, what in (
+                (_columns(rule) != _columns(first), "age by different columns"),
+                (set(rule.followers) != set(first.followers), "let different rows leave along (`with`)"),
+            ):
+                if differs:
+                    raise WrongArgument(
+                        f"{first.name!r} and {rule.name!r} of {table.name} {what}",
+                        "prune by one rule, or the states of one rule at a time",
+                    )
+        assert isinstance(first.bound, Age | Orphans)
         return replace(
             first,
-            name="+".join(dict.fromkeys(rule.name for rule in rules)),
+            name="+".join(rule.name for rule in rules),
             # With no window of its own, the cutoff is the moment that the caller gives.
             bound=replace(first.bound, keep=timedelta(0)),
             states=states,
             guards=tuple(dict.fromkeys(guard for rule in rules for guard in rule.guards)),
-            followers=tuple(dict.fromkeys(follower for rule in rules for follower in rule.followers)),
             action=Prune(),
         )
 
 
-def _covering(table: Table, state: State | None, *, orphans: bool) -> Rule:
-    """The rule that lets rows of a state go by age."""
+def _columns(rule: Rule) -> tuple[Time, str | None]:
+    assert isinstance(rule.bound, Age | Orphans)
+    return rule.bound.time, rule.bound.reference if isinstance(rule.bound, Orphans) else None
+
+
+def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:
+    """Return every rule that lets rows of a state go by age; raise if there is none, or one of them archives the rows."""
     kind = Orphans if orphans else Age
     if state is not None and state in table.live:
         raise WrongArgument(f"{state!r} is a live state of {table.name}: such rows are never pruned")
@@ -132,8 +140,10 @@ def _covering(table: Table, state: State | None, *, orphans: bool) -> Rule:
             did_you_mean(state, known)
             or (f"states with rules: {', '.join(known)}" if known else "add a rule with `keep`"),
         )
-    rule = fitting[0]
-    if isinstance(rule.action, Archive | Shelve):
-        how = "run the archive" if isinstance(rule.action, Archive) else f"prune by the rule: --rule {rule.name}"
-        raise WrongArgument(f"{table.name}.{rule.name} moves rows to the archive; it does not prune them", how)
-    return rule
+    for rule in fitting:
+        if isinstance(rule.action, Archive | Shelve):
+            how = (
+                "run the archive" if isinstance(rule.action, Archive) else f"prune by the rule {table.name}.{rule.name}"
+            )
+            raise WrongArgument(f"{table.name}.{rule.name} moves rows to the archive; it does not prune them", how)
+    return fitting
