@@ -326,9 +326,18 @@ def trigger(store: str, when: str, table: str = "events", name: str = "keeper") 
     if store == "sqlite":
         return f"CREATE TRIGGER {name} {when} ON {table} BEGIN SELECT 1; END"
     return (
-        "CREATE OR REPLACE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE OR REPLACE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog"
+        " AS 'BEGIN RETURN NULL; END';"
         f"CREATE TRIGGER {name} {when} ON {table} FOR EACH ROW EXECUTE FUNCTION nothing()"
     )
+
+
+def test_a_trigger_whose_names_depend_on_the_session_is_told(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(HEALTHY + trigger("postgres", "AFTER DELETE"))
+    postgres_database.execute("ALTER FUNCTION nothing() RESET search_path")
+    [found] = findings(postgres_database, EVENTS)
+    assert found.code == "delete-trigger"
+    assert '`ALTER FUNCTION public.nothing() SET search_path = "public", pg_temp`' in found.fix
 
 
 @pytest.mark.parametrize("when", ["BEFORE DELETE", "AFTER DELETE"])

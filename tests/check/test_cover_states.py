@@ -197,7 +197,7 @@ def test_a_state_that_is_no_label_is_refused(postgres_database: PostgresDatabase
     postgres_database.script("CREATE TYPE mood AS ENUM ('new', 'done')")
     create(postgres_database, "mood", [])
     text = contract('["new"]', '["finished"]')
-    assert findings(postgres_database, text) == wrong_type("'finished' is not a label of mood: new, done")
+    assert findings(postgres_database, text) == wrong_type("'finished' is not a label of public.mood: new, done")
 
 
 def test_a_condition_of_a_follower_has_the_type_of_its_column(database: Database) -> None:

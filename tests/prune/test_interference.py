@@ -84,13 +84,31 @@ def test_a_trigger_that_only_looks_on_is_no_problem(database: Database) -> None:
         database.execute("CREATE TRIGGER tell AFTER DELETE ON job BEGIN INSERT INTO diary VALUES (old.id); END")
     else:
         database.script("""
-            CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$
+            CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
             BEGIN INSERT INTO diary VALUES (old.id); RETURN old; END $$;
             CREATE TRIGGER tell BEFORE DELETE ON job FOR EACH ROW EXECUTE FUNCTION tell();
         """)
     with keeping(database) as kept:
         assert kept.keeper.prune("job", rule="old", limit=3).counts == {"job": 3}
         assert sorted(database.query("SELECT id FROM diary")) == [(0,), (1,), (2,)]
+
+
+def test_a_trigger_that_needs_a_search_path_says_so_and_nothing_changes(postgres_database: PostgresDatabase) -> None:
+    database = postgres_database
+    jobs(database, *[(n, "done", ago(30)) for n in range(4)])
+    database.script("""
+        CREATE TABLE diary (id integer);
+        CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN INSERT INTO diary VALUES (old.id); RETURN old; END $$;
+        CREATE TRIGGER tell BEFORE DELETE ON job FOR EACH ROW EXECUTE FUNCTION tell();
+    """)
+    with keeping(database) as kept:
+        with pytest.raises(StoreError, match='relation "diary" does not exist') as failed:
+            kept.keeper.prune("job", rule="old", limit=3)
+        assert "`ALTER FUNCTION public.tell() SET search_path = …, pg_temp`" in failed.value.hint
+        unchanged(kept, {"job": [0, 1, 2, 3]})
+        database.execute("ALTER FUNCTION tell() SET search_path = public, pg_temp")
+        assert kept.keeper.prune("job", rule="old", limit=3).counts == {"job": 3}
 
 
 @pytest.mark.parametrize("declared", [table(), FOLLOWED])

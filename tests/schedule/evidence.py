@@ -46,14 +46,14 @@ CREATE TABLE evidence_message (
   seq bigint GENERATED ALWAYS AS IDENTITY, message_id text, was text, becomes text, was_token text, token text,
   was_due timestamptz, due timestamptz, at timestamptz
 );
-CREATE FUNCTION evidence_of_message() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION evidence_of_message() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
 BEGIN
   INSERT INTO evidence_message (message_id, was, becomes, was_token, token, was_due, due, at) VALUES
     (NEW.message_id, OLD.state, NEW.state, OLD.token_hash, NEW.token_hash, OLD.due_at, NEW.due_at, clock_timestamp());
   RETURN NULL;
 END $$;
 CREATE TRIGGER evidence AFTER UPDATE ON wane.message FOR EACH ROW EXECUTE FUNCTION evidence_of_message();
-CREATE FUNCTION evidence_of_row() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION evidence_of_row() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
 BEGIN
   PERFORM pg_sleep(0.0004);
   INSERT INTO evidence_row (tbl, id, process, holder, fence, at)

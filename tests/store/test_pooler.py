@@ -15,7 +15,9 @@ from wane.keeper import Keeper, open_keeper
 from wane.store import open_store
 from wane.store.url import resolve_url
 
-pytestmark = pytest.mark.skipif(pooler_program() is None, reason="PgBouncer is not installed: `apt-get install pgbouncer`")
+pytestmark = pytest.mark.skipif(
+    pooler_program() is None, reason="PgBouncer is not installed: `apt-get install pgbouncer`"
+)
 
 CONTRACT = """
 [store]

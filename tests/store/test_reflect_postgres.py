@@ -228,7 +228,7 @@ def test_virtual_generated_columns_are_marked_where_they_exist(postgres_database
 
 def test_a_domain_that_refuses_null_makes_its_column_not_null(postgres_database: PostgresDatabase) -> None:
     told = only(postgres_database, "CREATE DOMAIN filled AS text NOT NULL; CREATE TABLE t (a filled, b text)")
-    assert [(column.type, column.nullable) for column in told.columns] == [("filled", False), ("text", True)]
+    assert [(column.type, column.nullable) for column in told.columns] == [("public.filled", False), ("text", True)]
 
 
 def test_a_not_null_that_is_not_proven_yet_leaves_the_column_nullable(postgres_database: PostgresDatabase) -> None:
@@ -534,6 +534,14 @@ def test_a_foreign_key_locks_its_parent_only_if_it_is_checked_at_once(
 FUNCTION = "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END';"
 
 
+def definition(database: PostgresDatabase) -> str:
+    """The definition of the trigger, where nothing but the system's own is found by a bare name."""
+    connection = database.connect()
+    connection.execute("SET search_path = pg_catalog")
+    [(text,)] = connection.execute("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'x'").fetchall()
+    return str(text)
+
+
 @pytest.mark.parametrize(
     "ddl",
     [
@@ -545,8 +553,7 @@ FUNCTION = "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETUR
 )
 def test_a_trigger_that_fires_on_delete_is_told(postgres_database: PostgresDatabase, ddl: str) -> None:
     told = only(postgres_database, f"CREATE TABLE t (a int); {FUNCTION} {ddl}")
-    definition = postgres_database.query("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'x'")[0][0]
-    assert told.delete_triggers == (Trigger("x", definition),)
+    assert told.delete_triggers == (Trigger("x", definition(postgres_database)),)
 
 
 def test_triggers_on_other_events_disabled_ones_and_those_of_foreign_keys_are_not_told(
@@ -676,7 +683,7 @@ def test_the_number_of_statements_does_not_grow_with_the_number_of_tables(postgr
         END $$;
     """)
     assert len(seen(postgres_database).tables) == 201
-    assert 0 < before == statements(postgres_database) < 10
+    assert 0 < before == statements(postgres_database) < 13
 
 
 def test_the_callers_open_transaction_stays_open_and_its_new_tables_are_told(

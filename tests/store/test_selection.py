@@ -342,7 +342,7 @@ def test_a_time_that_its_column_cannot_hold_is_refused(database: Database) -> No
 def test_a_domain_is_not_guessed_at(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("CREATE DOMAIN stamp AS timestamptz; CREATE TABLE item (id int PRIMARY KEY, x stamp)")
     [(_, code, message, _)] = told(postgres_database, one_rule("item", Expiry(Time("x"))))
-    assert (code, message) == ("wrong-time-type", "x is stamp, which is no moment")
+    assert (code, message) == ("wrong-time-type", "x is public.stamp, which is no moment")
 
 
 # --- Types of states ------------------------------------------------------------------------------------------------
@@ -363,8 +363,8 @@ WRONG_STATES: dict[str, list[tuple[str, State, str]]] = {
         ("smallint", 32_768, "x is smallint, and 32768 is too large for it"),
         ("integer", -(2**31) - 1, "x is integer, and -2147483649 is too large for it"),
         ("bigint", 2**63, "x is bigint, and 9223372036854775808 is too large for it"),
-        ("mood", "sad", "'sad' is not a label of mood: happy, angry"),
-        ("mood", 1, "1 is not a label of mood: happy, angry"),
+        ("mood", "sad", "'sad' is not a label of public.mood: happy, angry"),
+        ("mood", 1, "1 is not a label of public.mood: happy, angry"),
         ("jsonb", "done", "x is jsonb: a state is a text, a whole number, a boolean or an enum"),
         ("text[]", "done", "x is text[]: a state is a text, a whole number, a boolean or an enum"),
     ],

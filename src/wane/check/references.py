@@ -16,8 +16,9 @@ from wane.contract.lint import UNTOUCHABLE
 from wane.contract.model import Contract, Mark
 from wane.contract.names import TableName, join_name
 from wane.findings import Severity
-from wane.store.schema import Column, ForeignKey, OnDelete, Schema, TableInfo
+from wane.store.schema import Column, ForeignKey, OnDelete, Schema, TableInfo, Trigger
 from wane.store.selection import BoundFollower, BoundReference, Selection
+from wane.store.statement import Dialect
 
 
 def check_references(contract: Contract, schema: Schema, selection: Selection, report: Report) -> None:
@@ -121,7 +122,8 @@ class _Check:
                 Severity.WARNING,
                 "delete-trigger",
                 f"{trigger.name} fires when rows of {table.name} are deleted: it may keep them or change other rows, uncounted",
-                "make sure that it does neither; a batch that deletes fewer rows than it matched fails",
+                "make sure that it does neither; a batch that deletes fewer rows than it matched fails"
+                + (f"; {_pinning(trigger, part)}" if trigger.unpinned else ""),
             )
 
     def row_security(self, table: TableInfo) -> None:
@@ -135,6 +137,13 @@ class _Check:
 
     def _add(self, severity: Severity, code: str, message: str, fix: str) -> None:
         self.report.add(severity, code, self.name, self.place, message, fix)
+
+
+def _pinning(trigger: Trigger, table: TableInfo) -> str:
+    return (
+        "and Wane's transactions find nothing by a bare name but what is PostgreSQL's own:"
+        f" `ALTER FUNCTION {trigger.unpinned} SET search_path = {Dialect.quote(table.schema)}, pg_temp`, if it uses others"
+    )
 
 
 def _covers(reference: BoundReference, child: TableInfo, key: ForeignKey) -> bool:

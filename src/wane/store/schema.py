@@ -88,6 +88,8 @@ class Trigger:
 
     name: str
     definition: str
+    unpinned: str = ""
+    """PostgreSQL: its function, if that says no search path of its own, so that what bare names in it mean depends on the session."""
 
 
 @dataclass(frozen=True, slots=True)

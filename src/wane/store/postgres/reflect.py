@@ -24,8 +24,7 @@ from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema,
 OWN_SCHEMA = "wane"
 """The schema of Wane's own tables; no contract speaks of them."""
 
-_SCHEMAS = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
-_PATH = "SELECT pg_catalog.current_setting('search_path')"
+_PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_schemas(false)::pg_catalog.text[]"
 _SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 
 # Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
@@ -201,15 +200,20 @@ WHERE key.contype = 'f'
 
 # Bit 8 of tgtype is DELETE; ev_type '4' is ON DELETE; 'D' is disabled.
 TRIGGERS = """
-SELECT tgrelid, tgname::text, pg_catalog.pg_get_triggerdef(oid)
-FROM pg_catalog.pg_trigger
+SELECT tgrelid, tgname::text, pg_catalog.pg_get_triggerdef(trigger.oid),
+       CASE WHEN language.lanname IN ('c', 'internal') OR EXISTS (
+         SELECT FROM unnest(function.proconfig) AS setting WHERE setting LIKE 'search_path=%%'
+       ) THEN '' ELSE function.oid::regprocedure::text END
+FROM pg_catalog.pg_trigger AS trigger
+JOIN pg_catalog.pg_proc AS function ON function.oid = trigger.tgfoid
+JOIN pg_catalog.pg_language AS language ON language.oid = function.prolang
 WHERE NOT tgisinternal
   AND tgparentid = 0
   AND tgtype & 8 <> 0
   AND tgenabled <> 'D'
   AND tgrelid = ANY (%(relations)s::oid[])
 UNION ALL
-SELECT ev_class, rulename::text, pg_catalog.pg_get_ruledef(oid)
+SELECT ev_class, rulename::text, pg_catalog.pg_get_ruledef(oid), ''
 FROM pg_catalog.pg_rewrite
 WHERE ev_type = '4'
   AND ev_enabled <> 'D'
@@ -246,8 +250,9 @@ def reflect(
     connection's. Types that are not the system's are named with their schemas, whatever it is.
     """
     with _one_moment(connection) as cursor:
-        [(before,)] = cursor.execute(_PATH).fetchall()
-        found = read_schemas(cursor, path)
+        [(before, found)] = cursor.execute(_PATH).fetchall()
+        if path is not None:
+            found = read_schemas(cursor, path)
         cursor.execute(_SET_PATH, [SEARCH_PATH])
         asked = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
         relations = cursor.execute(RELATIONS, asked).fetchall()
@@ -257,11 +262,11 @@ def reflect(
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(found))
 
 
-def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str | None = None) -> list[str]:
-    """The schemas that a search path means now, inside a transaction; its own, if none is given."""
-    [(before,)] = run.execute(_PATH).fetchall()
-    run.execute(_SET_PATH, [before if path is None else path])
-    [(found,)] = run.execute(_SCHEMAS).fetchall()
+def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str) -> list[str]:
+    """The schemas that a search path means now, inside a transaction, whose own stays as it is."""
+    [(before, _)] = run.execute(_PATH).fetchall()
+    run.execute(_SET_PATH, [path])
+    [(_, found)] = run.execute(_PATH).fetchall()
     run.execute(_SET_PATH, [before])
     return list(found)
 

@@ -85,6 +85,12 @@ _BY_INDEX_SETTINGS = set_locally({**_SETTINGS, **_BY_INDEX})
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 _KEPT_TEXTS = 128
+_UNKNOWN_NAMES = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+)
+_IN_FUNCTION = re.compile(r"^PL/pgSQL function (.+\)) line ", re.MULTILINE)
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
@@ -496,6 +502,17 @@ def _first_line(problem: Exception) -> str:
     return str(problem).strip().partition("\n")[0]
 
 
+def _pinning(problem: psycopg.Error) -> str:
+    """What helps where a function of the application finds something by a bare name: Wane's search path has none of it."""
+    called = _IN_FUNCTION.search(problem.diag.context or "")
+    if called is None:
+        return ""
+    return (
+        f"{called[1]} uses a bare name, and Wane's transactions find nothing by one but what is PostgreSQL's own:"
+        f" `ALTER FUNCTION {called[1]} SET search_path = …, pg_temp`, or name schemas in it"
+    )
+
+
 @contextmanager
 def _explained(what: str, grant: str = "grant the role what it needs, or use another") -> Iterator[None]:
     """Turn the driver's errors into Wane's, in words for people."""
@@ -509,6 +526,8 @@ def _explained(what: str, grant: str = "grant the role what it needs, or use ano
         raise Locked(f"{what}: others hold locks that it needs, and wait for its own") from problem
     except psycopg.errors.InsufficientPrivilege as problem:
         raise StoreError(f"{what}: {_first_line(problem)}", grant) from problem
+    except _UNKNOWN_NAMES as problem:
+        raise StoreError(f"{what}: {_first_line(problem)}", _pinning(problem)) from problem
     except psycopg.errors.ReadOnlySqlTransaction as problem:
         hint = "the connection or the server is read-only; a standby's primary is not"
         raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
