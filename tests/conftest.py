@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
-    only = {POOLED: THROUGH_A_POOLER}
+    only: dict[str, tuple[str, ...]] = {POOLED: THROUGH_A_POOLER}
     if not config.getoption("--both-servers"):
         only[SECOND_SERVER] = WHERE_SERVERS_DIFFER
     left_out = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -39,6 +40,7 @@ OPERATORS = {
 }
 OPTIONS = "options=-csearch_path%3Dpublic,evil"
 """What a URL says for a session that finds them."""
+_TYPES = {1: ONE, 2: TWO, 3: THREE}
 _NAME = re.compile(r"\b([a-z_0-9]+)\(")
 _SETUP = r"""
 CREATE SCHEMA evil;
@@ -50,35 +52,36 @@ END $$;
 
 
 def names() -> list[str]:
-    """Every function that Wane's SQL may call."""
-    sources = [*Path(wane.__file__).parent.rglob("*.py"), *Path(wane.__file__).parent.rglob("*.postgres.sql")]
-    found = {name for source in sources for name in _NAME.findall(source.read_text())}
-    return sorted(found)
+    """Every name before a bracket in Wane's sources: the functions that its SQL calls are among them."""
+    root = Path(wane.__file__).parent
+    sources = [*root.rglob("*.py"), *root.rglob("*.postgres.sql")]
+    return sorted({name for source in sources for name in _NAME.findall(source.read_text())})
 
 
-def shadow(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+def shadow(connection: psycopg.Connection[Any]) -> None:
     """Create the namesakes."""
     connection.execute(_SETUP)
     known = connection.execute(
-        "SELECT proname::text, CASE WHEN provariadic <> 0 THEN 0 ELSE pronargs END, array_agg(proargtypes::regtype[]::text)"
-        " FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY (%s) AND prokind IN ('f', 'a', 'w')"
-        " GROUP BY 1, 2",
+        "SELECT DISTINCT proname::text, CASE WHEN provariadic <> 0 THEN 0 ELSE pronargs END FROM pg_proc"
+        " WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY (%s)",
         [names()],
     ).fetchall()
-    arguments = {1: ONE, 2: TWO, 3: THREE}
-    statements = []
-    for name, arity in {(str(name), arity) for name, wide, _ in known for arity in ([wide] if wide else (1, 2))}:
-        for types in product(arguments.get(int(str(arity)), ()), repeat=int(str(arity))):
-            statements.append(_function(name, types, "text"))
+    # Those that take any number of arguments get namesakes with one and with two.
+    wanted = {(name, arity) for name, given in known for arity in ([given] if given else (1, 2)) if arity in _TYPES}
+    statements = [
+        _function(name, types, "text")
+        for name, arity in sorted(wanted)
+        for types in product(_TYPES[arity], repeat=arity)
+    ]
     for number, (sign, returns) in enumerate(OPERATORS.items()):
-        for types in product(ONE, repeat=2):
-            statements.append(_function(f"operator_{number}", types, returns))
-            statements.append(
-                f"CREATE OPERATOR evil.{sign} (LEFTARG = {types[0]}, RIGHTARG = {types[1]}, FUNCTION = evil.operator_{number})"
-            )
-    connection.execute("SET check_function_bodies = off")
-    connection.execute(";".join(statements).encode())
-    connection.execute("RESET check_function_bodies")
+        for left, right in product(ONE, repeat=2):
+            statements += [
+                _function(f"operator_{number}", (left, right), returns),
+                f"CREATE OPERATOR evil.{sign} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = evil.operator_{number})",
+            ]
+    connection.execute(
+        f"SET check_function_bodies = off; {'; '.join(statements)}; RESET check_function_bodies".encode()
+    )
 
 
 def _function(name: str, types: tuple[str, ...], returns: str) -> str:
@@ -88,11 +91,8 @@ def _function(name: str, types: tuple[str, ...], returns: str) -> str:
     )
 
 
-def called(connection: psycopg.Connection[tuple[object, ...]]) -> str | None:
-    """The last of them that was called since the last time that somebody asked; None if none was."""
+def called(connection: psycopg.Connection[Any]) -> str | None:
+    """The last of them that was called in this database; None if none was."""
     path = "format('%s/hijacked-%s', current_setting('data_directory'), current_database())"
-    [(found,)] = connection.execute(f"SELECT pg_read_file({path}, 0, 1000, true)").fetchall()
-    connection.execute(f"SELECT 1 WHERE EXISTS (SELECT FROM pg_stat_file({path}, true) AS f WHERE f.size > 0)")
-    if found:
-        connection.execute(f"DO $$ BEGIN EXECUTE format('COPY (SELECT WHERE false) TO %L', {path}); END $$")
-    return str(found).strip() if found else None
+    [(found,)] = connection.execute(f"SELECT pg_read_file({path}, 0, 1000, true)".encode()).fetchall()
+    return None if found is None else str(found).strip()

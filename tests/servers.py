@@ -677,10 +677,10 @@ class Cluster:
         self._used: list[str] = []
 
     @contextlib.contextmanager
-    def database(self, through: Pooler | None = None) -> Iterator[PostgresDatabase]:
+    def database(self, through: Pooler | None = None, template: str = "template0") -> Iterator[PostgresDatabase]:
         self._drop_used()
         name = f"wane_test_{secrets.token_hex(6)}"
-        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 {self._strategy}".encode())
+        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} {self._strategy}".encode())
         self._used.append(name)
         url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
         database = PostgresDatabase(url, through=through)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import psycopg
@@ -54,7 +54,8 @@ def keeper(pooled: PostgresDatabase, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_the_application_writes_after_every_command_that_reads(pooled: PostgresDatabase, keeper: Keeper) -> None:
     with closing(psycopg.connect(pooled.url, autocommit=True, prepare_threshold=None)) as application:
-        for number, look in enumerate((keeper.plan, keeper.check, keeper.health, keeper.pressure), start=1000):
+        looks: list[Callable[[], object]] = [keeper.plan, keeper.check, keeper.health, keeper.pressure]
+        for number, look in enumerate(looks, start=1000):
             look()
             application.execute("INSERT INTO jobs VALUES (%s, now())", [number])
     assert pooled.query("SELECT count(*) FROM jobs WHERE id >= 1000") == [(4,)]
