@@ -14,6 +14,7 @@ from servers import Database
 from wane.events import Event, Listener, nobody
 from wane.keeper import Keeper, open_keeper
 from wane.prune.sweep import Sweeper
+from wane.store.postgres.partition import PostgresPartitions
 
 R = TypeVar("R")
 
@@ -156,7 +157,7 @@ def await_waiting(database: Database, waiting: int, behind: int) -> None:
     await_true(seen, f"backend {waiting} waits for {behind}")
 
 
-def backend_of(keeper: Keeper) -> int:
+def backend_of(keeper: Keeper | PostgresPartitions) -> int:
     return backend(keeper.store._connection)  # type: ignore[attr-defined]
 
 
