@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from servers import Database
 from wane.archive import extract
 from wane.archive.content import Checks
-from wane.archive.extract import CopyJob, PartJob, copy_range
+from wane.archive.extract import CopyJob, PartJob, copy_ranges
 from wane.archive.failure import answers
 from wane.archive.verify import FileJob, ProofJob, files_of, read_back
 from wane.contract.model import Age, Archive, ArchiveTable, Contract, Rule, Table, Time, Unit
@@ -69,9 +69,12 @@ def copied(
         [part] = rows.parts
         copy = store.literal(rows.copy(part, datetime.now(UTC)))
         checks = store.literal(rows.checks(part, datetime.now(UTC), strict=strict))
-        job = CopyJob(1, store.source(), [PartJob("t", str(folder), part.shape, False, copy, checks)], ["1 = 1"])
+        widest = store.literal(rows.widest(part, datetime.now(UTC)))
+        parts = [PartJob("t", str(folder), part.shape, False, copy, widest, checks)]
+        job = CopyJob(1, store.source(), parts, [[(0, "1 = 1")]])
     # The secret stays here: the process gets it as an argument, which is what a socket does elsewhere.
-    [manifest] = answers([pool.submit(_copy, job, job.source.secret, tamper=tamper).result()])
+    [answer] = answers([pool.submit(_copy, job, job.source.secret, tamper=tamper).result()])
+    [manifest] = answer["manifests"]
     files = files_of([folder], [manifest])
     proof = ProofJob([part.shape], files, strict)
     told = Checks()
@@ -92,7 +95,7 @@ def _copy(job: CopyJob, secret: str | None, *, tamper: bool) -> str:
     if tamper:
         extract._tables = _tampered  # type: ignore[assignment]
     try:
-        return copy_range(job, 0)
+        return copy_ranges(job, 0)
     finally:
         extract._tables = original
 

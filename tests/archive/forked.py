@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
-from wane.archive import archiver, restore, staging, sweep, verify
+from wane.archive import archiver, restore, staging, sweep, unique, verify
+from wane.archive.failure import TransientFailure
 from wane.archive.staging import DIGEST, Choice, StagedPart
 from wane.errors import ArchiveError
 from wane.store.archive_types import KEY, PARENT, SWEEP
 
 
-def run(_: object, task: Callable[[int], str], count: int, *progress: object) -> list[str]:
+def run(_: object, task: Callable[[int], str], count: int, *progress: object) -> Iterator[str]:
     """What Spark does: every task in a process of its own."""
-    answers = []
     for number in range(count):
         reading, writing = os.pipe()
         child = os.fork()
@@ -32,15 +32,19 @@ def run(_: object, task: Callable[[int], str], count: int, *progress: object) ->
             try:
                 os.close(reading)
                 with os.fdopen(writing, "w") as out:
-                    out.write(task(number))
+                    try:
+                        told = task(number)
+                    except TransientFailure as problem:
+                        told = str(problem)  # Which is what is known when Spark has tried often enough.
+                    out.write(told)
                     out.flush()
             finally:
                 os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as answer:
-            answers.append(answer.read())
+            told = answer.read()
         os.waitpid(child, 0)
-    return answers
+        yield told
 
 
 def stage(_: object, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
@@ -107,6 +111,7 @@ def without_spark(patch: pytest.MonkeyPatch) -> None:
         (restore, "stage", stage),
         (sweep, "run", run),
         (verify, "run", run),
+        (unique, "run", run),
         (restore.Restorer, "spark", _nothing),
         (archiver.Archiver, "spark", _nothing),
     ):

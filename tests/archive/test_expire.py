@@ -297,7 +297,7 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
         asked = session.run
 
         def run(*arguments: Any) -> list[str]:
-            told = asked(*arguments)
+            told = list(asked(*arguments))
             for place in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
                 rows = pq.ParquetFile(place).read()
                 at = rows.column_names.index("body")

@@ -13,13 +13,14 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from crash.launcher import Steps
-from wane.archive import archiver, evict, sweep, verify
+from wane.archive import archiver, evict, sweep, unique, verify
+from wane.archive.failure import TransientFailure
 from wane.archive.place import ColdTable
 from wane.contract.load import load_contract
 from wane.keeper import open_keeper
@@ -33,11 +34,10 @@ PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_b
 CHANGE_SECONDS = 0.2
 
 
-def run_forked(steps: Steps, name: str) -> Callable[..., list[str]]:
+def run_forked(steps: Steps, name: str) -> Callable[..., Iterator[str]]:
     """What Spark does: every task in a process of its own."""
 
-    def run(_: object, task: Callable[[int], str], count: int, *_watched: object) -> list[str]:
-        answers = []
+    def run(_: object, task: Callable[[int], str], count: int, *_watched: object) -> Iterator[str]:
         for number in range(count):
             steps.enter(name)
             reading, writing = os.pipe()
@@ -46,15 +46,19 @@ def run_forked(steps: Steps, name: str) -> Callable[..., list[str]]:
                 try:
                     os.close(reading)
                     with os.fdopen(writing, "w") as out:
-                        out.write(task(number))
+                        try:
+                            told = task(number)
+                        except TransientFailure as problem:
+                            told = str(problem)  # Which is what is known when Spark has tried often enough.
+                        out.write(told)
                         out.flush()
                 finally:
                     os._exit(0)
             os.close(writing)
             with os.fdopen(reading) as answer:
-                answers.append(answer.read())
+                told = answer.read()
             os.waitpid(child, 0)
-        return answers
+            yield told
 
     return run
 
@@ -62,6 +66,7 @@ def run_forked(steps: Steps, name: str) -> Callable[..., list[str]]:
 def hook(steps: Steps) -> None:
     sweep.run = run_forked(steps, "copy")  # type: ignore[attr-defined]
     verify.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
+    unique.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
     archiver.Archiver.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
     steps.function(sweep, "cut", "cut")
     steps.function(evict, "evict", "evict")

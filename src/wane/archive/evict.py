@@ -198,7 +198,7 @@ class Eviction:
             self.fence(transaction)
             now = opening.clock
             evicted = take(transaction, now)
-            if not self.keeping and self.archive.changed(transaction):
+            if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed
             counts = total(self.counts, evicted.counts)
             entry = AuditEntry(
@@ -237,8 +237,8 @@ class Eviction:
         """The table changed since it was copied: what is there stays there, whole."""
         statement = self.archive.keys_present([copy.key for copy in batch])
         found = transaction.execute(statement.text, statement.parameters)
-        known = {copy.text for copy in batch}
-        stale = tuple((text, "the table changed") for (text,) in found if text in known)
+        known = {copy.text: copy.version for copy in batch}
+        stale = tuple((text, known[text], "the table changed") for (text,) in found if text in known)
         return Evicted({str(self.table.name): 0}, stale, len(batch) - len(stale), ())
 
     def _slow_down(self, problem: Locked | TimedOut) -> None:

@@ -45,6 +45,7 @@ class PartJob:
     shape: Shape
     follows: bool
     copy: str
+    widest: str
     checks: str
 
 
@@ -55,37 +56,40 @@ class CopyJob:
     sweep: int
     source: Source
     parts: Sequence[PartJob]
-    ranges: Sequence[str]
-    """The bounds of every range, as a condition."""
+    tasks: Sequence[Sequence[tuple[int, str]]]
+    """For each task the ranges that it reads in one state of the database: their numbers, and their bounds as conditions."""
 
 
-def copy_range(job: CopyJob, number: int) -> str:
-    """Copy one range; answer with its manifest, or with what went wrong."""
-    return answering(lambda: {"range": number, "parts": _copy(job, number)})
+def copy_ranges(job: CopyJob, number: int) -> str:
+    """Copy the ranges of one task; answer with their manifests, or with what went wrong."""
+    return answering(lambda: {"manifests": _copy(job, job.tasks[number])})
 
 
-def _copy(job: CopyJob, number: int) -> list[dict[str, Any]]:
+def _copy(job: CopyJob, ranges: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
     attempt = uuid.uuid4().hex[:12]
-    bounds = job.ranges[number]
-    parts = []
     with open_reader(job.source) as reader:
-        for part in job.parts:
-            files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet")
-            try:
-                for table in _tables(reader, part, job.sweep, part.copy.replace(RANGE, bounds)):
-                    files.write(table)
-                written = files.finish()
-            finally:
-                files.close()
-            checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
-            parts.append({"checks": checks.numbers(), "files": written})
-    return parts
+        return [
+            {"range": number, "parts": [_copy_part(reader, job, part, number, bounds, attempt) for part in job.parts]}
+            for number, bounds in ranges
+        ]
 
 
-def _tables(reader: Reader, part: PartJob, sweep: int, query: str) -> Iterator[pa.Table]:
-    """What a query reads, as the archive stores it, with its month."""
+def _copy_part(reader: Reader, job: CopyJob, part: PartJob, number: int, bounds: str, attempt: str) -> dict[str, Any]:
+    files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet")
+    try:
+        for table in _tables(reader, part, job.sweep, bounds):
+            files.write(table)
+        written = files.finish()
+    finally:
+        files.close()
+    checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
+    return {"checks": checks.numbers(), "files": written}
+
+
+def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[pa.Table]:
+    """What is in a range, as the archive stores it, with its month."""
     followers: Counter[str] = Counter()
-    for batch in reader.batches(query):
+    for batch in reader.batches(part.copy.replace(RANGE, bounds), part.widest.replace(RANGE, bounds)):
         # The row that only shows what the columns are, where a store needs one, is the first and has no key.
         if batch.num_rows and batch[KEY][0].as_py() == "":
             batch = batch.slice(1)

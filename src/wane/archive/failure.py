@@ -1,27 +1,40 @@
-"""Failures of tasks, on their way to whoever started them.
+"""Failures of tasks, on their way to the process that started them.
 
-A task that meets what it would meet again (a value that cannot be stored, a full disk) answers with it: Spark tries again
-what raises, and tells its reason somewhere in a page of Java.
+A task that meets what it would meet again (a value that cannot be stored, a full disk) answers with it: Spark runs again what
+raises, and tells its reason somewhere in a page of Java. A task that meets what may pass (a lost connection, a lock) raises it for
+that very reason, in a form that can be read out of that page when Spark has tried often enough.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from wane import errors
-from wane.errors import ArchiveError, WaneError
+from wane.errors import ArchiveError, Locked, Unreachable, WaneError
+
+_TRANSIENT = (Unreachable, Locked)
+
+
+class TransientFailure(Exception):
+    """A failure of a task that another attempt may not meet; its text is what the task would have answered."""
+
+
+_RAISED = re.compile(rf"{TransientFailure.__name__}: (\{{.*\}})")
 
 
 def answering(work: Callable[[], dict[str, Any]]) -> str:
-    """What a task answers."""
+    """Do a task's work, and return what it answers; raise TransientFailure if Spark should run it again."""
     try:
         answer = work()
     except WaneError as problem:
         answer = {"error": type(problem).__name__, "message": problem.message, "hint": problem.hint}
+        if isinstance(problem, _TRANSIENT):
+            raise TransientFailure(json.dumps(answer)) from None
     except OSError as problem:
         where = f": {problem.filename}" if problem.filename else ""
         answer = {
@@ -33,11 +46,26 @@ def answering(work: Callable[[], dict[str, Any]]) -> str:
     return json.dumps(answer)
 
 
+def raised(text: str) -> str | None:
+    """Find what a task raised for Spark to run it again in what Spark says about it; None if it failed otherwise."""
+    found = _RAISED.findall(text)
+    return found[-1] if found else None
+
+
 def answers(told: Iterable[str]) -> list[dict[str, Any]]:
-    """What tasks answered; raise the first failure among them."""
-    read = [json.loads(one) for one in told]
-    for answer in read:
+    """Read what tasks answered; raise the first failure among them."""
+    return list(arriving(told))
+
+
+def arriving(told: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Read what tasks answer while others still work; raise the first failure among them after the last answer."""
+    failed: dict[str, Any] | None = None
+    for one in told:
+        answer = json.loads(one)
         if "error" in answer:
-            kind = getattr(errors, answer["error"], ArchiveError)
-            raise kind(answer["message"], answer.get("hint", ""))
-    return read
+            failed = failed or answer
+        else:
+            yield answer
+    if failed is not None:
+        kind = getattr(errors, failed["error"], ArchiveError)
+        raise kind(failed["message"], failed.get("hint", ""))

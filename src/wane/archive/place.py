@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FORMAT = 1
 _ATTEMPTS = 5
-_KEYS_AT_ONCE = 1_000
+_COPIES_AT_ONCE = 1_000
 
 
 def place_of(url: str, base: Path | None) -> Path:
@@ -44,6 +44,10 @@ def place_of(url: str, base: Path | None) -> Path:
     if scheme is not None:
         text = unquote(text[len(scheme[0]) :])
     return ((base or Path()) / text).resolve()
+
+
+def _quoted(texts: Iterable[str]) -> str:
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
 
 
 def _folder_name(table: str) -> str:
@@ -200,19 +204,23 @@ class ColdTable:
                     raise
         self.sync()
 
-    def remove(self, sweep: int, keys: Sequence[str] | None, *, follows: bool) -> None:
-        """Remove copies of a sweep: those of some rows, and what followed them; all of them if none are named."""
+    def remove(self, sweep: int, copies: Sequence[tuple[str, str]] | None, *, follows: bool) -> None:
+        """Remove copies of a sweep: those of rows with these keys in these versions, or what followed them; all if None.
+
+        What followed a row is named by the row's key, which no other copy of a proven sweep has.
+        """
         from deltalake.exceptions import CommitFailedError
 
-        column = PARENT if follows else KEY
-        chunks = (
-            [keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE)] if keys else [None]
-        )
+        chunks: list[Sequence[tuple[str, str]] | None] = [None]
+        if copies is not None:
+            chunks = [copies[start : start + _COPIES_AT_ONCE] for start in range(0, len(copies), _COPIES_AT_ONCE)]
         for chunk in chunks:
             predicate = f"{SWEEP} = {sweep:d}"
             if chunk is not None:
-                quoted = ", ".join("'" + key.replace("'", "''") + "'" for key in chunk)
-                predicate += f" AND {column} IN ({quoted})"
+                predicate += f" AND {PARENT if follows else KEY} IN ({_quoted(key for key, _ in chunk)})"
+            if chunk is not None and not follows:
+                pairs = f"concat({VERSION}, ' ', {KEY})"
+                predicate += f" AND {pairs} IN ({_quoted(f'{version} {key}' for key, version in chunk)})"
             for attempt in range(_ATTEMPTS):
                 table = self.open()
                 if table is None:

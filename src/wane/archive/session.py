@@ -11,16 +11,18 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
+from wane.archive.failure import raised
 from wane.archive.java import java_home
 from wane.contract.model import SparkSettings
 from wane.errors import SparkError
 
 if TYPE_CHECKING:
+    from pyspark.accumulators import AccumulatorParam
     from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int], None]
@@ -51,6 +53,8 @@ _LOCAL_ONLY = {
 _MOST_LINES = 8
 _LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
+_AGAIN_SECONDS = 1.0
+"""How much longer each attempt of a task waits than the one before: what is in the way may need a while to pass."""
 _said: list[IO[bytes]] = []
 """Where the Java process says what nobody needs to read, unless it fails."""
 
@@ -177,51 +181,100 @@ def unseen(done: int, of: int) -> None:
     """Progress that nobody looks at."""
 
 
-def run(spark: SparkSession, task: Callable[[int], str], count: int, progress: Progress = unseen) -> list[str]:
-    """Run a task for every number below `count`, each on its own, wherever there is room; return what they answer, in any order."""
-    if not count:
-        return []
-
-    def each(batches: Any) -> Any:
-        import pyarrow as pa
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict({"answer": [task(number)]})
-
-    try:
-        with _watched(spark, count, progress):
-            answers = spark.range(0, count, 1, count).mapInArrow(each, "answer string").collect()
-    except Exception as problem:
-        raise SparkError(f"a task failed on Spark: {_cause(problem)}") from problem
-    return [row.answer for row in answers]
+def run(spark: SparkSession, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
+    """Run a task for every number below `count`, each on its own, wherever there is room; give what they answer, in any order, each as
+    soon as it is there. Spark runs a task that raises again, after a pause; what was answered is given before a failure is raised."""
+    if count:
+        yield from _Job(spark, task, count).answers(progress)
 
 
-@contextmanager
-def _watched(spark: SparkSession, count: int, progress: Progress) -> Iterator[None]:
-    """Tell now and then how many tasks of this thread's next job are done."""
-    group = uuid.uuid4().hex
-    spark.sparkContext.setJobGroup(group, "wane")
-    tracker = spark.sparkContext.statusTracker()
-    over = threading.Event()
+class _Job:
+    """One job on Spark. A thread waits for its end; tasks that are done are known before, by an accumulator."""
 
-    def watch() -> None:
-        told = 0
-        while not over.wait(_LOOK_SECONDS):
-            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-            if done > told:
-                progress(done, count)
-                told = done
+    def __init__(self, spark: SparkSession, task: Callable[[int], str], count: int) -> None:
+        self._spark = spark
+        self._task = task
+        self._count = count
+        self._group = uuid.uuid4().hex
+        self._early = spark.sparkContext.accumulator([], _listing())
+        self._all: list[tuple[int, str]] = []
+        self._problem: Exception | None = None
 
-    watching = threading.Thread(target=watch, name="wane-progress", daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
+    def answers(self, progress: Progress) -> Iterator[str]:
+        given: set[int] = set()
+        job = threading.Thread(target=self._collect, name="wane-spark", daemon=True)
+        job.start()
+        try:
+            done = 0
+            while job.is_alive():
+                job.join(_LOOK_SECONDS)
+                before, done = done, self._done()
+                if done > before:
+                    progress(done, self._count)
+                yield from _new(self._early.value, given)
+        finally:
+            if job.is_alive():  # Nobody waits for the answers any more.
+                self._spark.sparkContext.cancelJobGroup(self._group)
+                job.join()
+        yield from _new([*self._early.value, *self._all], given)
+        if self._problem is None:
+            return
+        answer = raised(str(self._problem))
+        if answer is None:
+            raise SparkError(f"a task failed on Spark: {_cause(self._problem)}") from self._problem
+        yield answer
+
+    def _collect(self) -> None:
+        task, early = self._task, self._early
+
+        def each(batches: Any) -> Any:
+            import time
+
+            import pyarrow as pa
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            if context is not None:
+                time.sleep(context.attemptNumber() * _AGAIN_SECONDS)
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    answer = task(number)
+                    early.add([(number, answer)])
+                    yield pa.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
+
+        try:
+            self._spark.sparkContext.setJobGroup(self._group, "wane")
+            numbers = self._spark.range(0, self._count, 1, self._count)
+            found = numbers.mapInArrow(each, "number long, answer string").collect()
+            self._all = [(row.number, row.answer) for row in found]
+        except Exception as problem:
+            self._problem = problem
+
+    def _done(self) -> int:
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def _listing() -> AccumulatorParam[list[tuple[int, str]]]:
+    from pyspark.accumulators import AccumulatorParam
+
+    class Listing(AccumulatorParam[list[tuple[int, str]]]):
+        def zero(self, value: list[tuple[int, str]]) -> list[tuple[int, str]]:
+            return []
+
+        def addInPlace(self, value1: list[tuple[int, str]], value2: list[tuple[int, str]]) -> list[tuple[int, str]]:  # noqa: N802
+            return value1 + value2
+
+    return Listing()
+
+
+def _new(answers: Sequence[tuple[int, str]], given: set[int]) -> Iterator[str]:
+    for number, answer in answers:
+        if number not in given:
+            given.add(number)
+            yield answer
 
 
 def _cause(problem: Exception) -> str:

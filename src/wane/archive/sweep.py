@@ -10,20 +10,22 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wane.archive.evict import Eviction
-from wane.archive.extract import CopyJob, PartJob, copy_range
-from wane.archive.failure import answers
+from wane.archive.extract import CopyJob, PartJob, copy_ranges
+from wane.archive.failure import arriving
 from wane.archive.model import ArchivedRule
 from wane.archive.place import ColdTable, place_of
 from wane.archive.ranges import bounds, cut
 from wane.archive.secret import require_reachable, told
 from wane.archive.session import Progress, run
+from wane.archive.unique import copied_twice
 from wane.archive.verify import ProofJob, files_of, prove
 from wane.contract.model import Rule, Table
 from wane.errors import ArchiveError, Unproven
@@ -35,7 +37,7 @@ from wane.events import (
 )
 from wane.prune.sweep import Outcome
 from wane.store.archive_evict import total
-from wane.store.archive_journal import Journal, Journaled, State
+from wane.store.archive_journal import Journal, Journaled, JournaledRange, State
 from wane.store.archive_rows import ArchiveRows, bind_archive
 from wane.store.due import cutoff
 from wane.store.outbox import tell
@@ -95,6 +97,8 @@ class Sweep:
         assert self.contract.archive_url is not None
         root = place_of(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
         self.cold = [ColdTable(root, part.name, self.origin) for part in self.rows.parts]
+        self.copied_again = False
+        """Whether all ranges are copied in one state of the database, because a copy that was not found a row twice."""
 
     def _file(self) -> str:
         return "" if self.contract.path is None else str(self.contract.path)
@@ -136,6 +140,7 @@ class Sweep:
                 decided_at=now,
                 actor=self.archiver.actor,
                 columns=self._shapes,
+                layout=self.rows.layout(transaction),
                 ranges=pieces,
             )
             if last >= number:
@@ -171,26 +176,40 @@ class Sweep:
         committed = [cold.last_sweep(self._writer) >= sweep.id for cold in self.cold]
         if sweep.state is State.VERIFIED and all(committed):
             sweep = self._move(sweep, State.COMMITTED)
-        if sweep.state in (State.WRITTEN, State.VERIFIED):
+        if sweep.state in (State.PLANNED, State.WRITTEN, State.VERIFIED):
             # Whatever was proven, a clean-up or a fault may have come since.
-            sweep = self._move(sweep, State.WRITTEN if self._files_there(sweep) else State.PLANNED)
+            lost = self._lost(sweep)
+            sweep = self._move(
+                sweep, State.PLANNED if lost or sweep.state is State.PLANNED else State.WRITTEN, forget=lost
+            )
         again = sweep.state is State.PLANNED
-        if (again and any(committed)) or ((again or sweep.state is State.WRITTEN) and sweep.columns != self._shapes):
+        if (again and any(committed)) or ((again or sweep.state is State.WRITTEN) and self._changed(sweep)):
             self._abandon(sweep)
         else:
             self._advance(sweep)
 
-    def _files_there(self, sweep: Journaled) -> bool:
-        manifests = self._manifests(sweep)
-        return all(Path(file.place).is_file() for file in files_of([cold.folder for cold in self.cold], manifests))
+    def _lost(self, sweep: Journaled) -> list[int]:
+        """Ranges that were copied, and whose files are not all there."""
+        folders = [cold.folder for cold in self.cold]
+        return [
+            piece.number
+            for piece in self._ranges(sweep)
+            if piece.manifest is not None
+            and not all(Path(file.place).is_file() for file in files_of(folders, [piece.manifest]))
+        ]
 
-    def _abandon(self, sweep: Journaled) -> None:
+    def _changed(self, sweep: Journaled) -> bool:
+        """Whether the tables are no longer what they were when the sweep was planned."""
+        with self.store.transaction() as transaction:
+            return sweep.columns != self._shapes or self.rows.changed(transaction, sweep.layout)
+
+    def _abandon(self, sweep: Journaled) -> Journaled:
         """The table changed, or files vanished, before all copies were committed: nothing left, so nothing is lost. What was
         committed is removed, because a sweep commits once, and the next sweep begins anew."""
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             if cold.last_sweep(self._writer) >= sweep.id:
                 cold.remove(sweep.id, None, follows=bool(part.path))
-        self._move(sweep, State.DONE, archived={})
+        return self._move(sweep, State.DONE, archived={})
 
     @property
     def _writer(self) -> str:
@@ -225,10 +244,18 @@ class Sweep:
 
         return tell
 
-    def _move(self, sweep: Journaled, state: State, *, archived: dict[str, int] | None = None) -> Journaled:
+    def _move(
+        self,
+        sweep: Journaled,
+        state: State,
+        *,
+        archived: dict[str, int] | None = None,
+        forget: Sequence[int] = (),
+    ) -> Journaled:
         with self.store.transaction() as transaction:
             journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
+            journal.forget(sweep.id, forget)
             journal.move(sweep.id, state, archived=archived)
             if state is State.COMMITTED:
                 proven = _fingerprint(sweep.columns) if sweep.strict else None
@@ -251,28 +278,27 @@ class Sweep:
     def _is_told(self, sweep: Journaled) -> bool:
         return any(sweep.archived.values()) and self.contract.events.tells_archived(sweep.table)
 
-    def _manifests(self, sweep: Journaled) -> list[Any]:
+    def _ranges(self, sweep: Journaled) -> list[JournaledRange]:
         with self.store.transaction() as transaction:
-            return [piece.manifest for piece in Journal(transaction, self.store.timetable).ranges(sweep.id)]
+            return Journal(transaction, self.store.timetable).ranges(sweep.id)
+
+    def _manifests(self, sweep: Journaled) -> list[Any]:
+        return [piece.manifest for piece in self._ranges(sweep)]
 
     # The steps
 
     def _write(self, sweep: Journaled) -> Journaled:
-        with self.store.transaction() as transaction:
-            pieces = Journal(transaction, self.store.timetable).ranges(sweep.id)
-        manifests = self._copy(sweep, [piece.bounds for piece in pieces])
+        missing = [piece for piece in self._ranges(sweep) if piece.manifest is None]
+        if missing:
+            self._copy(sweep, missing)
         archived: Counter[str] = Counter()
-        for manifest in manifests:
+        for manifest in self._manifests(sweep):
             for part, written in zip(self.rows.parts, manifest["parts"], strict=True):
                 archived[part.name] += sum(file["rows"] for file in written["files"])
-        with self.store.transaction() as transaction:
-            journal = Journal(transaction, self.store.timetable)
-            journal.require(self.lease)
-            journal.write(sweep.id, [(manifest["range"], manifest) for manifest in manifests])
-            journal.move(sweep.id, State.WRITTEN, archived=dict(archived))
-            return journal.sweep(sweep.id)
+        return self._move(sweep, State.WRITTEN, archived=dict(archived))
 
-    def _copy(self, sweep: Journaled, pieces: list[Any]) -> list[Any]:
+    def _copy(self, sweep: Journaled, pieces: Sequence[JournaledRange]) -> None:
+        """Copy ranges, and note each as soon as it is copied: a run that goes on with the sweep copies only the others."""
         literal = self.store.literal
         spark = self.archiver.spark()
         parts = [
@@ -282,25 +308,51 @@ class Sweep:
                 part.shape,
                 bool(part.path),
                 literal(self.rows.copy(part, sweep.decided_at)),
+                literal(self.rows.widest(part, sweep.decided_at)),
                 literal(self.rows.checks(part, sweep.decided_at, strict=sweep.strict)),
             )
             for part, cold in zip(self.rows.parts, self.cold, strict=True)
         ]
-        with told(self.store.source(), self.contract.spark) as source:
-            job = CopyJob(sweep.id, source, parts, [bounds(self.rows, piece, self.store) for piece in pieces])
-            return answers(run(spark, partial(copy_range, job), len(pieces), self._progress(sweep)))
+        ranges = [(piece.number, bounds(self.rows, piece.bounds, self.store)) for piece in pieces]
+        with (
+            self.store.exported_snapshot() as snapshot,
+            told(replace(self.store.source(), snapshot=snapshot), self.contract.spark) as source,
+        ):
+            # Tasks that cannot share a state of the database read one each; one task for all of them reads one.
+            tasks = [ranges] if snapshot is None and self.copied_again else [[one] for one in ranges]
+            job = CopyJob(sweep.id, source, parts, tasks)
+            for answer in arriving(run(spark, partial(copy_ranges, job), len(tasks), self._progress(sweep))):
+                with self.store.transaction() as transaction:
+                    journal = Journal(transaction, self.store.timetable)
+                    journal.require(self.lease)
+                    journal.write(sweep.id, [(manifest["range"], manifest) for manifest in answer["manifests"]])
 
     def _verify(self, sweep: Journaled) -> Journaled:
         manifests = self._manifests(sweep)
         files = files_of([cold.folder for cold in self.cold], manifests)
         job = ProofJob(sweep.columns, files, sweep.strict)
+        all_ranges = [manifest["range"] for manifest in manifests]
         try:
             names = [part.name for part in self.rows.parts]
             prove(self.archiver.spark(), job, manifests, names, self._progress(sweep))
+            twice = copied_twice(self.archiver.spark(), files)
+            if twice is not None and self.copied_again:
+                part, key = twice
+                raise Unproven(
+                    f"{names[part]} has the row {key} twice in one state of the database",
+                    "nothing was committed and nothing left; the contract's key must be unique in the whole table",
+                )
         except Unproven:
-            self._move(sweep, State.PLANNED)  # What cannot be trusted is copied again, the next time.
+            # What cannot be trusted is copied again, the next time.
+            self._move(sweep, State.PLANNED, forget=all_ranges)
             raise
-        return self._move(sweep, State.VERIFIED)
+        if twice is None:
+            return self._move(sweep, State.VERIFIED)
+        if any(cold.last_sweep(self._writer) >= sweep.id for cold in self.cold):
+            return self._abandon(sweep)
+        # A row moved from one range to another between two snapshots: one snapshot for all of them cannot have it twice.
+        self.copied_again = True
+        return self._move(sweep, State.PLANNED, forget=all_ranges)
 
     def _commit(self, sweep: Journaled) -> Journaled:
         manifests = self._manifests(sweep)
@@ -311,8 +363,6 @@ class Sweep:
         return self._move(sweep, State.COMMITTED)
 
     def _evict(self, sweep: Journaled) -> Journaled:
-        with self.store.transaction() as transaction:
-            ranges = Journal(transaction, self.store.timetable).ranges(sweep.id)
         eviction = Eviction(
             self.store,
             self.contract,
@@ -326,7 +376,7 @@ class Sweep:
             fence=self.archiver.fence,
         )
         try:
-            eviction.run(self.cold, ranges)
+            eviction.run(self.cold, self._ranges(sweep))
         finally:
             gone = {name: rows - sweep.evicted.get(name, 0) for name, rows in eviction.counts.items()}
             self.done.evicted = total(self.done.evicted, gone)
@@ -337,15 +387,15 @@ class Sweep:
         """Copies of rows that stayed hot leave the archive; then the sweep is done."""
         while True:
             with self.store.transaction() as transaction:
-                keys = Journal(transaction, self.store.timetable).stale(sweep.id, _STALE_AT_ONCE)
-            if not keys:
+                copies = Journal(transaction, self.store.timetable).stale(sweep.id, _STALE_AT_ONCE)
+            if not copies:
                 break
             for cold, part in zip(self.cold, self.rows.parts, strict=True):
-                cold.remove(sweep.id, keys, follows=bool(part.path))
+                cold.remove(sweep.id, copies, follows=bool(part.path))
             with self.store.transaction() as transaction:
                 journal = Journal(transaction, self.store.timetable)
                 journal.require(self.lease)
-                journal.removed(sweep.id, keys)
+                journal.removed(sweep.id, copies)
         sweep = self._move(sweep, State.DONE)
         self.done.archived = total(self.done.archived, sweep.archived)
         self.done.stale += sweep.stale

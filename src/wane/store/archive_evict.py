@@ -52,8 +52,8 @@ class Evicted:
     """What became of a batch of copies."""
 
     counts: dict[str, int]
-    stale: tuple[tuple[str, str], ...]
-    """Keys of rows that stay, each with the reason."""
+    stale: tuple[tuple[str, str, str], ...]
+    """Copies of rows that stay: key, version, and why the row stays."""
     absent: int
     locked: tuple[Copy, ...]
     """Rows that others hold locked; to be tried again."""
@@ -81,7 +81,7 @@ def evict(
     for copy in here:
         reason = _reason(copy, present[copy.text], following.get(copy.text, Following()), due=copy.text in due)
         if reason:
-            stale.append((copy.text, reason))
+            stale.append((copy.text, copy.version, reason))
         else:
             chosen.append(copy)
     counts: dict[str, int] = {str(selection.name): 0}

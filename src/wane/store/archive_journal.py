@@ -46,6 +46,8 @@ class Journaled:
     actor: str
     columns: Any
     """What each table of the sweep looked like when it was planned."""
+    layout: Any
+    """`ArchiveRows.layout` when it was planned; None if an older Wane planned it."""
     archived: dict[str, int]
     evicted: dict[str, int]
     stale: int
@@ -67,8 +69,8 @@ class JournaledRange:
 _MOST_SECONDS = 30.0
 """The longest that one statement under a lease may take."""
 _SWEEP = (
-    "id, table_name, rule, state, strict, decided_at, planned_at, changed_at, actor, columns, archived, evicted, stale,"
-    " absent, audit_id"
+    "id, table_name, rule, state, strict, decided_at, planned_at, changed_at, actor, columns, layout, archived, evicted,"
+    " stale, absent, audit_id"
 )
 
 
@@ -140,6 +142,7 @@ class Journal:
         decided_at: datetime,
         actor: str,
         columns: Any,
+        layout: Any,
         ranges: Sequence[Any],
     ) -> int:
         """Enter a new sweep with its ranges; return its number."""
@@ -155,13 +158,14 @@ class Journal:
             now,
             p.bind("actor", actor),
             self._json(p, "columns", columns),
+            self._json(p, "layout", layout),
             self._json(p, "archived", {}),
             self._json(p, "evicted", {}),
         ]
         [(number,)] = self._run(
             p,
             f"INSERT INTO {self._own('sweep')} (table_name, rule, state, strict, decided_at, planned_at, changed_at, actor,"
-            f" columns, archived, evicted) VALUES ({', '.join(values)}) RETURNING id",
+            f" columns, layout, archived, evicted) VALUES ({', '.join(values)}) RETURNING id",
         )
         for position, bounds in enumerate(ranges):
             p = self.transaction.rows.parameters()
@@ -196,7 +200,8 @@ class Journal:
         return self._sweep(row)
 
     def _sweep(self, row: tuple[Any, ...]) -> Journaled:
-        number, table, rule, state, strict, decided, planned, changed, actor, columns, archived, evicted, *rest = row
+        number, table, rule, state, strict, decided, planned, changed, actor, *rest = row
+        columns, layout, archived, evicted, *counted = rest
         moment = self.dialect.moment
         return Journaled(
             number,
@@ -209,9 +214,10 @@ class Journal:
             moment(changed),
             actor,
             _read(columns),
+            _read(layout),
             _read(archived),
             _read(evicted),
-            *rest,
+            *counted,
         )
 
     def move(self, number: int, state: State, *, archived: dict[str, int] | None = None) -> None:
@@ -237,12 +243,22 @@ class Journal:
         ]
 
     def write(self, number: int, manifests: Iterable[tuple[int, Any]]) -> None:
-        """What the tasks wrote."""
+        """Note what a task wrote of some ranges."""
         for position, manifest in manifests:
             p = self.transaction.rows.parameters()
             self._run(
                 p,
                 f"UPDATE {self._own('range')} SET manifest = {self._json(p, 'manifest', manifest)}"
+                f" WHERE sweep_id = {p.bind('sweep', number)} AND number = {p.bind('number', position)}",
+            )
+
+    def forget(self, number: int, positions: Iterable[int]) -> None:
+        """Forget what was written of some ranges, so that they are copied again."""
+        for position in positions:
+            p = self.transaction.rows.parameters()
+            self._run(
+                p,
+                f"UPDATE {self._own('range')} SET manifest = NULL"
                 f" WHERE sweep_id = {p.bind('sweep', number)} AND number = {p.bind('number', position)}",
             )
 
@@ -254,7 +270,7 @@ class Journal:
         evicted: dict[str, int],
         *,
         absent: int,
-        stale: Sequence[tuple[str, str]],
+        stale: Sequence[tuple[str, str, str]],
         audit_id: int,
     ) -> None:
         """Note a batch of evictions, in the transaction that did it."""
@@ -272,27 +288,28 @@ class Journal:
             f" audit_id = {p.bind('audit', audit_id)},"
             f" changed_at = {p.bind('now', self.dialect.stamp(self.transaction.now()))} WHERE id = {p.bind('sweep', sweep.id)}",
         )
-        for key, reason in stale:
+        for key, version, reason in stale:
             p = self.transaction.rows.parameters()
             self._run(
                 p,
-                f"INSERT INTO {self._own('stale')} (sweep_id, key, reason) VALUES"
-                f" ({p.bind('sweep', sweep.id)}, {p.bind('key', key)}, {p.bind('reason', reason)}) ON CONFLICT DO NOTHING",
+                f"INSERT INTO {self._own('stale')} (sweep_id, key, version, reason) VALUES"
+                f" ({p.bind('sweep', sweep.id)}, {p.bind('key', key)}, {p.bind('version', version)},"
+                f" {p.bind('reason', reason)}) ON CONFLICT DO NOTHING",
             )
 
-    def stale(self, number: int, limit: int) -> list[str]:
-        """Keys of copies that have yet to leave the archive."""
+    def stale(self, number: int, limit: int) -> list[tuple[str, str]]:
+        """Read keys and versions of copies that have yet to leave the archive."""
         p = self.transaction.rows.parameters()
         found = self._run(
             p,
-            f"SELECT key FROM {self._own('stale')} WHERE sweep_id = {p.bind('sweep', number)} AND NOT removed"
+            f"SELECT key, version FROM {self._own('stale')} WHERE sweep_id = {p.bind('sweep', number)} AND NOT removed"
             f" ORDER BY key LIMIT {p.bind('limit', limit)}",
         )
-        return [key for (key,) in found]
+        return [(key, version) for key, version in found]
 
-    def removed(self, number: int, keys: Sequence[str]) -> None:
-        """Copies that have left the archive."""
-        for key in keys:
+    def removed(self, number: int, copies: Iterable[tuple[str, str]]) -> None:
+        """Note that copies have left the archive."""
+        for key, _ in copies:
             p = self.transaction.rows.parameters()
             self._run(
                 p,

@@ -1,7 +1,7 @@
 """Reading a database from another process: what the archive's tasks use.
 
 A reader sees one state of the database, however long it reads, and reads it twice over: as Arrow through ADBC, and as plain values for checks that
-the database computes. It holds no secret but its connection's, which it fetches from the process that started it.
+the database computes. On PostgreSQL all readers of a sweep share one state, which the process that started them exports. A reader holds no secret but its connection's, which it fetches from the process that started it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from wane.errors import StoreError, Unreachable
+from wane.errors import Locked, StoreError, Unreachable
 from wane.store.postgres.settings import SAFE_SETTINGS, SEARCH_PATH, set_locally
 from wane.store.sqlite import digests
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES = 16 * 1024 * 1024
+"""A batch ends when it has so many bytes or rows; the memory that a driver fills grows by doubling, so it takes up to twice as much."""
 BATCH_ROWS = 8_192
 _FETCH_SECONDS = 10.0
 _MOST_SECRET_BYTES = 64 * 1024
@@ -36,6 +37,15 @@ _OPTIONS = re.compile(r"(?<=[?&]options=)[^&]*")
 _OUR_OPTIONS = f"-csearch_path={SEARCH_PATH.replace(' ', '')}"
 _POOLED = "unsupported startup parameter"
 """What a connection pooler says to options of the session."""
+UNLIMITED = (
+    "SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings"
+    " WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')"
+)
+"""A transaction that copies is long, and idle while files are written; PostgreSQL knows the second limit since 17."""
+_TRANSIENT = re.compile(r"08...|40...|53...|57P..")
+"""SQLSTATEs of what passes: a lost connection, a conflict, a lack of resources, a shutdown."""
+_LOCKED = "55P03"
+_BUSY = re.compile(r"database( table)? is locked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,8 @@ class Source:
     """A socket that tells the secret to processes of the same user."""
     variable: str | None = None
     """On another machine: the environment variable that holds it there."""
+    snapshot: str | None = None
+    """PostgreSQL: the exported snapshot that readers share; None for one of their own."""
 
     def address(self) -> str:
         """What to connect to."""
@@ -62,7 +74,7 @@ class Source:
 def _from_environment(variable: str) -> str:
     address = os.environ.get(variable)
     if not address:
-        raise Unreachable(
+        raise StoreError(
             f"the environment variable {variable} is not set on {socket.gethostname()}",
             "set it to the database's URL for every worker, for example in conf/spark-env.sh, and restart them",
         )
@@ -86,8 +98,8 @@ class Reader(ABC):
     """One state of a database."""
 
     @abstractmethod
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """What a query reads, as Arrow."""
+    def batches(self, query: str, widest: str) -> Iterator[pa.RecordBatch]:
+        """Read a query as Arrow, in batches of bounded size. `widest` reads how many bytes the longest of its rows has."""
 
     @abstractmethod
     def row(self, query: str) -> list[Any]:
@@ -96,17 +108,13 @@ class Reader(ABC):
 
 @contextmanager
 def open_reader(source: Source) -> Iterator[Reader]:
-    """Read one state of the database. Errors never show what it was reached by."""
+    """Read one state of the database. Errors never show what it was reached by.
+
+    Raise Unreachable or Locked for what may pass, so that reading again may help, and StoreError for everything else.
+    """
     address = source.address()
-    try:
-        with ExitStack() as stack:
-            yield _sqlite(address, stack) if source.kind == "sqlite" else _postgres(address, stack)
-    except (StoreError, AssertionError):
-        raise
-    except Exception as problem:
-        if type(problem).__module__.partition(".")[0] != "adbc_driver_manager":
-            raise
-        raise StoreError(f"the database cannot be read: {_without(address, str(problem))}") from None
+    with ExitStack() as stack:
+        yield _sqlite(address, stack) if source.kind == "sqlite" else _postgres(address, source.snapshot, stack)
 
 
 def _without(address: str, text: str) -> str:
@@ -118,25 +126,88 @@ def _without(address: str, text: str) -> str:
 
 
 class _Adbc(Reader):
-    def __init__(self, connection: Any, options: Mapping[str, str]) -> None:
+    def __init__(self, connection: Any, address: str) -> None:
         self._connection = connection
-        self._options = options
+        self._address = address
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn what goes wrong while the driver reads into Wane's errors."""
+        import adbc_driver_manager
+        import pyarrow as pa
+
+        try:
+            yield
+        # A stream of Arrow raises errors of Python and of Arrow.
+        except (adbc_driver_manager.Error, OSError, pa.ArrowException) as problem:
+            message = f"the database cannot be read: {_without(self._address, str(problem))}"
+            raise self._kind(problem)(message) from None
+
+    def _kind(self, problem: Exception) -> type[StoreError]:
+        state = getattr(problem, "sqlstate", None) or ""
+        if state == _LOCKED or _BUSY.search(str(problem)):
+            return Locked
+        return Unreachable if _TRANSIENT.fullmatch(state) or not self._answers() else StoreError
+
+    def _answers(self) -> bool:
+        """Whether the connection still works; an error says that it does."""
+        import adbc_driver_manager
+
+        try:
+            self.execute("SELECT 1")
+        except adbc_driver_manager.Error as problem:
+            return problem.sqlstate is not None
+        return True
+
+    def execute(self, statement: str) -> list[Any]:
         with self._connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**self._options)
-            cursor.execute(query)
-            with cursor.fetch_record_batch() as batches:
-                yield from batches
+            cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def _stream(self, query: str, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+        with self._connection.cursor() as cursor:
+            with self.reading():
+                cursor.adbc_statement.set_options(**options)
+                cursor.execute(query)
+                stream = cursor.fetch_record_batch()
+            with stream:
+                while True:
+                    try:
+                        with self.reading():
+                            batch = stream.read_next_batch()
+                    except StopIteration:
+                        return
+                    yield batch
 
     def row(self, query: str) -> list[Any]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(query)
-            [row] = cursor.fetchall()
+        with self.reading():
+            [row] = self.execute(query)
             return list(row)
 
 
-def _postgres(address: str, stack: ExitStack) -> Reader:
+class _Postgres(_Adbc):
+    def batches(self, query: str, widest: str) -> Iterator[pa.RecordBatch]:
+        del widest  # The driver counts bytes itself.
+        return self._stream(query, {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+
+    def begin(self, snapshot: str | None) -> None:
+        """Begin to read one state of the database: the exported one, or else the newest."""
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot is None:
+            return
+        try:
+            self.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        except Exception as problem:
+            if self._kind(problem) is not StoreError:
+                raise
+            raise StoreError(
+                "the snapshot that all tasks of this copy read is gone, or is another server's",
+                "the connection that held it was lost: run again, and what is not copied yet is copied in a new one. On a cluster, all"
+                " tasks must reach the very server that the run is connected to",
+            ) from None
+
+
+def _postgres(address: str, snapshot: str | None, stack: ExitStack) -> Reader:
     import adbc_driver_postgresql.dbapi as driver
 
     def connect(to: str) -> Any:
@@ -152,11 +223,12 @@ def _postgres(address: str, stack: ExitStack) -> Reader:
             connection = connect(address)
     except Exception as problem:
         raise Unreachable(f"the database cannot be reached: {_without(address, str(problem))}") from None
-    with connection.cursor() as cursor:
-        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        cursor.execute(set_locally(_POSTGRES_SETTINGS))
-        cursor.fetchall()
-    return _Adbc(connection, {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+    reader = _Postgres(connection, address)
+    with reader.reading():
+        reader.begin(snapshot)
+        reader.execute(set_locally(_POSTGRES_SETTINGS))
+        reader.execute(UNLIMITED)
+    return reader
 
 
 def _pinned(address: str) -> str:
@@ -170,37 +242,55 @@ def _pinned(address: str) -> str:
 class _Sqlite(_Adbc):
     """Digests need functions of ours, which ADBC's connection cannot have: a process of its own computes them on the same state."""
 
-    def __init__(self, connection: Any, checking: subprocess.Popen[str]) -> None:
-        super().__init__(connection, {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+    def __init__(self, connection: Any, address: str, checking: subprocess.Popen[str]) -> None:
+        super().__init__(connection, address)
         self._checking = checking
+
+    def batches(self, query: str, widest: str) -> Iterator[pa.RecordBatch]:
+        """The driver counts rows only: of wide rows it reads few at a time, which are put together again as far as they fit."""
+        import pyarrow as pa
+
+        with self.reading():
+            [[bytes_each]] = self.execute(widest)
+        rows_each = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, bytes_each or 0)))
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self._stream(query, {"adbc.sqlite.query.batch_rows": str(rows_each)}):
+            if waiting and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > BATCH_BYTES):
+                yield pa.concat_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if waiting:
+            yield pa.concat_batches(waiting)
+
+    def _answers(self) -> bool:
+        return True  # A file is not lost like a connection.
 
     def row(self, query: str) -> list[Any]:
         _say(self._checking, json.dumps(query))
-        answer = _hear(self._checking)
-        if isinstance(answer, dict):
-            raise StoreError(f"the database cannot be read: {answer['error']}")
-        return list(answer)
+        return list(_hear(self._checking))
 
 
 def _sqlite(path: str, stack: ExitStack) -> Reader:
     import adbc_driver_sqlite.dbapi as driver
 
     if not Path(path).exists():
-        raise Unreachable(f"there is no database at {path}")
+        raise StoreError(f"there is no database at {path}")
     checking = subprocess.Popen(
         [sys.executable, "-I", digests.__file__, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     stack.callback(_end, checking)
-    if _hear(checking) != digests.READY:
-        raise StoreError("the database cannot be read")
+    _hear(checking)
     # Nobody can write now: what begins to read here sees what the other process sees.
-    reading = stack.enter_context(driver.connect(f"file:{quote(path)}?mode=ro", autocommit=True))
-    with reading.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("SELECT count(*) FROM sqlite_master")
-        cursor.fetchall()
+    reader = _Sqlite(
+        stack.enter_context(driver.connect(f"file:{quote(path)}?mode=ro", autocommit=True)), path, checking
+    )
+    with reader.reading():
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master")
     _say(checking, digests.GO)
-    return _Sqlite(reading, checking)
+    return reader
 
 
 def _say(process: subprocess.Popen[str], line: str) -> None:
@@ -213,8 +303,12 @@ def _hear(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise StoreError("the database cannot be read", "it may be locked by others for too long; try again")
-    return json.loads(line)
+        raise StoreError("the database cannot be read: the process that computes digests ended")
+    answer = json.loads(line)
+    if isinstance(answer, dict):
+        kind = Locked if _BUSY.search(answer["error"]) else StoreError
+        raise kind(f"the database cannot be read: {answer['error']}")
+    return answer
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -59,12 +59,15 @@ class ArchiveRows:
         self.selection = selection
         self.parts = tuple(parts)
 
-    def changed(self, transaction: Transaction) -> bool:
-        """Whether some table is no longer what it was when this was bound."""
-        return any(
-            transaction.columns(part.table) != [(column.name, column.type) for column in part.table.columns]
-            for part in self.parts
-        )
+    def layout(self, transaction: Transaction) -> list[list[list[str]]]:
+        """Read what the columns of every part are now, to be compared with what they are later."""
+        return [transaction.layout(part.table) for part in self.parts]
+
+    def changed(self, transaction: Transaction, layout: object) -> bool:
+        """Whether some table is no longer what it was when this was bound, or when its layout was read."""
+        now = self.layout(transaction)
+        bound = [[[column.name, column.type] for column in part.table.columns] for part in self.parts]
+        return now != layout or [[column[:2] for column in part] for part in now] != bound
 
     # Planning
 
@@ -114,6 +117,16 @@ class ArchiveRows:
         selected += [(month, MONTH, "string"), (self._refused(part), REFUSED, "string")]
         order = ", ".join(self.rows.position(self.selection, "t"))
         return p.statement(self.dialect.typed(selected, f"{self._source(p, part, now)} ORDER BY {order}"))
+
+    def widest(self, part: Part, now: datetime) -> Statement:
+        """How many bytes the texts and binaries of the longest of these rows have; with RANGE in it."""
+        p = self.rows.parameters()
+        sizes = [
+            f"coalesce(octet_length({self._column(part, one)}), 0)"
+            for one in part.columns
+            if one.kind in ("string", "binary")
+        ]
+        return p.statement(f"SELECT max({' + '.join(['0', *sizes])}) FROM {self._source(p, part, now)}")
 
     def checks(self, part: Part, now: datetime, *, strict: bool) -> Statement:
         """Rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests; with RANGE in it."""

@@ -231,6 +231,10 @@ class Store(ABC):
         """Where tasks in other processes read this database; its secret is fetched, never sent along."""
 
     @abstractmethod
+    def exported_snapshot(self) -> AbstractContextManager[str | None]:
+        """Hold one state of the database for readers on other connections, and give its name; None if the store cannot share one."""
+
+    @abstractmethod
     def preview(self, selection: Selection, now: datetime, limit: int) -> list[Statement]:
         """The statements that would take the oldest due rows, to be shown and explained."""
 

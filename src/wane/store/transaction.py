@@ -100,6 +100,10 @@ class Transaction(ABC):
         """What the table's columns are now, and their types. Whoever has read rows of it sees them stay so."""
 
     @abstractmethod
+    def layout(self, table: TableInfo) -> list[list[str]]:
+        """Read each column's name, type and identity, which changes when its values can be others while no row's version changes."""
+
+    @abstractmethod
     def enter(self, tables: Sequence[TableInfo]) -> None:
         """Go through the gate of some tables: holds that are placed from now on wait until this transaction has ended."""
 

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from wane.contract.model import Contract, Shelve
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
-from wane.store.archive_reader import Source
+from wane.store.archive_reader import UNLIMITED, Source
 from wane.store.base import Store, Watch
 from wane.store.looks import Look
 from wane.store.migrations import migrations
@@ -315,6 +315,19 @@ class PostgresStore(Store):
 
     def source(self) -> Source:
         return Source("postgres", secret=self._url.raw)
+
+    @contextmanager
+    def exported_snapshot(self) -> Iterator[str]:
+        with _explained("no snapshot can be exported"):
+            connection = _connect(self._url, answer_seconds=self._answer_seconds)
+        try:
+            with _explained("no snapshot can be exported"):
+                connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {set_locally(SAFE_SETTINGS)}")
+                connection.execute(UNLIMITED)
+                [(name,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
+            yield name
+        finally:
+            connection.close()
 
     @contextmanager
     def _own_transaction(self, what: str, *hint: str, durable: bool = True) -> Iterator[PostgresTransaction]:

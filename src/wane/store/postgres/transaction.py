@@ -36,6 +36,30 @@ _LOCAL_SETTINGS = {
     "jit": "off",
 }
 _ENTER = "SELECT pg_advisory_xact_lock_shared(%(gate)s, hashtext(name)) FROM unnest(%(tables)s::text[]) AS gates(name)"
+_LAYOUT = """
+WITH RECURSIVE reached (attnum, type) AS (
+  SELECT attnum, atttypid FROM pg_catalog.pg_attribute
+  WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
+  UNION
+  SELECT reached.attnum, inner_type.oid FROM reached JOIN pg_catalog.pg_type AS t ON t.oid = reached.type
+  CROSS JOIN LATERAL (
+    VALUES (t.typelem), (t.typbasetype), ((SELECT rngsubtype FROM pg_catalog.pg_range WHERE rngtypid = t.oid))
+    UNION ALL SELECT atttypid FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0
+  ) AS inner_type (oid) WHERE inner_type.oid <> 0
+)
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), md5(concat_ws(' ', a.attrelid, a.attnum, a.xmin, d.oid,
+  (SELECT string_agg(concat_ws(':', e.oid, e.xmin, e.enumlabel), ',' ORDER BY e.oid)
+   FROM reached JOIN pg_catalog.pg_enum AS e ON e.enumtypid = reached.type WHERE reached.attnum = a.attnum),
+  (SELECT string_agg(concat_ws(':', m.attrelid, m.attnum, m.xmin), ',' ORDER BY m.attrelid, m.attnum)
+   FROM reached JOIN pg_catalog.pg_type AS t ON t.oid = reached.type
+   JOIN pg_catalog.pg_attribute AS m ON m.attrelid = t.typrelid AND m.attnum > 0 WHERE reached.attnum = a.attnum)))
+FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.pg_attrdef AS d
+  ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+"""The columns of a table. `xmin` does not change in its rows when a column is dropped and added again, two columns swap their names, an
+enum's label or a composite type changes, or a column's expression does; what stands here does. The catalogue's own `xmin` sees what was
+changed and changed back."""
 _UNPROTECTED = f"""
 WITH RECURSIVE referring AS (
     SELECT to_regclass(%(child)s)::oid AS relation
@@ -116,6 +140,10 @@ class PostgresTransaction(Transaction):
             {"table": self.rows.dialect.table(table).replace("%%", "%")},
         )
         return [(name, kind) for name, kind in found]
+
+    def layout(self, table: TableInfo) -> list[list[str]]:
+        name = self.rows.dialect.table(table).replace("%%", "%")
+        return [list(column) for column in self.execute(_LAYOUT, {"table": name})]
 
     def enter(self, tables: Sequence[TableInfo]) -> None:
         self.execute(_ENTER, _gates(tables))

@@ -3,7 +3,7 @@
 The process exists because a task reads through ADBC, which brings a SQLite of its own: two of them on one file in one process
 take each other's locks away. It imports nothing but the standard library: `python digests.py DATABASE`. It keeps writers out
 until its caller has begun to read, so that both see the same state; then every line with a query (as JSON) is answered by
-a line with the row that it reads, or with {"error": …}.
+a line with the row that it reads, or with {"error": …}; so is a beginning that fails.
 """
 
 from __future__ import annotations
@@ -56,12 +56,16 @@ class _Sums:
 def main(path: str) -> None:
     """Answer queries about one state of a database."""
     uri = f"file:{quote(path)}"
-    reading = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-    register(reading)
-    gate = sqlite3.connect(f"{uri}?mode=rw", uri=True, timeout=0, isolation_level=None)
-    _begin(gate)
-    reading.execute("BEGIN")
-    reading.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    try:
+        reading = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        register(reading)
+        gate = sqlite3.connect(f"{uri}?mode=rw", uri=True, timeout=0, isolation_level=None)
+        _begin(gate)
+        reading.execute("BEGIN")
+        reading.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    except sqlite3.Error as problem:
+        _tell({"error": str(problem)})
+        return
     _tell(READY)
     assert sys.stdin.readline().strip() == GO
     gate.execute("ROLLBACK")

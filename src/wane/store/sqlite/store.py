@@ -234,6 +234,10 @@ class SqliteStore(Store):
     def literal(self, statement: Statement) -> str:
         return literal(statement)
 
+    @contextmanager
+    def exported_snapshot(self) -> Iterator[None]:
+        yield None
+
     def source(self) -> Source:
         return Source("sqlite", path=str(self.path.resolve()))
 

@@ -56,6 +56,10 @@ class SqliteTransaction(Transaction):
         )
         return [(name, kind) for name, kind in found]
 
+    def layout(self, table: TableInfo) -> list[list[str]]:
+        # A row's version is made of its values, so that it tells every change by itself.
+        return [[name, kind, ""] for name, kind in self.columns(table)]
+
     def enter(self, tables: Sequence[TableInfo]) -> None:
         """There is one writer at a time, and that is this transaction."""
 

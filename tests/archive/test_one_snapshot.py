@@ -1,0 +1,332 @@
+"""Rows that move while they are copied: no copy is made twice, no copy that is needed is removed, and a copy that was cut short goes on.
+
+Tasks run one after the other in processes of their own, so that something can happen between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from archive import forked
+from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events
+from servers import Database, PostgresDatabase
+from wane.archive import sweep, unique
+from wane.archive.place import ColdTable
+from wane.archive.unique import copied_twice
+from wane.archive.verify import FileJob
+from wane.prune.sweep import Outcome
+
+pytestmark = [pytest.mark.timeout(120)]
+
+ROWS = 170
+"""Three ranges: 1 to 60, 61 to 120, and the rest."""
+LAST_MS = OLD_MS + 165 * 3_600_000 + 1
+"""In the last range."""
+FIRST_MS = OLD_MS + 1
+"""In the first."""
+
+
+class Died(BaseException):
+    """What no product code catches."""
+
+
+class Copying:
+    """Copies ranges one after the other, and lets something happen after some of them."""
+
+    def __init__(self) -> None:
+        self.after: dict[int, Callable[[], object]] = {}
+        self.backwards = False
+        self.tasks: list[int] = []
+        """How many tasks each copy had."""
+
+    def run(self, spark: object, task: Callable[[int], str], count: int, *progress: object) -> Iterator[str]:
+        self.tasks.append(count)
+        order = list(range(count))[:: -1 if self.backwards else 1]
+        for done, answer in enumerate(forked.run(spark, lambda number: task(order[number]), count), 1):
+            if (act := self.after.pop(done, None)) is not None:
+                act()
+            yield answer
+
+
+@pytest.fixture
+def copying(monkeypatch: pytest.MonkeyPatch) -> Copying:
+    forked.without_spark(monkeypatch)
+    copying = Copying()
+    monkeypatch.setattr(sweep, "run", copying.run)
+    return copying
+
+
+def ever(database: Database) -> dict[str, set[int]]:
+    return {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
+
+
+def execute(database: Database, statements: Sequence[str]) -> Callable[[], object]:
+    return lambda: [database.execute(statement) for statement in statements]
+
+
+MOVED = [f"UPDATE event SET at_ms = {LAST_MS}, body = 'moved' WHERE id = 5"]
+ACTS = {
+    "moved": MOVED,
+    "deleted and inserted": [
+        "DELETE FROM event_read WHERE event_id = 5",
+        "DELETE FROM event WHERE id = 5",
+        f"INSERT INTO event VALUES (5, 'done', {LAST_MS}, 'moved', 1)",
+        "INSERT INTO event_read VALUES (50, 5, 'me'), (51, 5, 'me')",
+    ],
+    "a follower moved": ["UPDATE event_read SET event_id = 165 WHERE id = 50"],
+    "a key changed": [
+        "DELETE FROM event_read WHERE event_id IN (5, 165)",
+        "DELETE FROM event WHERE id = 165",
+        "UPDATE event SET id = 165 WHERE id = 5",
+        f"INSERT INTO event VALUES (5, 'done', {LAST_MS}, 'moved', 1)",
+        "INSERT INTO event_read VALUES (50, 5, 'me'), (51, 5, 'me')",
+    ],
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_row_that_moves_while_it_is_copied_is_in_one_place_and_nothing_is_lost(
+    database: Database, tmp_path: Path, copying: Copying, act: str
+) -> None:
+    events(database, ROWS)
+    copying.after[1] = execute(database, ACTS[act])
+    with cold_keeper(database, tmp_path) as cold:
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        exist = ever(database)
+        for table in exist:
+            exist[table] |= set(cold.cold(table))
+        assert set(range(1, ROWS + 1)) <= exist["event"]
+        conserve(cold, exist, done=True)
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, exist, done=True)
+        assert cold.hot() == STAYING
+        if act in ("moved", "deleted and inserted"):
+            assert [row["body"] for row in cold.archived() if row["id"] == 5] == ["moved"]
+            assert {50, 51} <= set(cold.cold("event_read"))
+        assert {row["_parent"] for row in cold.archived("event_read")} <= {row["_key"] for row in cold.archived()}
+
+
+def test_a_row_that_moves_into_a_range_that_is_read_later_though_it_comes_first(
+    database: Database, tmp_path: Path, copying: Copying
+) -> None:
+    events(database, ROWS)
+    everything = ever(database)
+    copying.backwards = True
+    copying.after[1] = execute(database, [f"UPDATE event SET at_ms = {FIRST_MS}, body = 'moved' WHERE id = 165"])
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, everything, done=True)
+        assert cold.one().outcome is Outcome.DONE
+        assert [row["body"] for row in cold.archived() if row["id"] == 165] == ["moved"]
+
+
+def test_all_tasks_of_a_copy_read_one_state_of_the_database(
+    database: Database, tmp_path: Path, copying: Copying
+) -> None:
+    events(database, ROWS)
+    copying.after[1] = execute(database, MOVED)
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        # SQLite has no snapshot to share: a copy with a row in it twice is thrown away, and one task reads everything.
+        assert copying.tasks == ([3] if database.store == "postgres" else [3, 1])
+        assert (5 in cold.hot()) == (database.store == "postgres")
+
+
+def test_a_copy_that_was_cut_short_goes_on_with_what_is_missing(
+    database: Database, tmp_path: Path, copying: Copying
+) -> None:
+    events(database, ROWS)
+    everything = ever(database)
+
+    def die() -> None:
+        raise Died
+
+    with cold_keeper(database, tmp_path) as cold:
+        copying.after[3] = die
+        with pytest.raises(Died):
+            cold.one()
+        assert files(cold, "event", 0) == files(cold, "event", 1) == files(cold, "event", 2) == 1
+    with cold_keeper(database, tmp_path) as cold:
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        assert copying.tasks == [3, 1]
+        assert (files(cold, "event", 0), files(cold, "event", 2)) == (1, 2)
+        conserve(cold, everything, done=True)
+        assert cold.hot() == STAYING
+
+
+def files(cold: Cold, table: str, number: int) -> int:
+    """How many attempts of a range have written files."""
+    found = (cold.folder / "cold" / table).glob(f"*/sweep-*-{number:06d}-*.parquet")
+    return len({file.name for file in found})
+
+
+def test_a_row_that_moves_before_a_copy_goes_on_is_in_one_place(
+    database: Database, tmp_path: Path, copying: Copying
+) -> None:
+    events(database, ROWS)
+    everything = ever(database)
+
+    def die() -> None:
+        execute(database, MOVED)()
+        raise Died
+
+    with cold_keeper(database, tmp_path) as cold:
+        copying.after[2] = die
+        with pytest.raises(Died):
+            cold.one()
+    with cold_keeper(database, tmp_path) as cold:
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        # The rest was read in a later state than the first range, so that row 5 was there twice.
+        assert copying.tasks == [3, 2, 3 if database.store == "postgres" else 1]
+        conserve(cold, everything, done=True)
+        assert [row["body"] for row in cold.archived() if row["id"] == 5] == ["moved"]
+
+
+def test_files_that_vanished_from_a_copy_that_was_cut_short_are_written_again(
+    database: Database, tmp_path: Path, copying: Copying
+) -> None:
+    events(database, ROWS)
+    everything = ever(database)
+
+    def die() -> None:
+        raise Died
+
+    with cold_keeper(database, tmp_path) as cold:
+        copying.after[3] = die
+        with pytest.raises(Died):
+            cold.one()
+        next((cold.folder / "cold" / "event").glob("*/sweep-*-000000-*.parquet")).unlink()
+        assert cold.one().outcome is Outcome.DONE
+        assert copying.tasks == [3, 2]
+        conserve(cold, everything, done=True)
+
+
+def test_a_copy_whose_snapshot_is_lost_fails_and_goes_on_in_another(
+    clusters: Any, tmp_path: Path, copying: Copying
+) -> None:
+    with clusters["postgres"].database() as database:
+        events(database, ROWS)
+        everything = ever(database)
+        copying.after[1] = lambda: lose_snapshot(database)
+        with cold_keeper(database, tmp_path) as cold:
+            done = cold.one()
+            assert done.outcome is Outcome.FAILED
+            assert "the snapshot that all tasks of this copy read is gone" in done.message
+            assert "run again" in done.message
+            assert (cold.cold(), cold.hot()) == ([], sorted(everything["event"]))
+            assert cold.one().outcome is Outcome.DONE
+            assert copying.tasks == [3, 2]
+            conserve(cold, everything, done=True)
+
+
+def lose_snapshot(database: PostgresDatabase) -> None:
+    holding = "query LIKE '%pg_export_snapshot%' AND state = 'idle in transaction' AND datname = current_database()"
+    assert database.query(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {holding}") == [(True,)]
+
+
+def test_a_snapshot_outlives_the_timeouts_of_the_database(clusters: Any, tmp_path: Path, copying: Copying) -> None:
+    with clusters["postgres"].database() as database:
+        events(database, ROWS)
+        [(name,)] = database.query("SELECT current_database()")
+        database.execute(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '50ms'")
+        copying.after[1] = lambda: database.query("SELECT pg_sleep(0.2)")
+        with cold_keeper(database, tmp_path) as cold:
+            done = cold.one()
+            assert done.outcome is Outcome.DONE, done.message
+
+
+KEYLESS = """
+[store]
+url = {url}
+[archive]
+url = "cold"
+[archive.visit]
+keep = "forever"
+[scheduler]
+night = {{ every = "1h" }}
+[table.visit]
+scheduler = "night"
+why  = "a test"
+key  = ["code"]
+time = {{ column = "at_ms", unit = "ms" }}
+rule.cold = {{ keep = "90d", then = "archive" }}
+[spark]
+range_rows = 10
+"""
+
+
+def test_a_key_that_is_no_key_any_more_is_refused_and_nothing_leaves(
+    database: Database, tmp_path: Path, copying: Copying
+) -> None:
+    database.execute("CREATE TABLE visit (code bigint NOT NULL, at_ms bigint NOT NULL)")
+    database.execute("CREATE UNIQUE INDEX visit_code ON visit (code)")
+    database.execute("CREATE INDEX visit_due ON visit (at_ms, code)")
+    database.executemany("INSERT INTO visit VALUES (?, ?)", [(n, OLD_MS + n) for n in range(30)])
+    twice = ["DROP INDEX visit_code", f"INSERT INTO visit VALUES (1, {OLD_MS + 25})"]
+    with cold_keeper(database, tmp_path, KEYLESS) as cold:
+        cold.at["planned"] = execute(database, twice)
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert "twice in one state of the database" in done.message
+        assert len(copying.tasks) == 2
+        assert database.query("SELECT count(*) FROM visit") == [(31,)]
+        assert cold.archived("visit") == []
+        # With its key again it goes on.
+        database.execute(f"DELETE FROM visit WHERE at_ms = {OLD_MS + 25} AND code = 1")
+        database.execute("CREATE UNIQUE INDEX visit_code ON visit (code)")
+        assert cold.one().outcome is Outcome.DONE
+        assert sorted(row["code"] for row in cold.archived("visit")) == list(range(30))
+
+
+@pytest.mark.parametrize("at_once", [1_000_000, 7])
+def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(unique, "run", forked.run)
+    monkeypatch.setattr(unique, "KEYS_AT_ONCE", at_once)
+
+    def written(number: int, part: int, keys: list[str]) -> FileJob:
+        place = tmp_path / f"{part}-{number}.parquet"
+        pq.write_table(pa.table({"_key": pa.array(keys, pa.string())}), place)
+        return FileJob(number, part, str(place), len(keys), [])
+
+    first = [f'["{n}"]' for n in range(40)]
+    other = [f'["{n}"]' for n in range(40, 80)]
+    apart = [written(0, 0, first), written(1, 0, other), written(0, 1, first), written(1, 1, other)]
+    assert copied_twice(None, apart) is None  # type: ignore[arg-type]
+    again = [*apart[:3], written(2, 1, [*other, '["17"]'])]
+    assert copied_twice(None, again) == (1, '["17"]')  # type: ignore[arg-type]
+    assert copied_twice(None, [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")  # type: ignore[arg-type]
+
+
+def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> None:
+    cold = ColdTable(tmp_path, "event", "origin")
+    cold.ensure([["id", "long"]], follows=False)
+    from deltalake import write_deltalake
+
+    rows = [('["1"]', "a"), ('["1"]', "b"), ('["2"]', "a"), ('["o\'2"]', "a")]
+    table = {
+        "id": pa.array(range(len(rows)), pa.int64()),
+        "_key": [key for key, _ in rows],
+        "_version": [version for _, version in rows],
+        "_sweep": pa.array([1] * len(rows), pa.int64()),
+        "_month": ["2026-01"] * len(rows),
+    }
+    write_deltalake(cold.require(), pa.table(table), mode="append")
+    cold.remove(1, [('["1"]', "a"), ('["2"]', "b"), ('["o\'2"]', "a")], follows=False)
+    left = pa.table(cold.require().to_pyarrow_table())
+    assert sorted(zip(left["_key"].to_pylist(), left["_version"].to_pylist(), strict=True)) == [
+        ('["1"]', "b"),
+        ('["2"]', "a"),
+    ]
+    cold.remove(1, [], follows=False)
+    assert pa.table(cold.require().to_pyarrow_table()).num_rows == 2
