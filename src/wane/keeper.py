@@ -91,7 +91,7 @@ class Keeper:
 
     def check_live(self) -> list[Finding]:
         """Every promise of the contract that the database breaks now."""
-        return live(self.store, self.contract)
+        return [*live(self.store, self.contract), *self.archive.findings()]
 
     def _archive_table(self, table: str) -> None:
         """Move what is due of one table to the archive, or raise: whole months leave only after their rows did."""
@@ -300,7 +300,7 @@ class Keeper:
 
     def health(self) -> Health:
         """Whether retention does its work: facts, everything that is wrong, and a verdict. Bounded, and cheap to repeat."""
-        return read_health(self.store, self.contract, self._watcher.watched(self.store))
+        return read_health(self.store, self.contract, self._watcher.watched(self.store), also=self.archive.findings())
 
     def growth(self, table: str | None = None) -> list[TableGrowth]:
         """How fast every table grows, or one, and when it will be too large: from its snapshots."""

@@ -14,8 +14,8 @@ from wane.archive.model import ArchivedRule
 from wane.archive.restore import Restorer
 from wane.archive.session import session
 from wane.archive.sweep import Sweep, Tally
-from wane.contract.model import Contract, Rule, Table
-from wane.errors import ArchiveError, LeaseLost, WaneError
+from wane.contract.model import Archive, Contract, Rule, Table
+from wane.errors import LeaseLost, WaneError
 from wane.events import (
     BudgetExhausted,
     Listener,
@@ -78,7 +78,7 @@ class Archiver:
     def origin(self) -> str:
         """The name by which archives know this database."""
         with self.store.transaction() as transaction:
-            return Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex)
+            return Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex, self.store.identity())
 
     def spark(self) -> SparkSession:
         return session(self.contract.spark, self.starting)
@@ -118,12 +118,9 @@ class Archiver:
         with self.store.transaction() as transaction:
             unfinished = Journal(transaction, self.store.timetable).unfinished(str(table.name))
         if unfinished is not None:
-            earlier = next((one for one in table.rules if one.name == unfinished.rule), None)
-            if earlier is None:
-                raise ArchiveError(
-                    f"sweep {unfinished.id} of {table.name} is unfinished, and its rule {unfinished.rule!r} is gone",
-                    "put the rule back, run the archive once, then remove it",
-                )
+            archiving = (one for one in table.rules if isinstance(one.action, Archive))
+            # A rule that is gone lets nothing more go: any other one knows the table well enough to put things in order.
+            earlier = next((one for one in archiving if one.name == unfinished.rule), rule)
             Sweep(self, table, earlier, lease, done).resume(unfinished)
         if self.unattended:
             self._ask_fuse(table, rule)

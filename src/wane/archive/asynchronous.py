@@ -31,9 +31,12 @@ class AsyncArchive:
         self.archive = archive
         self._run = run
 
+    adopt = _later(Archive.adopt)
     compact = _later(Archive.compact)
     expire = _later(Archive.expire)
+    findings = _later(Archive.findings)
     query = _later(Archive.query)
+    repair = _later(Archive.repair)
     restore = _later(Archive.restore)
     restores = _later(Archive.restores)
     run = _later(Archive.run)

@@ -55,6 +55,7 @@ class Compaction:
         try:
             sweeps = self.upkeep.sweeps()
             if dry_run:
+                self.upkeep.require_whole([name])
                 for files in self.small(name, least_files, sweeps):
                     done.add(files, ())
                 return done

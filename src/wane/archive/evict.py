@@ -68,6 +68,7 @@ class Eviction:
         stop: threading.Event,
         listener: Listener,
         fence: Callable[[Transaction], None] = lambda _: None,
+        keeping: bool = False,
     ) -> None:
         self.store = store
         self.contract = contract
@@ -83,7 +84,7 @@ class Eviction:
         self.audit_id = sweep.audit_id
         self.size = pace.first_batch
         self.batches = 0
-        self.keeping = sweep.columns != [part.shape for part in archive.parts]
+        self.keeping = keeping
         """The table is no longer what it was when it was copied: what is there stays."""
 
     def run(self, cold: Sequence[ColdTable], ranges: Sequence[JournaledRange]) -> None:

@@ -76,6 +76,7 @@ class Expiry:
         sweeps = self.upkeep.sweeps()
         names = self.upkeep.written_by(name, sweeps)
         if dry_run:
+            self.upkeep.require_whole(names)
             held = look(self.upkeep, names)
             done.held = held.everything or None
             for month in [] if held.everything else self._months(names, cutoff):

@@ -16,6 +16,7 @@ import pyarrow as pa
 from wane.archive.place import ColdTable
 from wane.errors import ArchiveChanged, ArchiveError
 from wane.store.archive_types import MONTH, SWEEP
+from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -94,9 +95,10 @@ def committed(cold: ColdTable, writer: str, job: int) -> bool:
     return table is not None and (table.transaction_version(_application(cold, writer)) or 0) >= job
 
 
-def replace(cold: ColdTable, writer: str, job: int, change: Replacement, *, rows_leave: bool) -> None:
+def replace(
+    cold: ColdTable, writer: str, job: int, change: Replacement, leases: Sequence[Lease], *, rows_leave: bool
+) -> None:
     """Make the commit, once; raise if any file is not what the plan says."""
-    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
 
@@ -121,14 +123,10 @@ def replace(cold: ColdTable, writer: str, job: int, change: Replacement, *, rows
         AddAction(file.path, file.bytes, {MONTH: file.month}, now, data_change=rows_leave, stats=file.statistics)
         for file in change.added
     ]
-    properties = CommitProperties(
-        custom_metadata={"wane.job": str(job)}, app_transactions=[Transaction(_application(cold, writer), job)]
-    )
     try:
-        table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
+        cold.write(table, actions, leases, {_application(cold, writer): job}, job=str(job))
     except CommitFailedError as problem:
         raise ArchiveChanged(f"somebody else changed the archive of {cold.name}: {problem}", _AGAIN) from problem
-    cold.sync()
 
 
 def _application(cold: ColdTable, writer: str) -> str:

@@ -1,7 +1,8 @@
 """The place of an archive: a folder with one Delta Lake table for each table whose rows it holds.
 
 Every change is one atomic commit. A sweep commits to a table once: its number is an application transaction, and whoever
-commits it a second time is refused, or finds that it is done.
+commits it a second time is refused, or finds that it is done. Two more application transactions go with every commit: the number of
+the commit, by which a log that lost some is recognised, and the fence of each lease, so that the log itself refuses a writer that was replaced.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from wane.archive.content import Shape
 from wane.archive.extract import sync_folder
-from wane.errors import ArchiveError
+from wane.errors import ArchiveBusy, ArchiveError
 from wane.store.archive_types import KEY, MONTH, PARENT, SWEEP, VERSION
+from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+LOG = "_delta_log"
 _FORMAT = 1
 _ATTEMPTS = 5
 _COPIES_AT_ONCE = 1_000
@@ -67,6 +71,12 @@ class ColdTable:
 
     def open(self) -> DeltaTable | None:
         """The table as it is now; None if there is none yet. Raise if something else is in its place."""
+        table = self._handle()
+        if table is not None:
+            self._require_ours(table)
+        return table
+
+    def _handle(self) -> DeltaTable | None:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -78,14 +88,18 @@ class ColdTable:
             if not any(self.folder.iterdir()):
                 return None
             if not DeltaTable.is_deltatable(str(self.folder)):
-                raise ArchiveError(f"{self.folder} is not a Delta Lake table", "name another folder, or empty this one")
-            table = DeltaTable(str(self.folder))
+                raise ArchiveError(
+                    f"{self.folder} is not a Delta Lake table: it has files, and no {LOG}",
+                    f"restore {LOG} from a backup if the archive was here; else name another folder, or empty this one",
+                )
+            return DeltaTable(str(self.folder))
         except OSError as problem:
             raise ArchiveError(f"{self.folder} cannot be read: {problem.strerror}") from problem
         except DeltaError as problem:
-            raise ArchiveError(f"{self.folder} cannot be read: {problem}") from problem
-        self._require_ours(table)
-        return table
+            raise ArchiveError(
+                f"the log of {self.folder} cannot be read: {problem}",
+                f"restore {self.folder / LOG} from a backup: it names the files that hold archived rows",
+            ) from problem
 
     def require(self) -> DeltaTable:
         """The table as it is now; raise if there is none yet."""
@@ -94,14 +108,22 @@ class ColdTable:
             raise ArchiveError(f"nothing of {self.name} is archived yet", "`wane archive run` archives what is due")
         return table
 
-    def _require_ours(self, table: DeltaTable) -> None:
+    @property
+    def _description(self) -> str:
+        return json.dumps({"wane": _FORMAT, "origin": self.origin, "table": self.name})
+
+    def _told(self, table: DeltaTable) -> tuple[str, str]:
+        """Whose table it is, and of which one, as it says itself."""
         try:
             told = json.loads(table.metadata().description or "")
-            origin, name = told["origin"], told["table"]
+            return told["origin"], told["table"]
         except (ValueError, TypeError, KeyError):
             raise ArchiveError(
                 f"{self.folder} was not made by Wane", "name another folder as the archive's url"
             ) from None
+
+    def _require_ours(self, table: DeltaTable) -> None:
+        origin, name = self._told(table)
         if (origin, name) != (self.origin, self.name):
             raise ArchiveError(
                 f"{self.folder} holds rows of another database or table ({name})",
@@ -151,9 +173,8 @@ class ColdTable:
         fields = [Field(name, PrimitiveType(kind), nullable=True) for name, kind in [*shape, *extra]]
         table = self.open()
         if table is None:
-            description = json.dumps({"wane": _FORMAT, "origin": self.origin, "table": self.name})
             return DeltaTable.create(
-                str(self.folder), Schema(fields), partition_by=[MONTH], name=self.name, description=description
+                str(self.folder), Schema(fields), partition_by=[MONTH], name=self.name, description=self._description
             )
         known = {field.name for field in table.schema().fields}
         added = [field for field in fields if field.name not in known]
@@ -170,11 +191,91 @@ class ColdTable:
         table = self.open()
         return 0 if table is None else table.transaction_version(self._application(writer)) or 0
 
-    def commit(self, writer: str, sweep: int, files: Sequence[Any]) -> None:
-        """Add a sweep's files, once. Every file is looked at first: a commit that names a missing one would be accepted."""
+    def commits(self, table: DeltaTable) -> int:
+        """The number of the last commit that a handle of this table sees."""
+        return table.transaction_version(self._counter) or 0
+
+    @property
+    def _counter(self) -> str:
+        return f"wane-commits:{self.origin}"
+
+    def _fence(self, lease: Lease) -> str:
+        return f"wane-fence:{self.origin}:{lease.name}"
+
+    def properties(
+        self, table: DeltaTable, leases: Sequence[Lease], done: Mapping[str, int], **told: str
+    ) -> CommitProperties:
+        """What goes with a commit from the state that a handle sees: its number, the fences it is made under, and what it has `done`.
+
+        Each is an application transaction: of two commits from one state with the same application, Delta Lake accepts one. Raise
+        ArchiveBusy if the log has a later fence of one of the leases.
+        """
         from deltalake import CommitProperties, Transaction
+
+        for lease in leases:
+            if (table.transaction_version(self._fence(lease)) or 0) > lease.fence:
+                raise ArchiveBusy(
+                    f"the archive of {self.name} was written under a later lease of {lease.name!r} than this one",
+                    "another process went on with the work: run it again. If there is none, the database was restored from a"
+                    " backup: name another folder as the archive's url",
+                )
+        fences = [Transaction(self._fence(lease), lease.fence) for lease in leases]
+        number = Transaction(self._counter, self.commits(table) + 1)
+        return CommitProperties(
+            custom_metadata={f"wane.{name}": value for name, value in told.items()},
+            app_transactions=[number, *fences, *(Transaction(name, version) for name, version in done.items())],
+        )
+
+    def write(
+        self,
+        table: DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        leases: Sequence[Lease],
+        done: Mapping[str, int],
+        **told: str,
+    ) -> None:
+        """Make one commit from the state that a handle sees."""
+        properties = self.properties(table, leases, done, **told)
+        table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
+        self.sync()
+
+    def give(self, origin: str, writers: Sequence[str], leases: Sequence[Lease]) -> ColdTable:
+        """Give the table to the database that has another name from now on, with all that the log knows of its sweeps and jobs."""
+        given = ColdTable(self.folder.parent, self.name, origin)
+        handle = self._handle()
+        if handle is None or self._told(handle) == (origin, self.name):
+            return given
+        self._require_ours(handle)
+        known = {name: handle.transaction_version(self._application(name)) for name in writers}
+        done = {given._application(name): version for name, version in known.items() if version is not None}
+        given.write(handle, [], leases, done)
+        handle = self._handle()
+        assert handle is not None
+        handle.alter.set_table_description(given._description)
+        given.sync()
+        return given
+
+    def take_over(self, leases: Sequence[Lease]) -> None:
+        """Make the log refuse every later commit of a process that held one of these leases before."""
         from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import AddAction, RemoveAction
+
+        for attempt in range(_ATTEMPTS):
+            table = self.open()
+            if table is None:
+                return
+            if all(table.transaction_version(self._fence(lease)) == lease.fence for lease in leases):
+                return
+            try:
+                self.write(table, [], leases, {})
+                return
+            except CommitFailedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+    def commit(self, writer: str, sweep: int, files: Sequence[Any], leases: Sequence[Lease]) -> None:
+        """Add a sweep's files, once. Every file is looked at first: a commit that names a missing one would be accepted."""
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction
 
         for file in files:
             place = self.folder / file["path"]
@@ -192,19 +293,16 @@ class ColdTable:
             assert table is not None
             if (table.transaction_version(self._application(writer)) or 0) >= sweep:
                 return
-            properties = CommitProperties(
-                custom_metadata={"wane.sweep": str(sweep)},
-                app_transactions=[Transaction(self._application(writer), sweep)],
-            )
             try:
-                table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
-                break
+                self.write(table, actions, leases, {self._application(writer): sweep}, sweep=str(sweep))
+                return
             except CommitFailedError:
                 if attempt + 1 == _ATTEMPTS:
                     raise
-        self.sync()
 
-    def remove(self, sweep: int, copies: Sequence[tuple[str, str]] | None, *, follows: bool) -> None:
+    def remove(
+        self, sweep: int, copies: Sequence[tuple[str, str]] | None, leases: Sequence[Lease], *, follows: bool
+    ) -> None:
         """Remove copies of a sweep: those of rows with these keys in these versions, or what followed them; all if None.
 
         What followed a row is named by the row's key, which no other copy of a proven sweep has.
@@ -226,7 +324,9 @@ class ColdTable:
                 if table is None:
                     return
                 try:
-                    table.delete(predicate)
+                    table.delete(
+                        predicate, commit_properties=self.properties(table, leases, {}, removed=f"sweep {sweep}")
+                    )
                     break
                 except CommitFailedError:
                     if attempt + 1 == _ATTEMPTS:
@@ -240,7 +340,7 @@ class ColdTable:
 
     def sync(self) -> None:
         """Make sure that what was committed survives a power cut: rows leave on the strength of it."""
-        log = self.folder / "_delta_log"
+        log = self.folder / LOG
         newest = max(log.glob("*.json"))
         handle = os.open(newest, os.O_RDONLY)
         try:

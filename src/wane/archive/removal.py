@@ -8,13 +8,15 @@ import pyarrow as pa
 
 from wane.archive.place import ColdTable
 from wane.store.archive_types import KEY, PARENT, SWEEP
+from wane.store.timetable import Lease
 
 _ATTEMPTS = 5
 
 
-def remove_copies(cold: ColdTable, copies: Sequence[tuple[int, str]], *, follows: bool, why: str) -> None:
+def remove_copies(
+    cold: ColdTable, copies: Sequence[tuple[int, str]], leases: Sequence[Lease], *, follows: bool, why: str
+) -> None:
     """Remove copies of rows, or what left with them. Once or twice is the same."""
-    from deltalake import CommitProperties
     from deltalake.exceptions import CommitFailedError
 
     chosen = pa.table(
@@ -34,7 +36,7 @@ def remove_copies(cold: ColdTable, copies: Sequence[tuple[int, str]], *, follows
                 f"cold.{SWEEP} = gone.sweep AND cold.{column} = gone.key",
                 source_alias="gone",
                 target_alias="cold",
-                commit_properties=CommitProperties(custom_metadata={"wane.removed": why}),
+                commit_properties=cold.properties(table, leases, {}, removed=why),
             ).when_matched_delete().execute()
             break
         except CommitFailedError:

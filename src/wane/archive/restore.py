@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 
 from wane.archive import staging
 from wane.archive.bring import BringJob, bring_piece, look_at_piece
+from wane.archive.commits import record, require_whole, seen
 from wane.archive.failure import answers
 from wane.archive.lease import leased
 from wane.archive.model import Restored
+from wane.archive.place import ColdTable
 from wane.archive.removal import remove_copies
 from wane.archive.secret import told
 from wane.archive.session import run, session
@@ -126,9 +128,18 @@ class _Restore:
         self.into = into
         self.lease = lease
         with self.store.transaction() as transaction:
-            origin = Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex)
+            origin = Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex, self.store.identity())
         self.hot: Places = find_places(self.store, restorer.contract, table, origin)
+        require_whole(self.store, self._tables)
         self.folder = self.hot.root / _FOLDER / self.hot.parts[0].cold.folder.name
+
+    @property
+    def _tables(self) -> list[ColdTable]:
+        return [part.cold for part in self.hot.parts]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(cold.name for cold in self._tables)
 
     def require_protectable(self) -> None:
         """Raise unless every row can be held by its key."""
@@ -183,6 +194,7 @@ class _Restore:
                     protect_until=transaction.now() + protect if protect else None,
                     inputs=inputs,
                     actor=self.restorer.actor,
+                    parts=self._names,
                     pieces=pieces,
                 )
         except BaseException:
@@ -198,6 +210,16 @@ class _Restore:
     def go_on(self, restore: JournaledRestore) -> Restored | None:
         """See a restore through; None if what was chosen is no longer there, so that it has to be chosen anew."""
         folder = self.folder / restore.staged
+        if restore.parts not in (None, self._names):
+            assert restore.parts is not None
+            raise ArchiveError(
+                f"restore {restore.id} of {self.table.name} is unfinished, and other tables leave with its rows by now:"
+                f" {', '.join(self._names[1:]) or 'none'}, not {', '.join(restore.parts[1:]) or 'none'}",
+                "put `with` of its rules back, run the archive once, then change it",
+            )
+        for cold in self._tables:
+            # From here on a process that left it cannot commit anything any more.
+            cold.take_over([self.lease])
         with self.store.transaction() as transaction:
             pieces = RestoreJournal(transaction).pieces(restore.id)
         if any(staging.count(folder, 0, piece.number) != piece.rows for piece in pieces):
@@ -292,8 +314,10 @@ class _Restore:
     def _remove(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
         """Copies of rows that are back leave the archive; the row's own copy first, so that whoever sees it sees what left with it."""
         for copies in self._restored(restore, folder, pieces):
+            with self.store.transaction() as transaction:
+                Journal(transaction, self.store.timetable).require(self.lease)
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
-                remove_copies(part.cold, copies, follows=target.follows, why=f"restore {restore.id}")
+                remove_copies(part.cold, copies, [self.lease], follows=target.follows, why=f"restore {restore.id}")
 
     def _restored(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> Iterator[list[tuple[int, str]]]:
         copies: list[tuple[int, str]] = []
@@ -310,8 +334,10 @@ class _Restore:
             yield copies
 
     def _move(self, restore: JournaledRestore, state: RestoreState) -> JournaledRestore:
+        commits = seen(self._tables) if state is RestoreState.DONE else []
         with self.store.transaction() as transaction:
             Journal(transaction, self.store.timetable).require(self.lease)
+            record(transaction, commits)
             return RestoreJournal(transaction).move(restore.id, state)
 
     def _require_writable(self) -> None:

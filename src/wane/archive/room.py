@@ -14,7 +14,7 @@ from wane.contract.model import Archive as ArchiveAction
 from wane.contract.model import Contract, Rule, Shelve, Table
 from wane.errors import ArchiveError, SparkError, WrongArgument
 from wane.events import Listener, nobody
-from wane.findings import did_you_mean
+from wane.findings import Finding, did_you_mean
 from wane.prune.admission import require_admin
 from wane.prune.holds import Elsewhere
 from wane.prune.pace import Pace
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TidiedTable,
     )
     from wane.archive.place import ColdTable
+    from wane.archive.repair import Adopted, Repaired
     from wane.archive.upkeep import Upkeep
 
 Starting = Callable[[str], None]
@@ -201,15 +202,49 @@ class Archive:
 
     def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
         """Read back every file of the archive, on Spark, and compare it with what the archive says of it."""
+        from wane.archive.commits import find_lost
         from wane.archive.look import proof
+        from wane.archive.model import Proof
         from wane.archive.session import session
 
         chosen = [self._cold(table)] if table is not None else list(self._cold_tables())
-        there = [cold for cold in chosen if cold.open() is not None]
-        if not there:
+        lost = {cold.name: problem for cold in chosen if (problem := find_lost(self._store, cold)) is not None}
+        there = [cold for cold in chosen if cold.name not in lost and cold.open() is not None]
+        proofs = [Proof(name, 0, 0, (str(problem),)) for name, problem in lost.items()]
+        if there:
+            spark = session(self._contract.spark, starting)
+            proofs += [found for cold in there if (found := proof(spark, cold)) is not None]
+        return proofs
+
+    def repair(self, *only: str, starting: Starting = lambda _: None) -> list[Repaired]:
+        """Commit again what the archive's logs have lost, from the database's own journal, where the files are still there. Changes no hot row."""
+        upkeep = self._upkeep(None, starting)
+        tables = {str(table.name): table for table in upkeep.tables()}
+        chosen = self._chosen(only, list(tables))
+        require_admin(self._store, self._contract)
+        from wane.archive.repair import Repair
+
+        repair = Repair(upkeep, self._archiver(starting=starting))
+        return [repair.repair(tables[name]) for name in chosen]
+
+    def adopt(self) -> Adopted:
+        """Make this database the one that writes to the archive, as the archive is now; another one that did is refused from then on."""
+        upkeep = self._upkeep(None, lambda _: None)
+        require_admin(self._store, self._contract)
+        from wane.archive.repair import Repair
+
+        return Repair(upkeep, self._archiver()).adopt(self._names())
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with the archive: logs that have lost commits, and sweeps that nothing finishes. Reads only."""
+        contract = self._contract
+        if contract.archive_url is None or not self._store.is_migrated():
             return []
-        spark = session(self._contract.spark, starting)
-        return [found for cold in there if (found := proof(spark, cold)) is not None]
+        try:
+            from wane.archive.findings import find
+        except ImportError:
+            return []
+        return find(self._store, contract, self._names())
 
     def query(
         self,

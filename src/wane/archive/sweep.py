@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wane.archive.commits import record, require_whole, seen
 from wane.archive.evict import Eviction
 from wane.archive.extract import CopyJob, PartJob, copy_ranges
 from wane.archive.failure import arriving
@@ -26,7 +27,7 @@ from wane.archive.ranges import bounds, cut
 from wane.archive.secret import require_reachable, told
 from wane.archive.session import Progress, run
 from wane.archive.unique import copied_twice
-from wane.archive.verify import ProofJob, files_of, prove
+from wane.archive.verify import FileJob, ProofJob, files_of, prove
 from wane.contract.model import Rule, Table
 from wane.errors import ArchiveError, Unproven
 from wane.events import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from wane.archive.archiver import Archiver
 
 _STALE_AT_ONCE = 10_000
+_SHOWN = 5
 
 
 class Tally:
@@ -95,10 +97,20 @@ class Sweep:
         require_reachable(self.store.source(), self.contract.spark)
         self.origin = archiver.origin()
         assert self.contract.archive_url is not None
-        root = place_of(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
-        self.cold = [ColdTable(root, part.name, self.origin) for part in self.rows.parts]
+        self._root = place_of(
+            self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent
+        )
+        self.cold = self._tables(self._names)
+        """The tables that a sweep writes to: the row's own first, then what leaves with it."""
         self.copied_again = False
         """Whether all ranges are copied in one state of the database, because a copy that was not found a row twice."""
+
+    def _tables(self, names: Sequence[str]) -> list[ColdTable]:
+        return [ColdTable(self._root, name, self.origin) for name in names]
+
+    @property
+    def _names(self) -> list[str]:
+        return [part.name for part in self.rows.parts]
 
     def _file(self) -> str:
         return "" if self.contract.path is None else str(self.contract.path)
@@ -110,6 +122,7 @@ class Sweep:
     def begin(self) -> bool:
         """Plan a sweep and see it through; whether there may be more to do."""
         began = time.monotonic()
+        require_whole(self.store, self.cold)
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             cold.require_fitting(part.shape)
             cold.require_writable()
@@ -141,6 +154,7 @@ class Sweep:
                 actor=self.archiver.actor,
                 columns=self._shapes,
                 layout=self.rows.layout(transaction),
+                parts=self._names,
                 ranges=pieces,
             )
             if last >= number:
@@ -173,6 +187,11 @@ class Sweep:
 
     def resume(self, sweep: Journaled) -> None:
         """Go on with a sweep that another process, or an earlier run, left unfinished."""
+        self._be(sweep)
+        require_whole(self.store, self.cold)
+        for cold in self.cold:
+            # From here on the process that left it cannot commit anything any more, so what its log says now is final.
+            cold.take_over([self.lease])
         committed = [cold.last_sweep(self._writer) >= sweep.id for cold in self.cold]
         if sweep.state is State.VERIFIED and all(committed):
             sweep = self._move(sweep, State.COMMITTED)
@@ -188,27 +207,62 @@ class Sweep:
         else:
             self._advance(sweep)
 
+    def _be(self, sweep: Journaled) -> None:
+        """Write to the tables of a sweep, whatever the contract says by now."""
+        if sweep.parts is None and len(sweep.columns) != len(self._names):
+            raise ArchiveError(
+                f"sweep {sweep.id} of {sweep.table} is unfinished, and other tables leave with its rows by now",
+                "put `with` of its rule back, run the archive once, then change it",
+            )
+        self.cold = self._tables(sweep.parts or self._names)
+
+    def _changed(self, sweep: Journaled) -> bool:
+        """Whether the table, the rule, or what leaves with a row is not what it was when the sweep was planned."""
+        now = self.rule.name, self._names, self._shapes
+        if (sweep.rule, list(sweep.parts or self._names), sweep.columns) != now:
+            return True
+        with self.store.transaction() as transaction:
+            return self.rows.changed(transaction, sweep.layout)
+
+    def commit_again(self, sweep: Journaled) -> None:
+        """Commit a sweep whose commit the archive's log has lost, from what the journal says of its files; the hot table stays as it is."""
+        self._be(sweep)
+        manifests = self._manifests(sweep)
+        known = [manifest for manifest in manifests if manifest is not None]
+        places = [Path(file.place) for file in self._files(known)]
+        missing = [str(place) for place in places if not place.is_file()]
+        if missing or not known or len(known) < len(manifests):
+            what = f"{', '.join(missing[:_SHOWN])} is missing" if missing else "its files are no longer known"
+            raise ArchiveError(
+                f"sweep {sweep.id} of {sweep.table} cannot be committed again: {what}",
+                f"restore {len(missing)} files and the log from a backup"
+                if missing
+                else "restore the log from a backup",
+            )
+        self._prove(sweep, known)
+        with self.store.transaction() as transaction:
+            journal = Journal(transaction, self.store.timetable)
+            journal.require(self.lease)
+            journal.keep_again(sweep.id)
+        self._add(sweep, known)
+        if sweep.state is State.DONE:
+            self._remove_stale(sweep)
+
     def _lost(self, sweep: Journaled) -> list[int]:
         """Ranges that were copied, and whose files are not all there."""
-        folders = [cold.folder for cold in self.cold]
         return [
             piece.number
             for piece in self._ranges(sweep)
             if piece.manifest is not None
-            and not all(Path(file.place).is_file() for file in files_of(folders, [piece.manifest]))
+            and not all(Path(file.place).is_file() for file in self._files([piece.manifest]))
         ]
-
-    def _changed(self, sweep: Journaled) -> bool:
-        """Whether the tables are no longer what they were when the sweep was planned."""
-        with self.store.transaction() as transaction:
-            return sweep.columns != self._shapes or self.rows.changed(transaction, sweep.layout)
 
     def _abandon(self, sweep: Journaled) -> Journaled:
         """The table changed, or files vanished, before all copies were committed: nothing left, so nothing is lost. What was
         committed is removed, because a sweep commits once, and the next sweep begins anew."""
-        for cold, part in zip(self.cold, self.rows.parts, strict=True):
+        for number, cold in enumerate(self.cold):
             if cold.last_sweep(self._writer) >= sweep.id:
-                cold.remove(sweep.id, None, follows=bool(part.path))
+                cold.remove(sweep.id, None, [self.lease], follows=number > 0)
         return self._move(sweep, State.DONE, archived={})
 
     @property
@@ -244,6 +298,10 @@ class Sweep:
 
         return tell
 
+    def _require_lease(self) -> None:
+        with self.store.transaction() as transaction:
+            Journal(transaction, self.store.timetable).require(self.lease)
+
     def _move(
         self,
         sweep: Journaled,
@@ -252,11 +310,13 @@ class Sweep:
         archived: dict[str, int] | None = None,
         forget: Sequence[int] = (),
     ) -> Journaled:
+        commits = seen(self.cold) if state in (State.COMMITTED, State.DONE) else []
         with self.store.transaction() as transaction:
             journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
             journal.forget(sweep.id, forget)
             journal.move(sweep.id, state, archived=archived)
+            record(transaction, commits)
             if state is State.COMMITTED:
                 proven = _fingerprint(sweep.columns) if sweep.strict else None
                 journal.remember(str(self.table.name), sweep.columns, proven)
@@ -284,6 +344,9 @@ class Sweep:
 
     def _manifests(self, sweep: Journaled) -> list[Any]:
         return [piece.manifest for piece in self._ranges(sweep)]
+
+    def _files(self, manifests: Sequence[Any]) -> list[FileJob]:
+        return files_of([cold.folder for cold in self.cold], manifests)
 
     # The steps
 
@@ -329,17 +392,14 @@ class Sweep:
 
     def _verify(self, sweep: Journaled) -> Journaled:
         manifests = self._manifests(sweep)
-        files = files_of([cold.folder for cold in self.cold], manifests)
-        job = ProofJob(sweep.columns, files, sweep.strict)
         all_ranges = [manifest["range"] for manifest in manifests]
         try:
-            names = [part.name for part in self.rows.parts]
-            prove(self.archiver.spark(), job, manifests, names, self._progress(sweep))
-            twice = copied_twice(self.archiver.spark(), files)
+            self._prove(sweep, manifests)
+            twice = copied_twice(self.archiver.spark(), self._files(manifests))
             if twice is not None and self.copied_again:
                 part, key = twice
                 raise Unproven(
-                    f"{names[part]} has the row {key} twice in one state of the database",
+                    f"{self.cold[part].name} has the row {key} twice in one state of the database",
                     "nothing was committed and nothing left; the contract's key must be unique in the whole table",
                 )
         except Unproven:
@@ -354,13 +414,21 @@ class Sweep:
         self.copied_again = True
         return self._move(sweep, State.PLANNED, forget=all_ranges)
 
+    def _prove(self, sweep: Journaled, manifests: Sequence[Any]) -> None:
+        job = ProofJob(sweep.columns, self._files(manifests), sweep.strict)
+        names = [cold.name for cold in self.cold]
+        prove(self.archiver.spark(), job, manifests, names, self._progress(sweep))
+
     def _commit(self, sweep: Journaled) -> Journaled:
-        manifests = self._manifests(sweep)
+        self._add(sweep, self._manifests(sweep))
+        return self._move(sweep, State.COMMITTED)
+
+    def _add(self, sweep: Journaled, manifests: Sequence[Any]) -> None:
+        self._require_lease()
         # What follows a row first, the row last: whoever sees the row in the archive sees what left with it.
         for number in reversed(range(len(self.cold))):
             files = [file for manifest in manifests for file in manifest["parts"][number]["files"]]
-            self.cold[number].commit(self._writer, sweep.id, files)
-        return self._move(sweep, State.COMMITTED)
+            self.cold[number].commit(self._writer, sweep.id, files, [self.lease])
 
     def _evict(self, sweep: Journaled) -> Journaled:
         eviction = Eviction(
@@ -374,6 +442,7 @@ class Sweep:
             stop=self.archiver.stop,
             listener=self.archiver.listener,
             fence=self.archiver.fence,
+            keeping=self._changed(sweep),
         )
         try:
             eviction.run(self.cold, self._ranges(sweep))
@@ -385,17 +454,7 @@ class Sweep:
 
     def _finish(self, sweep: Journaled) -> Journaled:
         """Copies of rows that stayed hot leave the archive; then the sweep is done."""
-        while True:
-            with self.store.transaction() as transaction:
-                copies = Journal(transaction, self.store.timetable).stale(sweep.id, _STALE_AT_ONCE)
-            if not copies:
-                break
-            for cold, part in zip(self.cold, self.rows.parts, strict=True):
-                cold.remove(sweep.id, copies, follows=bool(part.path))
-            with self.store.transaction() as transaction:
-                journal = Journal(transaction, self.store.timetable)
-                journal.require(self.lease)
-                journal.removed(sweep.id, copies)
+        self._remove_stale(sweep)
         sweep = self._move(sweep, State.DONE)
         self.done.archived = total(self.done.archived, sweep.archived)
         self.done.stale += sweep.stale
@@ -404,6 +463,19 @@ class Sweep:
                 RowsArchived(sweep.table, sweep.rule, sweep.id, sweep.archived, sweep.evicted, sweep.stale)
             )
         return sweep
+
+    def _remove_stale(self, sweep: Journaled) -> None:
+        while True:
+            with self.store.transaction() as transaction:
+                copies = Journal(transaction, self.store.timetable).stale(sweep.id, _STALE_AT_ONCE)
+            if not copies:
+                break
+            for number, cold in enumerate(self.cold):
+                cold.remove(sweep.id, copies, [self.lease], follows=number > 0)
+            with self.store.transaction() as transaction:
+                journal = Journal(transaction, self.store.timetable)
+                journal.require(self.lease)
+                journal.removed(sweep.id, copies)
 
 
 def _fingerprint(shapes: Any) -> str:

@@ -55,6 +55,7 @@ class Tidying:
         try:
             sweeps = self.upkeep.sweeps()
             if dry_run:
+                self.upkeep.require_whole([name])
                 self._look(name, age, sweeps, done)
                 return done
             with self.upkeep.leases([name], sweeps) as leases:
@@ -104,7 +105,10 @@ class Tidying:
         for path in idle:
             made = _OURS.fullmatch(path)
             number = int(made["number"]) if made and made["number"] else 0
-            busy = _is_unfinished(number, sweeps) if made and made["kind"] == "sweep" else number in jobs
+            if made and made["kind"] == "sweep":
+                busy = _is_unfinished(number, sweeps) or _is_lost(cold, number, sweeps[number])
+            else:
+                busy = number in jobs
             if path in ripe and not busy:
                 chosen.append(cold.folder / path)
         done.waiting = len(idle) - len(chosen)
@@ -188,6 +192,11 @@ def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
 def _is_unfinished(number: int, sweeps: dict[int, Swept]) -> bool:
     """A sweep that nobody knows may be one that is yet to come: the database may have been restored from a backup."""
     return number not in sweeps or not sweeps[number].done
+
+
+def _is_lost(cold: ColdTable, number: int, sweep: Swept) -> bool:
+    """Whether the journal says that a sweep's files were committed, and the log does not: then they were never removed either."""
+    return cold.name in sweep.wrote and cold.last_sweep(sweep.table) < number
 
 
 def _changed(place: Path) -> datetime:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from wane.archive.commits import record, require_whole, seen
 from wane.archive.evict import Closed
 from wane.archive.files import Replacement, committed, replace
 from wane.archive.lease import leased
@@ -96,13 +97,23 @@ class Upkeep:
 
     @contextmanager
     def leases(self, names: Sequence[str], sweeps: dict[int, Swept]) -> Iterator[list[Lease]]:
+        """Be the only one who writes to some of the archive's tables, whose logs are whole."""
+        with self.alone(names, sweeps) as held:
+            self.require_whole(names)
+            self._finish({*names, *(writer for name in names for writer in self.writers(name, sweeps))}, held)
+            yield held
+
+    @contextmanager
+    def alone(self, names: Sequence[str], sweeps: dict[int, Swept], *, adopting: bool = False) -> Iterator[list[Lease]]:
         """Be the only one who writes to some of the archive's tables."""
         wanted = sorted({writer for name in names for writer in self.writers(name, sweeps)})
+        seconds = self.contract.spark.lease_seconds
         with ExitStack() as stack:
-            seconds = self.contract.spark.lease_seconds
-            held = [stack.enter_context(leased(self.store, table, seconds)) for table in wanted]
-            self._finish({*names, *wanted}, held)
-            yield held
+            yield [stack.enter_context(leased(self.store, table, seconds, adopting=adopting)) for table in wanted]
+
+    def require_whole(self, names: Sequence[str]) -> None:
+        """Raise if the log of one of the archive's tables has lost commits."""
+        require_whole(self.store, map(self.cold, names))
 
     @contextmanager
     def transaction(self, leases: Sequence[Lease]) -> Iterator[Transaction]:
@@ -158,7 +169,8 @@ class Upkeep:
             # Last: whatever the database refuses, it has refused by now. The row first, what left with it after: whoever sees the
             # row in the archive sees what left with it.
             for change in changes:
-                replace(self.cold(change.table), table, job, change, rows_leave=kind == EXPIRE)
+                replace(self.cold(change.table), table, job, change, leases, rows_leave=kind == EXPIRE)
+            self._record(transaction, changes)
         self._tell(table, kind, changes, audit, time.monotonic() - began)
 
     def _conclude(
@@ -204,18 +216,25 @@ class Upkeep:
         with self.store.transaction() as transaction:
             left = [job for job in Jobs(transaction).open() if job.table in names]
         for job in left:
+            for change in [] if job.plan is None else read_changes(job.plan):
+                # From here on the process that left it cannot commit anything any more.
+                self.cold(change.table).take_over(leases)
             if job.plan is None or not self.begun(job.id, job.table, job.plan):
                 self.abandon(job.id, leases)
                 continue
             with self.transaction(leases) as transaction:
-                changes = [change for change in read_changes(job.plan) if self._made(job, change)]
+                changes = [change for change in read_changes(job.plan) if self._made(job, change, leases)]
                 audit = self._conclude(transaction, job.id, job.table, job.kind, job.plan["inputs"], changes)
+                self._record(transaction, changes)
             self._tell(job.table, job.kind, changes, audit, 0.0)
 
-    def _made(self, job: Job, change: Replacement) -> bool:
+    def _record(self, transaction: Transaction, changes: Sequence[Replacement]) -> None:
+        record(transaction, seen(self.cold(change.table) for change in changes))
+
+    def _made(self, job: Job, change: Replacement, leases: Sequence[Lease]) -> bool:
         """Whether a change of a job could be made after all."""
         try:
-            replace(self.cold(change.table), job.table, job.id, change, rows_leave=job.kind == EXPIRE)
+            replace(self.cold(change.table), job.table, job.id, change, leases, rows_leave=job.kind == EXPIRE)
         except ArchiveChanged:
             return False  # Somebody rewrote what was to leave with rows that are gone: it leaves when its whole month is due.
         return True

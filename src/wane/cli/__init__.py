@@ -14,6 +14,7 @@ from wane.cli import (
     archive,
     archive_life,
     archive_query,
+    archive_repair,
     archive_restore,
     archive_survey,
     check,
@@ -72,6 +73,7 @@ archive.archive_app.command()(archive_restore.restores)
 archive.archive_app.command()(archive_survey.survey)
 app.add_typer(archive.archive_app, name="archive")
 archive_life.add_to(archive.archive_app)
+archive_repair.add_to(archive.archive_app)
 app.add_typer(partition.partition_app, name="partition")
 app.add_typer(growth.growth_app, name="growth")
 app.add_typer(sql.sql_app, name="sql")

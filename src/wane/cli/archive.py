@@ -19,7 +19,7 @@ from wane.cli.options import (
     MetricsFileOption,
     UrlOption,
 )
-from wane.cli.output import console, counts_text, many, moment_text, print_json, say, table
+from wane.cli.output import console, counts_text, many, moment_text, print_findings, print_json, say, table
 from wane.cli.prune import ActorOption, sweeping
 from wane.contract.load import load_contract
 from wane.keeper import open_keeper
@@ -110,6 +110,7 @@ def archive_status(
     with open_keeper(url, contract=contract) as keeper:
         sweeps = keeper.archive.status(name, limit=limit)
         restores = [] if as_json else keeper.archive.restores(name, limit=limit)
+        findings = keeper.archive.findings()
     if as_json:
         print_json([asdict(sweep) for sweep in sweeps])
         return
@@ -133,6 +134,7 @@ def archive_status(
         if restore.state != "done":
             left = f"restore {restore.id} of {escape(restore.table)} is {restore.state}"
             say(f"[yellow]{left}[/]: `wane archive restores`")
+    print_findings(findings)
 
 
 @archive_app.command("ls")

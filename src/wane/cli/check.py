@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 from rich.markup import escape
 
+from wane.archive.room import Archive
 from wane.check.cover import cover
 from wane.check.live import live
 from wane.check.propose import propose
@@ -58,7 +59,8 @@ def check(
                 findings += cover(store, reading.contract, strict=strict)
             if live_:
                 # What does not fit both find.
-                findings += [one for one in live(store, reading.contract) if one not in findings]
+                kept = [*live(store, reading.contract), *Archive(store, reading.contract, actor="").findings()]
+                findings += [one for one in kept if one not in findings]
     failed = bool(errors_of(findings))
     if as_json:
         print_json(_as_json(reading.contract, database, findings, show=show))

@@ -12,6 +12,7 @@ from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
 from wane.contract.model import Cap, Contract, HealthSettings, Mark
 from wane.contract.names import TableName
 from wane.errors import StoreError, Unreachable
+from wane.findings import Finding
 from wane.observe.asking import LOOK_SECONDS, READ_SECONDS, Asking
 from wane.observe.forecast import days_to
 from wane.observe.health import Health, RuleHealth, TableHealth
@@ -32,8 +33,15 @@ _HOT_TABLES = 20
 """How many of the largest tables have their reads timed."""
 
 
-def read_health(store: Store, contract: Contract, watched: Watched, *, seconds: float = READ_SECONDS) -> Health:
-    """Read everything, in a few statements that take so long at the most, and judge it."""
+def read_health(
+    store: Store,
+    contract: Contract,
+    watched: Watched,
+    *,
+    seconds: float = READ_SECONDS,
+    also: Sequence[Finding] = (),
+) -> Health:
+    """Read everything, in a few statements that take so long at the most, and judge it with what was found elsewhere."""
     now = store.now()
     migrated = store.is_migrated()
     store.rows.with_holds = migrated
@@ -62,7 +70,7 @@ def read_health(store: Store, contract: Contract, watched: Watched, *, seconds: 
         executors=own.executors if own else (),
         tables=tables,
     )
-    return judge(read, contract, watched.misfits, promises.report.findings)
+    return judge(read, contract, watched.misfits, [*promises.report.findings, *also])
 
 
 class _Tables:

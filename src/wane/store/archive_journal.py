@@ -48,6 +48,8 @@ class Journaled:
     """What each table of the sweep looked like when it was planned."""
     layout: Any
     """`ArchiveRows.layout` when it was planned; None if an older Wane planned it."""
+    parts: tuple[str, ...] | None
+    """Those tables, in the same order; None if the journal does not say."""
     archived: dict[str, int]
     evicted: dict[str, int]
     stale: int
@@ -69,8 +71,8 @@ class JournaledRange:
 _MOST_SECONDS = 30.0
 """The longest that one statement under a lease may take."""
 _SWEEP = (
-    "id, table_name, rule, state, strict, decided_at, planned_at, changed_at, actor, columns, layout, archived, evicted,"
-    " stale, absent, audit_id"
+    "id, table_name, rule, state, strict, decided_at, planned_at, changed_at, actor, columns, layout, parts, archived,"
+    " evicted, stale, absent, audit_id"
 )
 
 
@@ -93,12 +95,13 @@ class Journal:
 
     # Which database this is
 
-    def origin(self, proposed: str) -> str:
+    def origin(self, proposed: str, identity: str) -> str:
         """The name by which archives know this database; the proposed one if it has none yet."""
         p = self.transaction.rows.parameters()
+        values = f"1, {p.bind('origin', proposed)}, {p.bind('identity', identity)}"
         self._run(
             p,
-            f"INSERT INTO {self._own('origin')} (id, origin) VALUES (1, {p.bind('origin', proposed)}) ON CONFLICT DO NOTHING",
+            f"INSERT INTO {self._own('origin')} (id, origin, identity) VALUES ({values}) ON CONFLICT DO NOTHING",
         )
         [(origin,)] = self.transaction.execute(f"SELECT origin FROM {self._own('origin')}", {})
         return str(origin)
@@ -143,6 +146,7 @@ class Journal:
         actor: str,
         columns: Any,
         layout: Any,
+        parts: Sequence[str],
         ranges: Sequence[Any],
     ) -> int:
         """Enter a new sweep with its ranges; return its number."""
@@ -159,13 +163,14 @@ class Journal:
             p.bind("actor", actor),
             self._json(p, "columns", columns),
             self._json(p, "layout", layout),
+            self._json(p, "parts", list(parts)),
             self._json(p, "archived", {}),
             self._json(p, "evicted", {}),
         ]
         [(number,)] = self._run(
             p,
             f"INSERT INTO {self._own('sweep')} (table_name, rule, state, strict, decided_at, planned_at, changed_at, actor,"
-            f" columns, layout, archived, evicted) VALUES ({', '.join(values)}) RETURNING id",
+            f" columns, layout, parts, archived, evicted) VALUES ({', '.join(values)}) RETURNING id",
         )
         for position, bounds in enumerate(ranges):
             p = self.transaction.rows.parameters()
@@ -201,7 +206,8 @@ class Journal:
 
     def _sweep(self, row: tuple[Any, ...]) -> Journaled:
         number, table, rule, state, strict, decided, planned, changed, actor, *rest = row
-        columns, layout, archived, evicted, *counted = rest
+        columns, layout, parts, archived, evicted, *counted = rest
+        names = _read(parts)
         moment = self.dialect.moment
         return Journaled(
             number,
@@ -215,6 +221,7 @@ class Journal:
             actor,
             _read(columns),
             _read(layout),
+            None if names is None else tuple(names),
             _read(archived),
             _read(evicted),
             *counted,
@@ -296,6 +303,15 @@ class Journal:
                 f" ({p.bind('sweep', sweep.id)}, {p.bind('key', key)}, {p.bind('version', version)},"
                 f" {p.bind('reason', reason)}) ON CONFLICT DO NOTHING",
             )
+
+    def keep_again(self, number: int) -> None:
+        """Copies that had left the archive are in it again."""
+        p = self.transaction.rows.parameters()
+        self._run(
+            p,
+            f"UPDATE {self._own('stale')} SET removed = {p.bind('no', value=False)}"
+            f" WHERE sweep_id = {p.bind('sweep', number)}",
+        )
 
     def stale(self, number: int, limit: int) -> list[tuple[str, str]]:
         """Read keys and versions of copies that have yet to leave the archive."""

@@ -47,6 +47,8 @@ class JournaledRestore:
     actor: str
     planned_at: datetime
     changed_at: datetime
+    parts: tuple[str, ...] | None
+    """The tables whose rows come back, in the order of what is staged; None if the journal does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ class JournaledPiece:
     audit_id: int | None
 
 
-_RESTORE = "id, table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor, planned_at, changed_at"
+_RESTORE = (
+    "id, table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor, planned_at, changed_at, parts"
+)
 _PIECE = "number, row_count, looked_at, there, replaced, counts, audit_id"
 
 
@@ -92,6 +96,7 @@ class RestoreJournal:
         protect_until: datetime | None,
         inputs: dict[str, Any],
         actor: str,
+        parts: Sequence[str],
         pieces: Sequence[int],
     ) -> JournaledRestore:
         """Enter a new restore, with the number of rows of each of its pieces."""
@@ -108,11 +113,12 @@ class RestoreJournal:
             p.bind("actor", actor),
             now,
             now,
+            self._json(p, "parts", list(parts)),
         ]
         [(number,)] = self._run(
             p,
             f"INSERT INTO {self._own('restore')} (table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor,"
-            f" planned_at, changed_at) VALUES ({', '.join(values)}) RETURNING id",
+            f" planned_at, changed_at, parts) VALUES ({', '.join(values)}) RETURNING id",
         )
         for position, rows in enumerate(pieces):
             p = self.transaction.rows.parameters()
@@ -147,7 +153,8 @@ class RestoreJournal:
         return [self._restore(row) for row in found]
 
     def _restore(self, row: tuple[Any, ...]) -> JournaledRestore:
-        number, table, state, staged, into, on_conflict, protect, inputs, actor, planned, changed = row
+        number, table, state, staged, into, on_conflict, protect, inputs, actor, planned, changed, parts = row
+        names = _read(parts)
         moment = self.dialect.moment
         return JournaledRestore(
             number,
@@ -161,6 +168,7 @@ class RestoreJournal:
             actor,
             moment(planned),
             moment(changed),
+            None if names is None else tuple(names),
         )
 
     def move(self, number: int, state: RestoreState) -> JournaledRestore:

@@ -168,6 +168,10 @@ class Store(ABC):
         """Which database this is: equal for the same database only, whatever the URL looks like."""
 
     @abstractmethod
+    def is_same_database(self, identity: str) -> bool:
+        """Whether an identity that was recorded earlier is this database's, also if it was moved or failed over since."""
+
+    @abstractmethod
     def version(self) -> str:
         """The database's version, for people."""
 

@@ -97,6 +97,8 @@ _MIGRATION_LOCK = 0x77616E65
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
 """
+_DATABASE = "SELECT '', oid FROM pg_database WHERE datname = current_database()"
+_MAY_IDENTIFY = "SELECT has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
 _MEMBERSHIP = """
 SELECT current_user, pg_has_role(current_user, oid, 'USAGE'), pg_has_role(current_user, oid, 'MEMBER')
 FROM pg_catalog.pg_roles WHERE rolname = %(role)s
@@ -206,7 +208,14 @@ class PostgresStore(Store):
             return PostgresWatch(connection, set_locally(_SETTINGS), _explained)
 
     def identity(self) -> str:
-        return _identity(self._rows(_IDENTITY))
+        [(permitted,)] = self._rows(_MAY_IDENTIFY)
+        return _identity(self._rows(_IDENTITY if permitted else _DATABASE))
+
+    def is_same_database(self, identity: str) -> bool:
+        # A physical replica that was promoted has the same system identifier and the same number of the database.
+        system, number = identity.split(":")[1:]
+        now, same = self.identity().split(":")[1:]
+        return number == same and (system == now or not system or not now)
 
     def version(self) -> str:
         return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"

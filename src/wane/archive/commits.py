@@ -1,0 +1,79 @@
+"""Whether the log of an archive table has every commit that the database has recorded of it.
+
+A log that was restored from an older backup, or lost a file, still reads well: only the database knows that it had more. Until that is mended
+nothing is written to the table and nothing of it is tidied, because files that the log does not name may hold the only copies of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from wane.archive.place import LOG, ColdTable
+from wane.errors import ArchiveError
+from wane.store import Store
+from wane.store.archive_log import ArchiveLog, Recorded
+from wane.store.transaction import Transaction
+
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The last commit that is in the log of a table."""
+
+    table: str
+    commits: int
+    version: int
+
+
+def seen(colds: Iterable[ColdTable]) -> list[Seen]:
+    """The last commit of each table that there is."""
+    handles = ((cold, cold.open()) for cold in colds)
+    return [Seen(cold.name, cold.commits(table), table.version()) for cold, table in handles if table is not None]
+
+
+def record(transaction: Transaction, commits: Sequence[Seen]) -> None:
+    """Record commits that were made."""
+    log = ArchiveLog(transaction.rows.dialect, transaction.execute)
+    for one in commits:
+        log.record(one.table, one.commits, one.version)
+
+
+def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
+    """What is wrong with a table's log, as an error that says how to mend it; None if it has all recorded commits."""
+    recorded = ArchiveLog(store.rows.dialect, store.asking(_SECONDS)).recorded(cold.name)
+    if recorded is None:
+        return None
+    try:
+        table = cold.open()
+    except ArchiveError as problem:
+        return problem
+    if table is None:
+        return ArchiveError(
+            f"the archive of {cold.name} is missing: {cold.folder} is not there or empty, and {recorded.commits} commits to it are recorded",
+            "mount it, or restore it from a backup; if it was moved away on purpose, `wane archive adopt` begins a new one",
+        )
+    found = cold.commits(table)
+    if found >= recorded.commits:
+        return None
+    return ArchiveError(
+        f"the log of the archive of {cold.name} has lost {recorded.commits - found} of {recorded.commits} commits",
+        f"restore {_names(cold, table.version(), recorded)} from a backup; without one, `wane archive repair {cold.name}` commits"
+        " again what the database has a record of. Nothing of the table is written or tidied until then",
+    )
+
+
+def _names(cold: ColdTable, version: int, recorded: Recorded) -> str:
+    """The files of the log that are missing, or are not what was written."""
+    first = min(version + 1, recorded.version)
+    names = f"{first:020d}.json" + (f" to {recorded.version:020d}.json" if first < recorded.version else "")
+    return f"{cold.folder / LOG}/{names}"
+
+
+def require_whole(store: Store, colds: Iterable[ColdTable]) -> None:
+    """Raise unless the log of every table has all recorded commits."""
+    for cold in colds:
+        problem = find_lost(store, cold)
+        if problem is not None:
+            raise problem

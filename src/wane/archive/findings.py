@@ -1,0 +1,41 @@
+"""What is wrong with an archive, for `check --live`, `health` and `archive status`. Reads only, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wane.archive.commits import find_lost
+from wane.archive.place import ColdTable, place_of
+from wane.contract.model import Archive, Contract
+from wane.findings import Finding, Severity
+from wane.store import Store
+from wane.store.archive_log import ArchiveLog
+
+_SECONDS = 10.0
+
+
+def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding]:
+    """Logs that have lost commits, among these tables, and sweeps that nothing finishes."""
+    log = ArchiveLog(store.rows.dialect, store.asking(_SECONDS))
+    origin, _ = log.owner()
+    if origin is None or contract.archive_url is None:
+        return []
+    root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+    found = []
+    for name in names:
+        problem = find_lost(store, ColdTable(root, name, origin))
+        if problem is not None:
+            found.append(Finding(Severity.ERROR, "archive-log", problem.message, problem.hint, table=name))
+    archiving = {str(one.name) for one, rule in contract.rules() if isinstance(rule.action, Archive)}
+    for number, table, state in log.unfinished():
+        if table not in archiving:
+            found.append(
+                Finding(
+                    Severity.WARNING,
+                    "unfinished-sweep",
+                    f"sweep {number} of {table} is unfinished ({state}), and no rule archives the table any more",
+                    f"put the rule back, run `wane archive run {table}`, then remove it",
+                    table=table,
+                )
+            )
+    return found
