@@ -114,3 +114,29 @@ def test_an_option_that_would_do_nothing_alone_is_refused(
     done = wane("check", option)
     assert done.code == 2
     assert needed in " ".join(done.err.split())
+
+
+def test_a_variable_of_the_database_that_is_not_set_is_reported(
+    wane: Wane, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANE_TEST_UNSET", raising=False)
+    for url in ("WANE_TEST_UNSET", "postgresql://me:${WANE_TEST_UNSET}@db/app"):
+        (folder / "wane.toml").write_text(f'[store]\nurl = "{url}"\n')
+        done = wane("check", "--json")
+        assert (done.code, done.json["findings"][0]["code"]) == (0, "unset-variable")
+        assert "WANE_TEST_UNSET" in done.json["findings"][0]["message"]
+        assert wane("check", "--json", "--url", "sqlite:///state.db").json["findings"] == []
+        assert wane("check", "--cover").code == 1
+
+
+def test_a_variable_of_the_archive_that_is_not_set_stops_every_command(
+    wane: Wane, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANE_TEST_UNSET", raising=False)
+    (folder / "wane.toml").write_text(
+        '[store]\nurl = "sqlite:///state.db"\n[archive]\nurl = "${WANE_TEST_UNSET}/cold"\n'
+    )
+    for words in ("check", "plan", "archive ls", "archive run", "sweep"):
+        done = wane(*words.split())
+        assert (done.code, "WANE_TEST_UNSET" in done.out + done.err) == (1, True), words
+    assert [place.name for place in folder.iterdir()] == ["wane.toml"]

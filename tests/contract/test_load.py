@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -70,14 +72,38 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             "error unreadable: wane.toml: no such file\n  fix: write one, or let `wane init URL` propose one"
         )
         (tmp_path / "folder.toml").mkdir()
-        assert told(read_contract("folder.toml")) == "error unreadable: folder.toml: cannot be read: Is a directory"
+        assert told(read_contract("folder.toml")) == (
+            "error unreadable: folder.toml: cannot be read: it is a directory\n  fix: name a file"
+        )
         assert told(read_contract("a\x00b")) == "error unreadable: a\\x00b: cannot be read: not the name of a file"
         assert told(read_contract("a" * 300)).endswith("cannot be read: File name too long")
 
 
-def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
-    assert told(read(tmp_path, wane='include = ["/dev/zero"]\n' + GOOD)) == (
-        "error unreadable: /dev/zero: larger than 4194304 bytes\n  fix: a contract is a short text"
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("pipe")
+    with inside(tmp_path), socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        for name, what in (
+            ("pipe", "a pipe"),
+            ("link", "a pipe"),
+            ("folder", "a directory"),
+            ("socket", "a socket"),
+            ("/dev/zero", "a device"),
+            ("/dev/tty", "a device"),
+        ):
+            problem = f"error unreadable: {name}: cannot be read: it is {what}"
+            assert told(read_contract(name)) == f"{problem}\n  fix: name a file"
+            included = told(read(tmp_path, wane=f'include = ["{name}"]\n' + GOOD))
+            assert included == f"{problem}\n  fix: wane.toml includes it: correct the path"
+
+
+def test_an_included_file_has_a_largest_size(tmp_path: Path) -> None:
+    with (tmp_path / "large.toml").open("wb") as file:
+        file.truncate(2**40)
+    assert told(read(tmp_path, wane='include = ["large.toml"]\n' + GOOD)) == (
+        "error unreadable: large.toml: larger than 4194304 bytes\n  fix: a contract is a short text"
     )
 
 
@@ -86,6 +112,7 @@ def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
+    (tmp_path / "wane.toml").touch()
     monkeypatch.setattr(Path, "open", refuse)
     with inside(tmp_path):
         assert told(read_contract("wane.toml")) == "error unreadable: wane.toml: cannot be read: Permission denied"

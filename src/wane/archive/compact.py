@@ -22,6 +22,7 @@ from wane.archive.evict import Closed
 from wane.archive.extract import sync_folder
 from wane.archive.files import ColdFile, NewFile, Replacement, listing
 from wane.archive.model import CompactedTable
+from wane.archive.paths import reader
 from wane.archive.place import ColdTable
 from wane.archive.statistics import statistics
 from wane.archive.upkeep import Upkeep
@@ -142,7 +143,7 @@ class Compaction:
 
         schema = StructType.fromJson(json.loads(handle.schema().to_json()))
         places = [str(cold.folder / file.path) for file in files]
-        read = self.upkeep.spark().read.schema(schema).option("basePath", str(cold.folder)).parquet(*places)
+        read = reader(self.upkeep.spark()).schema(schema).option("basePath", str(cold.folder)).parquet(*places)
         pieces = max(1, -(-sum(file.bytes for file in files) // self.upkeep.contract.upkeep.file_bytes))
         order = self._order(cold.name, read.columns)
         spread = read.drop(MONTH)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from wane.archive.paths import local_path
 from wane.errors import Unproven, WaneError, WrongArgument
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ _FUNCTIONS = {
 _NAMED = re.compile(r"\[[A-Z][A-Z_.]+\]")
 """How Spark names its errors."""
 _UNREADABLE = re.compile(
-    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file:(?://)?)?(\S+\.parquet)"
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file:(?://)?)?(.+?\.parquet)"
 )
 _WITHOUT_BRACKETS = ("current_date", "current_timestamp", "now")
 _HINT = "a condition compares columns and values, for example \"id < 10 AND body LIKE '%error%'\""
@@ -103,7 +104,7 @@ def refused(problem: Exception, columns: Sequence[str]) -> WaneError:
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     unreadable = _UNREADABLE.search(str(problem))
     if unreadable is not None:
-        return Unproven(f"{unreadable[1]} cannot be trusted", "`wane archive verify` looks at all files")
+        return Unproven(f"{local_path(unreadable[1])} cannot be trusted", "`wane archive verify` looks at all files")
     named = [line[line.index("[") :] for line in lines if _NAMED.search(line)]
     reason = (named or lines or [type(problem).__name__])[0]
     return WrongArgument(f"the archive cannot be asked that: {reason}", f"columns: {', '.join(columns)}")

@@ -228,7 +228,7 @@ class _Month:
             self.shapes[name],
             [file.path for file in files],
             self.due,
-            None if own else (str(self.upkeep.cold(self.name).folder), parents),
+            None if own else (str(self.upkeep.cold(self.name).folder), parents, self.shapes.get(self.name, [])),
         )
         return work(self.upkeep.spark(), job)
 

@@ -136,9 +136,10 @@ class ArchivedRows:
                 f"the archive writes the keys of {name} otherwise than holds do",
                 "hold the whole table: leave out the key",
             )
-        kinds = dict(shape_of(handle))
+        shape = [one for one in shape_of(handle) if one[0] in (KEY, *key)]
+        kinds = dict(shape)
         for file in listing(handle):
-            for group in groups(cold.folder / file.path, [KEY, *key]):
+            for group in groups(cold.folder / file.path, shape):
                 same = pa.array([True] * len(group))
                 for column, value in key.items():
                     same = pc.and_(

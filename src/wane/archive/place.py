@@ -16,10 +16,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from wane.archive.content import Shape
 from wane.archive.extract import sync_folder
+from wane.archive.paths import local_path
+from wane.contract.archive_path import archive_folder
+from wane.contract.refused import Refused
 from wane.errors import ArchiveBusy, ArchiveError
 from wane.store.archive_types import KEY, MONTH, PARENT, SWEEP, VERSION
 from wane.store.timetable import Lease
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LOG = "_delta_log"
 _FORMAT = 1
@@ -39,15 +39,10 @@ _COPIES_AT_ONCE = 1_000
 
 def place_of(url: str, base: Path | None) -> Path:
     """The folder that an archive's URL means. Relative paths start at the contract's folder."""
-    text = _VARIABLE.sub(lambda match: os.environ.get(match[1], ""), url)
-    scheme = _SCHEME.match(text)
-    if scheme is not None and scheme[1].lower() != "file":
-        raise ArchiveError(
-            f"an archive at {scheme[1]}:// is not supported", 'use a path, for example url = "./archive", or file:///…'
-        )
-    if scheme is not None:
-        text = unquote(text[len(scheme[0]) :])
-    return ((base or Path()) / text).resolve()
+    try:
+        return archive_folder(url, base)
+    except Refused as problem:
+        raise ArchiveError(problem.message, problem.fix) from None
 
 
 def _quoted(texts: Iterable[str]) -> str:
@@ -336,7 +331,7 @@ class ColdTable:
     def active(self) -> set[str]:
         """The files that make up the table now."""
         table = self.open()
-        return set() if table is None else {os.path.realpath(one) for one in table.file_uris()}
+        return set() if table is None else {os.path.realpath(local_path(one)) for one in table.file_uris()}
 
     def sync(self) -> None:
         """Make sure that what was committed survives a power cut: rows leave on the strength of it."""

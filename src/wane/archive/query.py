@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wane.archive.condition import matching
+from wane.archive.paths import local_path, reader
 from wane.archive.place import ColdTable
 from wane.errors import WrongArgument
 
@@ -20,10 +21,10 @@ def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
 
     table = cold.require()
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = table.file_uris()
+    files = [local_path(uri) for uri in table.file_uris()]
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", str(cold.folder)).parquet(*files)
+    return reader(spark).schema(schema).option("basePath", str(cold.folder)).parquet(*files)
 
 
 def narrowed(frame: DataFrame, *, where: str | None, columns: Sequence[str] | None, limit: int | None) -> DataFrame:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from wane.archive import content
 from wane.archive.condition import matching, refused, spark_errors
 from wane.archive.content import Shape
+from wane.archive.paths import reader
 from wane.archive.place import ColdTable
 from wane.archive.query import frame
 from wane.errors import WrongArgument
@@ -75,7 +76,7 @@ def stage(spark: SparkSession, parts: Sequence[StagedPart], choice: Choice, fold
         rows = _digested(_newest(found), parts[0])
         numbered = rows.withColumn(PIECE, f.pmod(f.xxhash64(KEY), f.lit(pieces)).cast("int"))
         _write(numbered, pieces, KEY, folder / "0")
-        keys = spark.read.parquet(str(folder / "0")).select(SWEEP, f.col(KEY).alias(PARENT), PIECE)
+        keys = reader(spark).parquet(str(folder / "0")).select(SWEEP, f.col(KEY).alias(PARENT), PIECE)
         for number, part in enumerate(parts[1:], 1):
             if part.cold.open() is None:
                 continue

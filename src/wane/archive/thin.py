@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from wane.archive import content
 from wane.archive.content import Checks, Shape
-from wane.archive.equal import checks, fitted, groups
+from wane.archive.equal import checks, groups
 from wane.archive.extract import sync_folder
 from wane.archive.failure import answering, answers
 from wane.archive.files import NewFile
@@ -67,9 +67,10 @@ class Due:
         # A rule that went by another column when it archived the row put it into another month.
         return f"{moment.astimezone(ZoneInfo(time.zone or 'UTC')):%Y-%m}" == self.month
 
-    @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys([KEY, SWEEP, *(time.column for time in self.times.values() if time is not None)]))
+    def columns(self, shape: Shape) -> list[Sequence[str]]:
+        """What of a table's columns decides it."""
+        wanted = {KEY, SWEEP, *(time.column for time in self.times.values() if time is not None)}
+        return [one for one in shape if one[0] in wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ class ThinJob:
     shape: Shape
     files: Sequence[str]
     due: Due
-    parents: tuple[str, Sequence[str]] | None
-    """Where the rows are that these left with: a folder and its files of that month. None for the table itself."""
+    parents: tuple[str, Sequence[str], Shape] | None
+    """Where the rows are that these left with: a folder, its files of that month, and its columns. None for the table itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,9 @@ def _masks(job: ThinJob, path: str) -> list[list[bool]]:
     """Which rows of a file go, group by group."""
     place = Path(job.folder) / path
     if job.parents is None:
-        return [job.due.own(table) for table in groups(place, job.due.columns)]
-    read = [(table[SWEEP].to_pylist(), table[PARENT].to_pylist()) for table in groups(place, [SWEEP, PARENT])]
+        return [job.due.own(table) for table in groups(place, job.due.columns(job.shape))]
+    links = [one for one in job.shape if one[0] in (SWEEP, PARENT)]
+    read = [(table[SWEEP].to_pylist(), table[PARENT].to_pylist()) for table in groups(place, links)]
     if job.due.whole:
         leaving = None
     else:
@@ -146,10 +148,10 @@ def _masks(job: ThinJob, path: str) -> list[list[bool]]:
 def _leaving(job: ThinJob, wanted: set[tuple[int, str]]) -> set[tuple[int, str]]:
     """Which of some rows go, whose followers a file has."""
     assert job.parents is not None
-    folder, paths = job.parents
+    folder, paths, shape = job.parents
     found: set[tuple[int, str]] = set()
     for path in paths:
-        for table in groups(Path(folder) / path, job.due.columns):
+        for table in groups(Path(folder) / path, job.due.columns(shape)):
             pairs = zip(table[SWEEP].to_pylist(), table[KEY].to_pylist(), job.due.own(table), strict=True)
             found.update((sweep, key) for sweep, key, goes in pairs if goes and (sweep, key) in wanted)
     return found
@@ -167,8 +169,8 @@ def _thin(job: ThinJob, path: str) -> dict[str, Any]:
     kept = Checks()
     with place.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-            for table, mask in zip(groups(Path(job.folder) / path), masks, strict=True):
-                rest = fitted(table.filter(pc.invert(pa.array(mask, pa.bool_()))), job.shape).combine_chunks()
+            for table, mask in zip(groups(Path(job.folder) / path, job.shape), masks, strict=True):
+                rest = table.filter(pc.invert(pa.array(mask, pa.bool_()))).combine_chunks()
                 if len(rest):
                     kept += content.check(rest, job.shape, strict=True)
                     writer.write_table(rest, row_group_size=len(rest))

@@ -23,10 +23,10 @@ from wane.contract.load import read_contract
 from wane.contract.model import Contract
 from wane.contract.schema import json_schema
 from wane.contract.show import markdown, rows
-from wane.findings import Finding, errors_of
+from wane.findings import Finding, Severity, errors_of
 from wane.keeper import database_url
 from wane.store import open_store
-from wane.store.url import resolve_url
+from wane.store.url import resolve_url, unset_variable
 
 
 def check(
@@ -61,6 +61,8 @@ def check(
                 # What does not fit both find.
                 kept = [*live(store, reading.contract), *Archive(store, reading.contract, actor="").findings()]
                 findings += [one for one in kept if one not in findings]
+    elif reading.contract is not None and url is None:
+        findings += _unset(reading.contract)
     failed = bool(errors_of(findings))
     if as_json:
         print_json(_as_json(reading.contract, database, findings, show=show))
@@ -70,6 +72,17 @@ def check(
         print_findings(findings)
         _verdict(reading.contract, contract, database, findings)
     raise typer.Exit(1 if failed else 0)
+
+
+def _unset(contract: Contract) -> list[Finding]:
+    """Report a variable that [store] url needs and that is not set: no database is needed here, and every other command would fail."""
+    name = None if contract.store.url is None else unset_variable(contract.store.url)
+    if name is None:
+        return []
+    message = f"the environment variable {name} is not set: no command finds the database"
+    fix = f"set {name}, or give --url"
+    file = "" if contract.path is None else str(contract.path)
+    return [Finding(Severity.WARNING, "unset-variable", message, fix, file, "store.url")]
 
 
 def _as_json(contract: Contract | None, database: str, findings: list[Finding], *, show: bool) -> dict[str, object]:

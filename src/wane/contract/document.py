@@ -34,6 +34,7 @@ from wane.contract.model import (
 )
 from wane.contract.names import TableName, parse_reference
 from wane.contract.refused import Refused, told
+from wane.contract.variables import VARIABLE
 from wane.findings import did_you_mean
 
 _MASTER = re.compile(r"local(\[.*\])?|(spark|k8s)://.+|yarn")
@@ -108,8 +109,16 @@ def read_url(value: object) -> str:
     return value
 
 
+def _without_variable(value: object) -> None:
+    """Refuse `${NAME}` where nothing replaces it: only the urls of [store] and [archive] are read so."""
+    found = VARIABLE.search(value) if isinstance(value, str) else None
+    if found is not None:
+        raise Refused(f"{found[0]} is not replaced by a variable's value here", "write the value itself")
+
+
 def _master(value: object) -> str:
     _undecided(value)
+    _without_variable(value)
     if not isinstance(value, str) or not _MASTER.fullmatch(value):
         raise Refused(
             f"{told(value)} is no master of Spark", 'write "local[*,4]", "spark://host:7077", "yarn" or "k8s://…"'
@@ -611,6 +620,7 @@ def _setting(value: object) -> str:
         return str(value).lower()
     if not isinstance(value, str | int | float):
         raise Refused(f"{told(value)} is not a setting", "write a text, a number, true or false")
+    _without_variable(value)
     return str(value)
 
 

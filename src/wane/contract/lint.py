@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from wane.contract.archive_path import UnsetVariable, archive_folder
 from wane.contract.duration import format_duration
 from wane.contract.model import (
     Age,
@@ -31,12 +32,12 @@ from wane.contract.model import (
 from wane.contract.names import AUDIT, TableName
 from wane.contract.origins import Origins
 from wane.contract.pieces import Mistakes
+from wane.contract.refused import Refused
 from wane.contract.rules import Surroundings, shown
 from wane.findings import did_you_mean
 
 N = TypeVar("N")
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
 """Excuses which promise that nothing of Wane ever deletes a row."""
 
@@ -344,15 +345,14 @@ class _Lint:
                         yield guard.reference.table, place, self.origins.of("table", table.name)
 
     def _archive_place(self) -> None:
-        """A scheme that stands in an environment variable is looked at where the folder is needed."""
-        scheme = _SCHEME.match(self.contract.archive_url or "")
-        if scheme is not None and scheme[1].lower() != "file":
-            self.origins.of("archive", "url").error(
-                ["archive", "url"],
-                "unsupported-archive",
-                f"an archive at {scheme[1]}:// is not supported",
-                'write a path, for example `url = "./archive"`, or file:///…',
-            )
+        if self.contract.archive_url is None:
+            return
+        try:
+            archive_folder(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
+        except UnsetVariable as problem:
+            self.origins.of("archive", "url").refuse(["archive", "url"], "unset-variable", problem)
+        except Refused as problem:
+            self.origins.of("archive", "url").refuse(["archive", "url"], "unsupported-archive", problem)
 
     def _passwords(self) -> None:
         for section, url in (("store", self.contract.store.url), ("archive", self.contract.archive_url)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,13 @@ SECTIONS = (
 _REFERENCE = "reference:"
 _MOST_FILES = 100
 _MOST_BYTES = 4 * 1024 * 1024
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +113,9 @@ def _real(path: Path) -> Path:
 def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
     content = b""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = _read(path)
+    except _NotAFile as problem:
+        mistakes.error([], "unreadable", f"cannot be read: {problem}", included or "name a file")
     except FileNotFoundError:
         fix = included or "write one, or let `wane init URL` propose one"
         mistakes.error([], "unreadable", "no such file", fix)
@@ -128,6 +137,19 @@ def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
     except ValueError:
         mistakes.error([], "not-toml", "not valid TOML: a number of thousands of digits")
     return {}
+
+
+class _NotAFile(Exception):
+    """A path names something else than a file."""
+
+
+def _read(path: Path) -> bytes:
+    """Read a file up to one byte more than a contract may have. Nothing else is opened: a pipe or a terminal would be waited for."""
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind != stat.S_IFREG:
+        raise _NotAFile(f"it is {_KINDS.get(kind, 'no file')}")
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES + 1)
 
 
 def _included(data: dict[str, Any], mistakes: Mistakes) -> list[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
+from wane.contract.variables import VARIABLE
 from wane.errors import UrlError
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VARIABLE_INSIDE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PASSWORD = re.compile(r"(://[^:/?#]*):.*@", re.DOTALL)
 _SECRET_KEY = re.compile(r"(?i)pass|secret|key|token")
@@ -43,7 +43,7 @@ def resolve_url(text: str, *, base: Path | None = None, environ: Mapping[str, st
         if not environ.get(text):
             raise UrlError(f"the environment variable {text} is not set", f"set it to a database URL, or {_EXAMPLES}")
         text = environ[text]
-    url = _VARIABLE_INSIDE.sub(lambda match: _secret(match[1], environ), text)
+    url = VARIABLE.sub(lambda match: _secret(match[1], environ), text)
     scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
         return DatabaseUrl("sqlite", url, _sqlite_path(url, base or Path()))
@@ -53,6 +53,13 @@ def resolve_url(text: str, *, base: Path | None = None, environ: Mapping[str, st
     known = _SCHEME.match(url)
     what = f"a URL that starts with {known[1]}:// is" if known else "the text given is"
     raise UrlError(f"{what} no database URL that Wane knows", _EXAMPLES)
+
+
+def unset_variable(text: str) -> str | None:
+    """Return the first variable that a URL needs and the environment lacks; None if it lacks none."""
+    if _VARIABLE_NAME.fullmatch(text):
+        return None if os.environ.get(text) else text
+    return next((name for name in VARIABLE.findall(text) if name not in os.environ), None)
 
 
 def mask(url: str) -> str:
@@ -87,7 +94,10 @@ def _require_unambiguous(url: str) -> None:
 
 def _secret(name: str, environ: Mapping[str, str]) -> str:
     if name not in environ:
-        raise UrlError(f"the environment variable {name}, which the database URL uses, is not set")
+        raise UrlError(
+            f"the environment variable {name}, which the database URL uses, is not set",
+            f"set {name}, or name another URL",
+        )
     return environ[name]
 
 
