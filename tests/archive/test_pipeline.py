@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, cold_keeper, conserve, events, insert_events
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
 from wane.archive.model import ArchivedRule
 from wane.contract.names import TableName
@@ -71,9 +71,20 @@ def test_later_sweeps_add_to_the_archive_and_are_proven_by_samples(database: Dat
 def test_more_than_one_sweep_takes_is_moved_by_several(database: Database, tmp_path: Path) -> None:
     events(database, 150)
     with cold_keeper(database, tmp_path, CONTRACT + "sweep_rows = 70\n") as cold:
+        cold.at["evicted"] = lambda: become_due(cold, 9_000)
         done = cold.one()
         assert (len(done.sweeps), done.archived["event"]) == (3, 150)
-        assert cold.hot() == STAYING
+        assert cold.hot() == [9_000, *STAYING], "it was not due when the run began"
+        assert len({entry.cutoff for entry in cold.keeper.audit(kind="archive")}) == 1
+        assert cold.one().archived["event"] == 1
+
+
+def become_due(cold: Cold, number: int) -> None:
+    """Insert a row that is due by the clock, and was not when the run began."""
+    at = int(cold.keeper.store.now().timestamp() * 1_000) - 90 * DAY_MS
+    cold.database.execute("INSERT INTO event (id, status, at_ms) VALUES (?, 'done', ?)", (number, at))
+    while cold.keeper.store.now().timestamp() * 1_000 <= at + 90 * DAY_MS + 1:
+        pass
 
 
 def test_rows_can_be_asked_for(database: Database, tmp_path: Path) -> None:

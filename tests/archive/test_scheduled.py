@@ -17,7 +17,7 @@ from servers import Database, SqliteDatabase
 from wane.archive import session
 from wane.archive.scheduled import ScheduledArchive
 from wane.errors import LeaseLost
-from wane.events import ArchiveTended, BatchTaken
+from wane.events import ArchiveTended, BatchTaken, BudgetExhausted
 from wane.prune.sweep import Outcome
 from wane.schedule import Ran
 from wane.store.transaction import Transaction
@@ -69,12 +69,16 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
 def test_a_worker_moves_one_sweep_and_leaves_the_rest_to_the_next_window(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
-    events(sqlite_database, 150)
+    events(sqlite_database, 140)
     with cold_keeper(sqlite_database, tmp_path, CONTRACT + "sweep_rows = 70\n") as cold:
         assert run(cold).failures == 0
         assert len(cold.cold()) == 70
+        assert len([event for event in cold.events if isinstance(event, BudgetExhausted)]) == 1
         [swept, *_] = work(cold)
-        assert (swept.outcome, swept.counts["event"]) == (Outcome.BUDGET, 70)
+        assert (swept.outcome, swept.counts["event"]) == (Outcome.DONE, 70), (
+            "as many as it may move, and no more are due"
+        )
+        assert len([event for event in cold.events if isinstance(event, BudgetExhausted)]) == 1
 
 
 def test_a_worker_with_nothing_to_archive_never_starts_spark(

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from covering import numbers
 from prune.keeping import AT, WEEK, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
 from wane.contract.model import Age, Cap, Mark, Table
 from wane.errors import PlanError
+from wane.events import BatchTaken, Event
 from wane.plan.model import Plan, read_plan
 from wane.prune.pace import FAST, Pace
 from wane.prune.sweep import Outcome
@@ -63,7 +65,7 @@ def test_a_row_that_appeared_since_is_a_refusal(database: Database, tmp_path: Pa
     with keeping(database) as kept:
         plan = planned(kept, tmp_path)
         jobs(database, (2, "done", ago(40)), create=False)
-        with pytest.raises(PlanError, match=r"job.old: the plan says 1 rows, and now 2 are due by it"):
+        with pytest.raises(PlanError, match=r"job.old: the plan says 1 rows, and at least 2 are due by it now"):
             kept.keeper.apply(plan, pace=SMALL)
         assert kept.ids() == [1, 2]
         assert kept.trail() == []
@@ -161,14 +163,52 @@ def test_a_plan_needs_no_approval_but_an_open_gate(database: Database, tmp_path:
         assert kept.keeper.apply(plan, pace=FAST).rules[0].rows == 1_200
 
 
-def test_what_could_not_be_counted_exactly_is_applied_by_its_cutoff(database: Database, tmp_path: Path) -> None:
-    jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
+def saying(plan: Plan, due: Count | None) -> Plan:
+    return replace(plan, steps=tuple(replace(step, due=due) for step in plan.steps))
+
+
+@pytest.mark.parametrize("exactness", list(Exactness))
+def test_no_more_rows_leave_than_the_plan_says_however_it_was_counted(
+    database: Database, tmp_path: Path, exactness: Exactness
+) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(5)])
     with keeping(database) as kept:
         plan = planned(kept, tmp_path)
-        for due in (None, Count(1, Exactness.ESTIMATE), Count(1, Exactness.AT_LEAST)):
-            guessed = replace(plan, steps=tuple(replace(step, due=due) for step in plan.steps))
-            assert kept.keeper.apply(guessed, pace=SMALL).rules[0].rows == 2
-            jobs(database, (1, "done", ago(30)), (2, "done", ago(20)), create=False)
+        with pytest.raises(
+            PlanError, match=r"job.old: the plan says 4 rows.*, and at least 5 are due by it now"
+        ) as told:
+            kept.keeper.apply(saying(plan, Count(4, exactness)), pace=SMALL)
+        assert ("--seconds" in told.value.hint) == (exactness is not Exactness.EXACT)
+        assert (kept.trail(), len(kept.ids())) == ([], 5)
+
+        def insert_once(event: Event) -> None:
+            if isinstance(event, BatchTaken) and len(kept.ids()) == 2:
+                jobs(database, *[(n, "done", ago(20)) for n in range(10, 20)], create=False)
+
+        with keeping(database, listener=insert_once) as busy:
+            assert busy.keeper.apply(saying(plan, Count(6, exactness)), pace=SMALL).rules[0].rows == 6
+        assert len(kept.ids()) == 9
+
+
+def test_a_step_that_says_no_number_is_refused(database: Database, tmp_path: Path) -> None:
+    jobs(database, (1, "done", ago(30)))
+    with keeping(database) as kept:
+        refused(kept, saying(planned(kept, tmp_path), None), "job.old: the plan does not say how many rows are due")
+
+
+@pytest.mark.parametrize("exactness", list(Exactness))
+def test_a_step_that_cannot_be_counted_again_in_time_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exactness: Exactness
+) -> None:
+    jobs(database)
+    database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(30)} + n FROM {numbers(50_000)}")
+    monkeypatch.setattr("wane.prune.apply.COUNT_SECONDS", 0.0)
+    with keeping(database) as kept:
+        plan = saying(planned(kept, tmp_path), Count(50_000, exactness))
+        with pytest.raises(PlanError, match="did not finish in 0 seconds") as told:
+            kept.keeper.apply(plan, pace=FAST)
+        assert "wane sweep job.old --approve job.old" in told.value.hint
+        assert kept.trail() == []
 
 
 # --- Refusals -------------------------------------------------------------------------------------------------------

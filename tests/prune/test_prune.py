@@ -6,9 +6,25 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from prune.keeping import DAY, EXPIRES, JOB, KEEP_WEEK, WEEK, ago, insert, jobs, keeping, moment, rule, table
-from servers import Database
-from wane.contract.model import Age, Time, Unit
+from prune.keeping import (
+    DAY,
+    EXPIRES,
+    JOB,
+    KEEP_WEEK,
+    WEEK,
+    ago,
+    follower,
+    insert,
+    jobs,
+    keeping,
+    moment,
+    notes,
+    referenced_by,
+    rule,
+    table,
+)
+from servers import Database, SqliteDatabase
+from wane.contract.model import Age, Mark, Time, Unit
 from wane.errors import BindError, NotMigrated, StoreError
 from wane.events import RowsPruned
 
@@ -246,6 +262,24 @@ def test_after_a_failure_the_next_call_works(database: Database) -> None:
         database.execute(JOB)
         insert(database, "job", "id, state, at_ms", (1, "done", ago(30)))
         assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
+
+
+@pytest.mark.parametrize("kind", ["guarded", "followers", "mark"])
+def test_a_limit_is_reached_however_few_values_a_statement_may_bind(
+    sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("wane.store.sqlite.transaction.SqliteTransaction.most_values", 3)
+    jobs(sqlite_database, *[(n, "done", ago(30)) for n in range(12)])
+    notes(sqlite_database)
+    declared = {
+        "guarded": rule(unless=[referenced_by("note.job_id")]),
+        "followers": rule(followers=[follower("note.job_id")]),
+        "mark": rule(then=Mark("cleaned")),
+    }[kind]
+    with keeping(sqlite_database, table("job", declared)) as kept:
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 10
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 2
+        assert [entry.rows for entry in kept.trail()] == [10, 2]
 
 
 # --- The audit row --------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ def test_the_view_of_postgresql_is_what_the_command_tells(postgres_database: Pos
         assert told == [as_row(one) for one in world.keeper.pressure()]
         exactness = {row[0]: row[6:] for row in told}
         assert exactness["job"] == ("estimate", "estimate")
+        assert {row[0]: row[4] for row in told}["job"] > 100, "the planner's estimate, not the least that is known"
         assert exactness["presence"] == ("estimate", "at least")
         assert exactness["inbox"] == ("exact", "exact")
         assert exactness["reply"] == ("exact", None)

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from wane.archive.evict import Closed
@@ -122,21 +123,23 @@ class Archiver:
             # A rule that is gone lets nothing more go: any other one knows the table well enough to put things in order.
             earlier = next((one for one in archiving if one.name == unfinished.rule), rule)
             Sweep(self, table, earlier, lease, done).resume(unfinished)
+        # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
+        now = self.store.now()
         if self.unattended:
-            self._ask_fuse(table, rule)
+            self._ask_fuse(table, rule, now)
         begun = 0
-        while Sweep(self, table, rule, lease, done).begin():
+        while Sweep(self, table, rule, lease, done).begin(now):
             begun += 1
             if begun == self.most_sweeps:
                 self.listener(BudgetExhausted(table.scheduler, str(table.name), rule.name, table.label(rule), "rows"))
                 done.more = True
                 return
 
-    def _ask_fuse(self, table: Table, rule: Rule) -> None:
+    def _ask_fuse(self, table: Table, rule: Rule, now: datetime) -> None:
         """A sweep that was begun is finished whatever its share; a new one that would take too much waits for a person."""
         name = f"{table.name}.{rule.name}"
         selection = self.bindings.selection(table, rule)
-        found = fuse.look(self.store, self.contract.sweep, selection, approval=f"wane archive run {name}")
+        found = fuse.look(self.store, self.contract.sweep, selection, now, approval=f"wane archive run {name}")
         if found.blown:
             raise Blown(found.blown)
 

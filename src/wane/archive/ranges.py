@@ -25,8 +25,8 @@ def cut(
     range_rows: int,
     sweep_rows: int,
     going_on: Callable[[], bool] = lambda: True,
-) -> tuple[list[dict[str, Any]], int]:
-    """The pieces of what is due, at most `sweep_rows` rows in all, and how many rows there are in them."""
+) -> tuple[list[dict[str, Any]], bool]:
+    """The pieces of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
     pieces: list[dict[str, Any]] = []
     floor: Sequence[object] | None = None
     rows = 0
@@ -42,8 +42,8 @@ def cut(
         floor = ceiling
         rows += count
         if count < limit:
-            break
-    return pieces, rows
+            return pieces, False
+    return pieces, bool(pieces) and bool(store.read(archive.ceiling(now, 1, floor), _SECONDS))
 
 
 def bounds(archive: ArchiveRows, piece: dict[str, Any], store: Store) -> str:

@@ -119,16 +119,15 @@ class Sweep:
     def _shapes(self) -> list[list[list[str]]]:
         return [part.shape for part in self.rows.parts]
 
-    def begin(self) -> bool:
-        """Plan a sweep and see it through; whether there may be more to do."""
+    def begin(self, now: datetime) -> bool:
+        """Plan a sweep of what is due as of `now` and see it through; whether more is due."""
         began = time.monotonic()
         require_whole(self.store, self.cold)
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             cold.require_fitting(part.shape)
             cold.require_writable()
         settings = self.contract.spark
-        now = self.store.now()
-        pieces, rows = cut(
+        pieces, more = cut(
             self.store,
             self.rows,
             now,
@@ -165,7 +164,7 @@ class Sweep:
             sweep = journal.sweep(number)
         self._tell(sweep, began)
         self._advance(sweep)
-        return rows >= settings.sweep_rows
+        return more
 
     def _tell_nothing(self, now: datetime) -> None:
         """Nothing is due: told in the trail once a run, like every sweep that took nothing."""

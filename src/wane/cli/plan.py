@@ -97,6 +97,8 @@ def print_plan(made: Plan, *, verbose: bool = False) -> None:
     print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
     if not all(step.swept for step in made.steps):
         out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
+    for note in _inexact(made):
+        out.print(f"[dim]{note}[/]", soft_wrap=True)
     if verbose:
         for step in made.steps:
             _print_statement(step)
@@ -126,6 +128,17 @@ def _table(made: Plan, columns: Sequence[str], timespec: str) -> Table:
             leaving = {"rule": f"[dim]  with {escape(name)}[/]", "due": f"[dim]{count_text(count)}[/]"}
             shown.add_row(*(leaving.get(column, "") for column in columns))
     return shown
+
+
+def _inexact(made: Plan) -> list[str]:
+    """What `wane apply` does with steps that were not counted."""
+    counts = [step.due for step in made.steps if step.swept and step.action != "archive"]
+    notes = []
+    if any(count is not None and count.exactness is not Exactness.EXACT for count in counts):
+        notes.append("~ and ≥ were not counted: `wane apply` refuses the plan if more rows than that are due")
+    if None in counts:
+        notes.append("? could not be found out: `wane apply` refuses the plan")
+    return [*notes, "a larger --seconds leaves time to count"] if notes else []
 
 
 def _cells(step: Step, timespec: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Applying a plan: what was read, and no more.
 
 The plan's cutoffs are frozen, so no row that became due later leaves with it, and no rule takes more rows than its step says. It is refused if the contract, the database or the plan's
-age is not what it was, and a step is refused if more rows are due now, under its frozen cutoff, than it says.
+age is not what it was, and a step is refused if more rows are due now, under its frozen cutoff, than it says. That holds for estimates too:
+nothing that nobody has counted leaves because a plan guessed it.
 """
 
 from __future__ import annotations
@@ -9,37 +10,46 @@ from __future__ import annotations
 from datetime import timedelta
 
 from wane.contract.fingerprint import fingerprint
-from wane.errors import PlanError
-from wane.plan.model import Plan
+from wane.errors import PlanError, TimedOut
+from wane.plan.model import Plan, Step
 from wane.prune.admission import require_admin
 from wane.prune.sweep import Frozen, Sweep, Sweeper
 from wane.store.base import Exactness
 
 MOST_AGE = timedelta(hours=24)
-_LOOK_SECONDS = 5.0
+COUNT_SECONDS = 60.0
+"""The longest that counting what is due under one step may take: a person waits for it, and nobody else does."""
+_COUNT_FIRST = "plan again with time to count them, for example `wane plan {} --seconds 60`"
 
 
 def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) -> Sweep:
     """Sweep the plan's steps; raise PlanError if reality departs from it."""
     require_admin(sweeper.store, sweeper.contract)
     _require_current(sweeper, plan, most_age)
-    frozen = {}
-    for step in plan.steps:
-        if not step.swept or step.action == "archive":
-            continue
-        if step.due is None or step.due.exactness is not Exactness.EXACT:
-            frozen[f"{step.table}.{step.rule}"] = Frozen(plan.made_at, None)
-            continue
-        table = sweeper.bindings.table(step.table)
-        selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
-        due = sweeper.store.due(selection, plan.made_at, _LOOK_SECONDS).count
-        if due is not None and due.rows > step.due.rows:
-            raise PlanError(
-                f"{step.table}.{step.rule}: the plan says {step.due.rows:,} rows, and now {due.rows:,} are due by it",
-                "rows changed since it was made; plan again",
-            )
-        frozen[f"{step.table}.{step.rule}"] = Frozen(plan.made_at, step.due.rows)
-    return sweeper.sweep(frozen=frozen)
+    steps = [step for step in plan.steps if step.swept and step.action != "archive"]
+    return sweeper.sweep(frozen={f"{step.table}.{step.rule}": _freeze(sweeper, plan, step) for step in steps})
+
+
+def _freeze(sweeper: Sweeper, plan: Plan, step: Step) -> Frozen:
+    """What may leave under one step; raise PlanError if more is due by it than it says, or if that cannot be counted."""
+    name = f"{step.table}.{step.rule}"
+    if step.due is None:
+        raise PlanError(f"{name}: the plan does not say how many rows are due", _COUNT_FIRST.format(name))
+    table = sweeper.bindings.table(step.table)
+    selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
+    said = step.due.rows
+    try:
+        due = sweeper.store.count_due(selection, plan.made_at, COUNT_SECONDS, most=said + 1)
+    except TimedOut as problem:
+        raise PlanError(
+            f"{name}: counting the rows that are due by the plan did not finish in {COUNT_SECONDS:g} seconds",
+            f"let the rule go by its budget instead: `wane sweep {name} --approve {name}`",
+        ) from problem
+    if due > said:
+        how = "" if step.due.exactness is Exactness.EXACT else f" ({step.due.exactness.value})"
+        hint = "rows changed since it was made; plan again" if not how else _COUNT_FIRST.format(name)
+        raise PlanError(f"{name}: the plan says {said:,} rows{how}, and at least {due:,} are due by it now", hint)
+    return Frozen(plan.made_at, said)
 
 
 def _require_current(sweeper: Sweeper, plan: Plan, most_age: timedelta) -> None:

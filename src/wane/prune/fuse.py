@@ -1,22 +1,26 @@
 """The fuse: what would take a large share of a table unasked takes nothing, until a person has looked and approved it.
 
 A wrong clock, a contract with a unit too small, a column that was filled with yesterday: each of them makes most of a table due at once.
+The planner's statistics are from before such a mistake, so no estimate is used here: rows are counted, and a count that does not finish in
+time counts as too many.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import math
 from dataclasses import dataclass
+from datetime import datetime
 
 from wane.contract.model import SweepSettings
-from wane.errors import Locked, TimedOut
+from wane.errors import TimedOut
 from wane.store import Store
-from wane.store.base import Exactness
 from wane.store.own import OwnTables
 from wane.store.selection import Selection
 
 LOOK_SECONDS = 2.0
 """The longest that any look before a sweep may take."""
+COUNT_SECONDS = 10.0
+"""The longest that one of the fuse's counts may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +32,30 @@ class Fuse:
     nothing_due: bool = False
 
 
-def look(store: Store, settings: SweepSettings, selection: Selection, *, approval: str) -> Fuse:
-    """Whether a rule may be swept unasked; `approval` is the command that approves it. Waits for no writer, and for no count for long."""
-    now = store.now()
-    with suppress(TimedOut, Locked):
-        # Most sweeps find little or nothing due: one probe tells, and nothing needs to be counted.
-        found = len(store.keys_due(selection, now, settings.fuse_rows, LOOK_SECONDS))
+def look(store: Store, settings: SweepSettings, selection: Selection, now: datetime, *, approval: str) -> Fuse:
+    """Decide whether a rule may be swept unattended as of `now`; `approval` is the command that approves it. Waits for no writer."""
+    try:
+        # Most sweeps find little or nothing due: one probe decides, and nothing needs to be counted.
+        found = len(store.keys_due(selection, now, settings.fuse_rows, COUNT_SECONDS))
         if found < settings.fuse_rows:
             return Fuse(nothing_due=not found)
-    due = store.due(selection, now, LOOK_SECONDS).count
-    rows = store.count_rows(selection.table, LOOK_SECONDS)
-    swept_before = _swept_before(store, selection)
-    allowed = settings.fuse if swept_before else settings.first_fuse
-    if due is None or rows is None or due.exactness is Exactness.AT_LEAST:
-        why = "how many rows are due could not be counted in time"
-    elif due.rows < settings.fuse_rows or due.rows <= allowed * rows.rows:
+        swept_before = _swept_before(store, selection)
+        allowed = settings.fuse if swept_before else settings.first_fuse
+        due = store.count_due(selection, now, COUNT_SECONDS)
+        # The share is small enough as soon as the table has this many rows; the others need not be counted.
+        rows = store.count_some_rows(selection.table, math.ceil(due / allowed), COUNT_SECONDS)
+    except TimedOut:
+        why = f"counting the due rows did not finish in {COUNT_SECONDS:g} seconds, so they count as too many to take unattended"
+        return Fuse(f"{why}: {_approve(selection, approval)}")
+    if due < settings.fuse_rows or due <= allowed * rows:
         return Fuse()
-    else:
-        why = f"{due.rows:,} of {rows.rows:,} rows are due ({due.rows / max(rows.rows, 1):.1%})"
     which = "a rule" if swept_before else "the first sweep of a rule"
-    return Fuse(
-        f"{why}, and {which} may take {allowed:.0%} of a table unasked: "
-        f"look at `wane plan {selection.label}`, then approve it with `{approval}`"
-    )
+    share = f"{due:,} of {rows:,} rows are due ({due / max(rows, 1):.1%}), and {which} may take {allowed:.0%} of a table unasked"
+    return Fuse(f"{share}: {_approve(selection, approval)}")
+
+
+def _approve(selection: Selection, approval: str) -> str:
+    return f"look at `wane plan {selection.label}`, then approve it with `{approval}`"
 
 
 def _swept_before(store: Store, selection: Selection) -> bool:

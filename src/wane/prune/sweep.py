@@ -2,7 +2,8 @@
 
 Each batch is one transaction that reads the gates, takes rows and adds to the rule's audit row. A sweep can stop between any two
 batches: when it is told to, when a gate closes, when its budget is spent, when another process took over. A rule that fails, fails
-alone.
+alone. What is due is decided once for a rule and a run, at its start: every batch, and a later attempt of the same run, uses the cutoff
+that the audit row records.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Frozen:
     """What a plan says of one rule: the moment that decides, and the most rows that may leave."""
 
     now: datetime
-    rows: int | None
+    rows: int
 
 
 @dataclass(slots=True)
@@ -204,6 +205,8 @@ class _RuleSweep:
         self.rule = rule
         self.budget = budget
         self.frozen = frozen
+        self.now: datetime
+        """The time that decides what is due, in every batch."""
         self.name = f"{table.name}.{rule.name}"
         self.action = action_name(rule)
         self.counts: Counter[str] = Counter({str(table.name): 0})
@@ -224,9 +227,9 @@ class _RuleSweep:
     def run(self) -> SweptRule:
         try:
             selection = self.sweeper.bindings.selection(self.table, self.rule)
+            self._begin()
             outcome, message = self._stopped(selection)
             if not message:
-                self._go_on()
                 outcome, message = self._batches(selection)
         except LeaseLost:
             self.lost = True
@@ -265,14 +268,20 @@ class _RuleSweep:
         )
         return swept
 
-    def _go_on(self) -> None:
-        """Find what an earlier attempt of this run wrote into the trail."""
+    def _begin(self) -> None:
+        """Fix the time that decides what is due, and find what an earlier attempt of this run wrote into the trail."""
+        self.now = self.sweeper.store.now() if self.frozen is None else self.frozen.now
         if not self.resumed:
             return
         own = OwnTables(self.sweeper.store.rows.dialect, self.sweeper.store.asking(LOOK_SECONDS))
         entry = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
-        if entry is not None:
-            self.audit_id, self.earlier = entry.id, Counter(entry.counts)
+        if entry is None:
+            return
+        self.audit_id, self.earlier = entry.id, Counter(entry.counts)
+        ending = cutoff(self.rule, self.now)
+        if ending is not None and entry.cutoff is not None:
+            # Never later than now: the window may have become longer since that attempt.
+            self.now = min(self.now, entry.cutoff + (self.now - ending))
 
     def _tell_failure(self, message: str) -> None:
         label = self.table.label(self.rule)
@@ -294,6 +303,7 @@ class _RuleSweep:
             self.sweeper.store,
             self.sweeper.contract.sweep,
             selection,
+            self.now,
             approval=f"wane sweep {self.name} --approve {self.name}",
         )
         self.nothing_due = found.nothing_due
@@ -306,9 +316,9 @@ class _RuleSweep:
             if self.sweeper.stop.is_set():
                 return Outcome.STOPPED, _TOLD
             spent = self._spent()
-            if spent == _PLANNED and self.batches:
-                return Outcome.DONE, ""
-            if spent and spent != _PLANNED:
+            if spent and self.batches:
+                if spent == _PLANNED or not self._has_more(selection, floor):
+                    return Outcome.DONE, ""
                 self._tell_budget(spent)
                 return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
             try:
@@ -326,19 +336,25 @@ class _RuleSweep:
                 return Outcome.DONE, ""
             self.sweeper.stop.wait(pace.pause_seconds(seconds))
 
-    def _take(
-        self, transaction: Transaction, selection: Selection, now: datetime, batch: tuple[int, Position | None, bool]
-    ) -> Taken:
+    def _has_more(self, selection: Selection, floor: Position | None) -> bool:
+        """Whether another batch would find anything: a budget that was just enough is not exhausted."""
+        statement = self.sweeper.store.rows.candidates(selection, self.now, 1, floor)
+        try:
+            return bool(self.sweeper.store.read(statement, LOOK_SECONDS))
+        except (Locked, TimedOut):
+            return True
+
+    def _take(self, transaction: Transaction, selection: Selection, batch: tuple[int, Position | None, bool]) -> Taken:
         """No batch goes beyond what the budget has left, followers included, or the plan, which counts the rule's own rows."""
         size, floor, skip_locked = batch
         most = max(1, min(size, self.budget.rows - self.counts.total()))
         limit = most
-        if self.frozen is not None and self.frozen.rows is not None:
+        if self.frozen is not None:
             limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
         if limit <= 0 or self.nothing_due:
             # Told in the trail, like every sweep that took nothing.
             return Taken({}, floor, done=True)
-        return take_all_scopes(transaction, Batch(selection, now, limit, most, floor, skip_locked))
+        return take_all_scopes(transaction, Batch(selection, self.now, limit, most, floor, skip_locked))
 
     def _batch(
         self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
@@ -352,19 +368,17 @@ class _RuleSweep:
             if closed:
                 return closed, None
             self.sweeper.fence(transaction)
-            clock = opening.clock
-            now = clock if self.frozen is None else self.frozen.now
-            taken = self._take(transaction, selection, now, (size, floor, skip_locked))
+            taken = self._take(transaction, selection, (size, floor, skip_locked))
             entry = AuditEntry(
                 kind=self.action,
                 table=str(self.table.name),
                 actor=self.sweeper.actor,
                 inputs={"rule": self.rule.name, "budget": self.budget.rows, "sweep": True},
                 counts={str(self.table.name): 0, **taken.counts},
-                executed_at=clock,
+                executed_at=opening.clock,
                 rule=self.rule.name,
                 run=self.run_id,
-                cutoff=cutoff(self.rule, now),
+                cutoff=cutoff(self.rule, self.now),
                 seconds=round(time.monotonic() - self.entered, 6),
             )
             total = self.earlier + self.counts + Counter(entry.counts)
@@ -383,8 +397,7 @@ class _RuleSweep:
         return "", taken
 
     def _spent(self) -> str:
-        planned = None if self.frozen is None else self.frozen.rows
-        if planned is not None and self.counts[str(self.table.name)] >= planned:
+        if self.frozen is not None and self.counts[str(self.table.name)] >= self.frozen.rows:
             return _PLANNED
         if self.counts.total() >= self.budget.rows:
             return "rows"

@@ -356,6 +356,18 @@ class Store(ABC):
         except _TOO_LONG:
             return None
 
+    def count_some_rows(self, table: TableInfo, most: int, seconds: float) -> int:
+        """Count the rows of a table, up to `most`; raise TimedOut if that takes longer."""
+        p = self.rows.parameters()
+        some = f"SELECT 1 FROM {self.rows.dialect.table(table)} LIMIT {p.bind('n', most)}"
+        [(rows,)] = self.read(p.statement(f"SELECT count(*) FROM ({some}) AS some_rows"), seconds)
+        return int(rows)
+
+    def count_due(self, selection: Selection, now: datetime, seconds: float, most: int | None = None) -> int:
+        """Count the due rows, never by an estimate; with `most`, up to that. Raise TimedOut if that takes longer."""
+        [(rows,)] = self.read(self.rows.count_due(selection, now, most), seconds)
+        return int(rows)
+
     def due(self, selection: Selection, now: datetime, seconds: float) -> Due:
         """What a rule would take now."""
         probes = [self.rows.keys_due(selection, now, limit) for limit in _PROBE_ROWS]

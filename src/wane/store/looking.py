@@ -17,10 +17,13 @@ from wane.store.statement import Parameters, Statement
 class Looking(Due):
     """Writes statements that look at the rows that a rule selects."""
 
-    def count_due(self, selection: Selection, now: datetime) -> Statement:
+    def count_due(self, selection: Selection, now: datetime, most: int | None = None) -> Statement:
+        """How many rows are due; with `most`, counting stops there."""
         p = self.parameters()
-        where = " AND ".join(self.due(p, selection, now))
-        return p.statement(f"SELECT count(*) FROM {self.dialect.table(selection.table)} AS t WHERE {where}")
+        source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(self.due(p, selection, now))}"
+        if most is not None:
+            source = f"(SELECT 1 FROM {source} LIMIT {p.bind('n', most)}) AS some_due"
+        return p.statement(f"SELECT count(*) FROM {source}")
 
     def count_never_due(self, selection: Selection, limit: int) -> Statement:
         """Rows in the rule's states whose time is missing or not a plausible moment."""

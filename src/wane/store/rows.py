@@ -243,7 +243,7 @@ class Rows(Looking):
         Without `held`, nothing is taken as soon as anything is held.
 
         The whole predicate stands again where rows are taken, so a row that another transaction changed in the meantime is looked at
-        anew. Returns the count and the position where the batch ended (NULLs if nothing is due).
+        anew. Returns how many rows it took, how many it found, and the position where the batch ended (NULLs if nothing is due).
         """
         p = self.parameters()
         places = self.places(selection)
@@ -254,9 +254,11 @@ class Rows(Looking):
         where = " AND ".join([*self.due(p, selection, now, held=held), *self.behind(p, selection, floor), end])
         outputs = ", ".join(self.dialect.out(f"last.{name}") for name in places)
         return p.statement(
-            f"WITH last AS MATERIALIZED (SELECT {', '.join(places)} FROM ({oldest}) AS batch ORDER BY {descending} LIMIT 1),\n"
+            f"WITH batch AS MATERIALIZED ({oldest}),\n"
+            f"last AS MATERIALIZED (SELECT {', '.join(places)} FROM batch ORDER BY {descending} LIMIT 1),\n"
             f"gone AS ({verb} WHERE {where} RETURNING 1)\n"
-            f"SELECT (SELECT count(*) FROM gone), {outputs} FROM (SELECT 1) AS one LEFT JOIN last ON true"
+            f"SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM batch), {outputs}"
+            " FROM (SELECT 1) AS one LEFT JOIN last ON true"
         )
 
     def remove(

@@ -28,6 +28,8 @@ _MOST_IDENTIFIED = 5_000
 
 Position = tuple[Any, ...]
 """Where a row stands among the others of its rule: (time, key)."""
+MOST_LOST = 100
+"""How many looks of one batch may find rows and get none of them, because other transactions were faster or hold them locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Taken:
     floor: Position | None
     """Where it ended."""
     done: bool
-    """Nothing was due any more."""
+    """No row was due behind where it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Transaction(ABC):
     """What can be done inside one transaction."""
 
     rows: Rows
+    most_values = 1_000_000
+    """How many values one statement may bind."""
 
     @property
     def own(self) -> OwnTables:
@@ -141,7 +145,10 @@ class Transaction(ABC):
 
     @abstractmethod
     def take(self, batch: Batch) -> Taken:
-        """Take the oldest due rows, with their followers: delete them, or mark them if the rule marks."""
+        """Take the oldest due rows, with their followers: delete them, or mark them if the rule marks.
+
+        Until the batch is full, or no more rows are due: where other transactions were faster, it goes on behind their rows.
+        """
 
     def _take_locked(self, batch: Batch) -> Taken:
         """Look, lock, look again, then take.
@@ -154,19 +161,25 @@ class Transaction(ABC):
         floor = batch.floor
         # Looking at more rows than fit is wasted, so the first look expects one follower of every kind, and later ones as many as were seen.
         followers: float = len(follower_paths(batch.selection))
+        most_keys = self.most_values // len(batch.selection.key)
+        lost = 0
         while True:
             room = batch.most - counts.total()
-            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))))
-            if room <= 0 or limit <= 0:
+            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))), most_keys)
+            if room <= 0 or limit <= 0 or lost > MOST_LOST:
                 return Taken(dict(counts), floor, done=False)
             # A row that does not fit into what is left fits into the next batch, or loses followers there.
-            look = replace(batch, limit=limit, most=room, floor=floor, whole=batch.whole or bool(counts))
+            look = replace(batch, limit=limit, most=room, floor=floor, whole=batch.whole or bool(counts.total()))
             taken = self._look_and_take(look)
             counts.update(taken.counts)
+            stuck = taken.floor == floor and not taken.counts.get(own)
             floor = taken.floor
-            if taken.done or not taken.counts.get(own) or not follower_paths(batch.selection):
+            if taken.done or stuck:
                 return Taken(dict(counts), floor, done=taken.done)
-            followers = counts.total() / counts[own] - 1
+            if taken.counts.get(own):
+                followers = counts.total() / counts[own] - 1
+            else:
+                lost += 1  # Every row that it found, others had taken or locked.
 
     def _look_and_take(self, batch: Batch) -> Taken:
         selection = batch.selection
@@ -175,12 +188,13 @@ class Transaction(ABC):
             return Taken({}, batch.floor, done=True)
         width = len(selection.key)
         floor: Position | None = found[-1][width:]
+        last = len(found) < batch.limit
         keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
         moves = isinstance(selection.rule.action, Mark | Shelve)
         if not selection.followers and not selection.watched and not moves:
             # Nothing leaves with these rows and nothing keeps them: the statement that takes them is the second look.
             taken = self.change(self.rows.take_keys(selection, batch.now, keys, held=batch.held)) if keys else 0
-            return Taken({str(selection.name): taken}, floor, done=False)
+            return Taken({str(selection.name): taken}, floor, done=last)
         chosen, left = self._choose(batch, keys)
         if left and not chosen:
             if batch.whole:
@@ -191,9 +205,9 @@ class Transaction(ABC):
             chosen, grown = self._choose(batch, chosen)
             left += grown
         if left:
-            floor = batch.floor  # The rest is still before the candidates' end.
+            floor, last = batch.floor, False  # The rest is still before the candidates' end.
         return Taken(
-            self.take_chosen(selection, batch.now, chosen, held=batch.held) if chosen else {}, floor, done=False
+            self.take_chosen(selection, batch.now, chosen, held=batch.held) if chosen else {}, floor, done=last
         )
 
     def _choose(self, batch: Batch, keys: list[Key]) -> tuple[list[Key], list[Key]]:

@@ -286,7 +286,8 @@ class PostgresStore(Store):
             [([tree],)] = explained.fetchall()
         node = tree["Plan"]
         while node["Node Type"] == "Aggregate":
-            node = node["Plans"][0]
+            # Beside what it aggregates, a node lists the subqueries of its conditions.
+            node = next(one for one in node["Plans"] if one["Parent Relationship"] == "Outer")
         return int(node["Plan Rows"])
 
     def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:

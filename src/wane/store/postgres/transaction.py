@@ -23,7 +23,7 @@ from wane.store.rows import Rows
 from wane.store.schema import TableInfo
 from wane.store.selection import BoundReference, Selection, intermediate_paths
 from wane.store.statement import Statement
-from wane.store.transaction import Batch, Key, Opening, Taken, Transaction, unwritten
+from wane.store.transaction import MOST_LOST, Batch, Key, Opening, Position, Taken, Transaction, unwritten
 
 _GATE = 0x77616E65
 """The space of advisory locks that Wane uses; they end with the transaction, so connection poolers do not disturb them."""
@@ -225,14 +225,30 @@ class PostgresTransaction(Transaction):
         if takes_by_key(selection) or batch.skip_locked:
             skip = batch.skip_locked or closed
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))
+        taken, floor, done = 0, batch.floor, False
+        for _ in range(MOST_LOST):
+            count, found, end = self._take_range(selection, batch.now, most - taken, floor)
+            done = found < most - taken
+            taken, floor = taken + count, end
+            if done or taken == most:
+                break
+        return Taken({str(selection.name): taken}, floor, done=done)
+
+    def _take_range(
+        self, selection: Selection, now: datetime, limit: int, floor: Position | None
+    ) -> tuple[int, int, Position | None]:
+        """Take the oldest due rows behind a position: how many it took, how many it found, and where they end.
+
+        It takes fewer than it found if another transaction was faster: its own snapshot is from before that one's commit.
+        """
         # Holds are rare, and asking of every row whether one is on it is dear: first as if there were none, and if there are, or nothing
         # is due, again.
         for held in (False, True):
-            statement = self.rows.take_range(selection, batch.now, most, batch.floor, held=held)
-            [(count, *end)] = self.execute(statement.text, statement.parameters)
-            if end[0] is not None:
-                return Taken({str(selection.name): count}, tuple(end), done=False)
-        return Taken({str(selection.name): 0}, batch.floor, done=True)
+            statement = self.rows.take_range(selection, now, limit, floor, held=held)
+            [(count, found, *end)] = self.execute(statement.text, statement.parameters)
+            if found:
+                return count, found, tuple(end)
+        return 0, 0, floor
 
     def take_chosen(self, selection: Selection, now: datetime, keys: list[Key], *, held: bool = True) -> dict[str, int]:
         if not isinstance(selection.rule.action, Shelve):

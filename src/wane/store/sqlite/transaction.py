@@ -20,8 +20,6 @@ from wane.store.transaction import Batch, Key, Taken, Transaction
 
 R = TypeVar("R")
 
-_MOST_VALUES = 30_000
-"""SQLite binds at most 32,766 values."""
 _ASK_AGAIN_SECONDS = 0.002
 _NORMAL = 1
 """`PRAGMA synchronous`: with a write-ahead log, commits are written in order and not waited for."""
@@ -29,6 +27,8 @@ _NORMAL = 1
 
 class SqliteTransaction(Transaction):
     """One transaction on a sqlite3 connection."""
+
+    most_values = 30_000  # SQLite binds at most 32,766.
 
     def __init__(self, connection: sqlite3.Connection, rows: Rows) -> None:
         self.rows = rows
@@ -77,8 +77,7 @@ class SqliteTransaction(Transaction):
         if takes_up_to(selection) and not held:
             return self._take_up_to(replace(batch, limit=most))
         if takes_by_key(selection):
-            limit = min(most, _MOST_VALUES // len(selection.key))
-            return self._take_locked(replace(batch, limit=limit, skip_locked=False, held=held))
+            return self._take_locked(replace(batch, limit=most, skip_locked=False, held=held))
         count = self.change(self.rows.take_oldest(selection, batch.now, most))
         return Taken({str(selection.name): count}, None, done=count < most)
 

@@ -28,7 +28,7 @@ from wane.store.postgres.transaction import takes_by_key
 from wane.store.rows import Rows
 from wane.store.selection import BoundFollower, Selection, follower_paths, intermediate_paths
 from wane.store.statement import Statement
-from wane.store.transaction import Batch, gated
+from wane.store.transaction import MOST_LOST, gated
 
 MOST_SCOPES = 1_000
 """How many scopes one call looks at, as `wane.prune.primitive` says."""
@@ -116,6 +116,8 @@ DECLARE
   wane_own bigint := 0;
   wane_sum bigint := 0;
   wane_taken bigint := 0;
+  wane_found bigint;
+  wane_lost bigint;
   wane_followers float8;
   wane_floored boolean;
   wane_whole boolean := false;
@@ -181,33 +183,44 @@ END"""
     def _batch(self) -> str:
         """What `PostgresTransaction.take` does."""
         recorder = Recorder(self.rows)
-        take = Variable("wane_take")
-        recorder.take(Batch(self.selection, ANY_MOMENT, take, take))
+        recorder.close_references(self.selection)
         locks = "".join(f"  {plain(one)};\n" for one in recorder.statements if one.text.startswith("LOCK TABLE"))
         head = f"  wane_take := least(wane_limit, wane_most);\n{locks}"
         if takes_by_key(self.selection):
             return head + self._locked(skip=bool(locks))
-        ranged = f"""\
-  {plain(recorder.last())} INTO wane_row;
-  wane_gone := wane_row.count;
-{self._count(str(self.selection.name))}"""
-        return f"{head}  IF NOT wane_skip THEN\n{ranged}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
+        return f"{head}  IF NOT wane_skip THEN\n{self._ranged()}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
+
+    def _ranged(self) -> str:
+        """What `PostgresTransaction.take` does without locking first: it goes on behind rows that others were faster to take."""
+        look = Variable("wane_look")
+        floor = tuple(Variable(f"wane_f{number}") for number in range(len(self.rows.places(self.selection))))
+        targets = ", ".join(["wane_gone", "wane_found", *(one.name for one in floor)])
+        first = plain(self.rows.take_range(self.selection, ANY_MOMENT, look))
+        later = plain(self.rows.take_range(self.selection, ANY_MOMENT, look, floor))
+        return f"""\
+  wane_own := 0; wane_floored := false;
+  FOR wane_try IN 1..{MOST_LOST} LOOP
+    wane_look := wane_take - wane_own;
+    IF wane_floored THEN {later} INTO {targets}; ELSE {first} INTO {targets}; END IF;
+    {self._count(str(self.selection.name))}
+    EXIT WHEN wane_found < wane_look OR wane_own >= wane_take;
+    wane_floored := true;
+  END LOOP;"""
 
     def _locked(self, *, skip: bool) -> str:
         """What `Transaction._take_locked` does: looks, none at more rows than are likely to fit, until the batch is full."""
         paths = len(follower_paths(self.selection))
-        again = "wane_followers := wane_sum::float8 / wane_own - 1;" if paths else "EXIT;"
         return f"""\
-  wane_own := 0; wane_sum := 0; wane_floored := false; wane_followers := {paths};
+  wane_own := 0; wane_sum := 0; wane_lost := 0; wane_floored := false; wane_followers := {paths};
   LOOP
     wane_room := wane_most - wane_sum;
     wane_look := least(wane_take - wane_own, greatest(1, trunc(wane_room / (1 + wane_followers))::bigint));
-    EXIT WHEN wane_room <= 0 OR wane_look <= 0;
-    wane_whole := wane_whole OR wane_own > 0;
+    EXIT WHEN wane_room <= 0 OR wane_look <= 0 OR wane_lost > {MOST_LOST};
+    wane_whole := wane_whole OR wane_sum > 0;
     wane_taken := 0;
 {self._look(skip=skip)}
-    EXIT WHEN wane_taken = 0;
-    {again}
+    EXIT WHEN wane_found < wane_look AND wane_left >= 0;
+    IF wane_taken > 0 THEN wane_followers := wane_sum::float8 / wane_own - 1; ELSE wane_lost := wane_lost + 1; END IF;
   END LOOP;"""
 
     def _look(self, *, skip: bool) -> str:
@@ -225,6 +238,7 @@ END"""
         return f"""\
     IF wane_floored THEN {later} ELSE {first} END IF;
     EXIT WHEN wane_k0 IS NULL;
+    wane_found := cardinality(wane_k0);
     {lock}
 {self._choose(f"wane_some := cardinality(wane_c0) = 0; IF wane_some THEN {chosen} END IF;")}
     IF wane_some THEN

@@ -154,7 +154,9 @@ DECLARE node jsonb;
 BEGIN
   EXECUTE 'EXPLAIN (FORMAT JSON) ' || wane_query INTO node;
   node := node -> 0 -> 'Plan';
-  WHILE node ->> 'Node Type' = 'Aggregate' LOOP node := node -> 'Plans' -> 0; END LOOP;
+  WHILE node ->> 'Node Type' = 'Aggregate' LOOP
+    node := (SELECT child FROM jsonb_array_elements(node -> 'Plans') AS child WHERE child ->> 'Parent Relationship' = 'Outer');
+  END LOOP;
   RETURN (node ->> 'Plan Rows')::float8::bigint;
 END"""
     return (

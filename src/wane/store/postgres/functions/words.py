@@ -23,7 +23,6 @@ from wane.store.postgres.transaction import PostgresTransaction
 from wane.store.rows import Rows
 from wane.store.schema import Column
 from wane.store.statement import Parameters, Statement
-from wane.store.transaction import Batch, Taken
 
 ANY_MOMENT = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 """What the engine is told the time is while it writes statements: none of them contains it."""
@@ -89,10 +88,6 @@ class Recorder(PostgresTransaction):
     def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         self.statements.append(Statement(text, dict(parameters)))
         return [(0, None)]
-
-    def _take_locked(self, batch: Batch) -> Taken:
-        """What follows depends on what is found, and nothing is."""
-        return Taken({}, None, done=True)
 
     def last(self) -> Statement:
         return self.statements[-1]
