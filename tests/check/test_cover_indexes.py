@@ -52,6 +52,22 @@ def test_the_printed_index_is_the_one_that_serves(database: Database, rule: str,
     assert findings(database, text, strict=True) == []
 
 
+def test_the_age_that_a_table_declares_needs_an_index_too(database: Database) -> None:
+    database.script(f"{STATED} CREATE INDEX events_due ON events (status, at, id)")
+    text = STATES.replace('keep = "7d"', 'when = ["done"]\nkeep = "7d"')
+    text = text.replace("live =", 'age = { column = "done", unit = "ms" }\nlive =')
+    message = "no index is in the order of done, so the oldest row is told only while the table is small"
+    expected = finding(
+        "warning", "no-age-index", "events", "table.events.age", message, ddl(database.store, "done, id")
+    )
+    assert findings(database, text) == [expected]
+    database.execute("CREATE INDEX events_age ON events (status, done, id)")
+    assert findings(database, text) == [], "one walk for each state will do"
+    database.execute("DROP INDEX events_age")
+    database.execute(expected.fix)
+    assert findings(database, text, strict=True) == []
+
+
 def test_a_rule_without_states_needs_time_and_key_alone(database: Database) -> None:
     database.script(TABLE)
     assert findings(database, EVENTS) == [

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from wane.check.indexes import check_indexes
+from wane.check.indexes import check_age_index, check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report, rule_place
 from wane.check.values import check_excuse, check_states, check_times
@@ -21,7 +21,7 @@ from wane.findings import Finding, Severity
 from wane.store import Store
 from wane.store.archive_rows import bind_archive
 from wane.store.schema import Kind, Schema, TableInfo
-from wane.store.selection import READABLE, Selection, bind_contract
+from wane.store.selection import READABLE, Selection, bind_age, bind_contract
 
 HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 """What can grow. Views hold nothing, foreign tables are bounded where they live, partitions count with their parent."""
@@ -53,6 +53,12 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
             check_times(store, selection, now, seconds, report)
         if isinstance(selection.rule.action, Archive):
             report.findings += _unarchivable(store, contract, selection)
+    for table in contract.tables:
+        column, findings = bind_age(contract, table, schema, store.types)
+        report.findings += findings
+        mine = next((one for one in selections if one.name == table.name), None)
+        if column is not None and mine is not None:
+            check_age_index(store, table, mine, column, report)
     _check_tables(store, contract, schema, seconds, Severity.ERROR if strict else Severity.WARNING, report)
     return report.findings
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from wane.check.report import Report, rule_place
+from wane.contract.model import Expiry, State, Table, Time
+from wane.contract.pieces import key_path
 from wane.findings import Severity
 from wane.store import Store
 from wane.store.schema import Column, Index, TableInfo
@@ -81,6 +84,42 @@ def serves(index: Index, selection: Selection, store: str) -> bool:
         collation = index.collations[position] if position < len(index.collations) else None
         return name == selection.time_column.name and not fixed and collation is None
     return False
+
+
+def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, ...] | None:
+    """Find how the oldest rows of a table are reached along an index by the selection's time, whatever else its rule asks.
+
+    () is one walk for all rows; states are one walk for each of them; None means that no index serves.
+    """
+    states = (state for rule in table.rules for state in rule.states)
+    known = tuple(dict.fromkeys([*table.live, *states, *dict(table.excused)]))
+    for way in dict.fromkeys([(), known, selection.rule.states]):
+        rule = replace(selection.rule, states=way)
+        asked = replace(selection, rule=rule, per=(), orphan=None, saved_while_null=(), saved_while_not_null=())
+        if any(serves(index, asked, store.kind) for index in asked.table.indexes):
+            return way
+    return None
+
+
+def observed(selection: Selection, age: Time, column: Column) -> Selection:
+    """Return the selection as if all rows of its table aged by the column that their age is told by."""
+    rule = replace(selection.rule, states=(), bound=Expiry(age))
+    return replace(selection, rule=rule, time=age, time_column=column)
+
+
+def check_age_index(store: Store, table: Table, selection: Selection, column: Column, report: Report) -> None:
+    """Report an age that only small tables can be asked for, with the statement that creates the index."""
+    assert table.age is not None
+    asked = observed(selection, table.age, column)
+    if find_way(store, table, asked) is None:
+        report.add(
+            Severity.WARNING,
+            "no-age-index",
+            table.name,
+            key_path(["table", table.name, "age"]),
+            f"no index is in the order of {column.name}, so the oldest row is told only while the table is small",
+            store.index_ddl(selection.table, list(dict.fromkeys([column, *selection.key])), column),
+        )
 
 
 def _equal_columns(selection: Selection) -> list[Column]:

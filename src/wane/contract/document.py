@@ -592,6 +592,9 @@ class TablePiece(Piece):
     append_only: bool = Field(default=False, strict=True, description="Only an explicit prune may delete.")
     inline: Sentence | None = Field(default=None, description="Where the application prunes by itself.")
     observe: Sentence | None = Field(default=None, description="Where to look.")
+    age: TimeSpec | None = Field(
+        default=None, description="The column that pressure and health tell the age of rows by, if not `time`."
+    )
 
 
 class StorePiece(Piece):

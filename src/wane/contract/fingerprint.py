@@ -21,6 +21,7 @@ _PROSE = {
     "why",
     "inline",
     "observe",
+    "age",
     "reason",
     "path",
     "store",

@@ -273,6 +273,8 @@ class Table:
     append_only: bool = False
     inline: str | None = None
     observe: str | None = None
+    age: Time | None = None
+    """The column that pressure and health tell the age of rows by; None: the one that rules age by."""
 
     def rule(self, name: str) -> Rule:
         for rule in self.rules:

@@ -83,6 +83,7 @@ def read_table(
         append_only=piece.append_only,
         inline=piece.inline,
         observe=piece.observe,
+        age=piece.age,
     )
     _check_scheduler(table, rules, place, mistakes, surroundings)
     return table if len(mistakes.findings) == before else None

@@ -107,7 +107,12 @@ def _ruled(contract: Contract, table: Table, follows: dict[TableName, list[_Foll
         ),
         trigger=_join(*_triggers(contract, table, also)),
         why=table.why,
-        observe=_join(*_observed(table), _audited(also), table.observe or ""),
+        observe=_join(
+            *_observed(table),
+            "" if table.age is None else f"age by {table.age.column}",
+            _audited(also),
+            table.observe or "",
+        ),
     )
 
 

@@ -202,7 +202,7 @@ class _Tables:
 
     def _hot(self, one: PressureReading) -> Statement:
         """A read through the index that the rules need: the oldest row, or, without such an index, one that is due."""
-        sight, most = one.watched.sight, self.settings.counted_rows
+        sight, most = one.watched.hot, self.settings.counted_rows
         if sight is None or sight.small:
             return self.store.rows.keys_due(one.rules[0].selection, self.now, 1)
         edge = partial(Looks(self.store.rows).edge, sight=sight, most=most, newest=False)

@@ -28,6 +28,11 @@ TABLE_LATE = Gauge(
     "How long the oldest due row of a table has waited beyond its window and one sweep interval.",
     ("table",),
 )
+TABLE_OLDEST = Gauge(
+    "wane_table_oldest_row_age_seconds",
+    "Age of the oldest row of a table, by its `age` or `time`; absent: no rows, or not read.",
+    ("table",),
+)
 TABLE_SWEPT = Gauge(
     "wane_table_last_sweep_timestamp_seconds", "When a table was last swept, by the trail; absent: never.", ("table",)
 )
@@ -51,6 +56,7 @@ HEALTH_GAUGES = (
     FINDINGS,
     UNCOVERED,
     TABLE_LATE,
+    TABLE_OLDEST,
     TABLE_SWEPT,
     TABLE_INFLOW,
     TABLE_PRUNED,
@@ -109,6 +115,7 @@ def _table(table: TableHealth) -> Iterable[Told]:
     recommended = float(table.partition_recommended) if table.may_partition else None
     for gauge, value in (
         (TABLE_LATE, table.late_seconds),
+        (TABLE_OLDEST, None if table.oldest_age_seconds is None else max(table.oldest_age_seconds, 0.0)),
         (TABLE_SWEPT, swept),
         (TABLE_INFLOW, table.inflow_per_hour),
         (TABLE_PRUNED, table.pruned_per_hour),

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from wane.check.cover import uncovered
-from wane.check.indexes import serves
+from wane.check.indexes import find_way, observed
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract, Expiry, State, Table
+from wane.contract.model import Contract, Expiry, Table
 from wane.contract.names import TableName
 from wane.findings import Finding
 from wane.store import Store
 from wane.store.kept import Kept
 from wane.store.looks import Sight, WatchedTable
-from wane.store.schema import Kind, Schema, TableInfo
-from wane.store.selection import READABLE, Selection, bind_rule
+from wane.store.schema import Column, Kind, Schema, TableInfo
+from wane.store.selection import READABLE, Selection, bind_age, bind_rule
 
 TRUSTED_SECONDS = 60.0
 """How long a look at the schema is trusted."""
@@ -71,13 +71,19 @@ def watch(store: Store, contract: Contract) -> Watched:
             if selection is not None:
                 selections.append(selection)
         info = schema.find(table.name.schema, table.name.name)
+        age, found = bind_age(contract, table, schema, store.types)
+        misfits += found
         if info is not None and info.kind in READABLE:
+            hot = sight = _sight(store, table, selections)
+            if table.age is not None:
+                sight = None if age is None else _declared(store, table, selections, info, age)
             tables[info.qualified] = WatchedTable(
                 table.name,
                 info,
                 table,
                 tuple(selections),
-                _sight(store, table, selections),
+                sight,
+                hot,
                 None if table.append_only or table.scheduler is None else every.get(table.scheduler),
                 _alone(info, schema),
             )
@@ -104,18 +110,19 @@ def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | N
     if not selections:
         return None
     by_age = sorted(selections, key=lambda one: isinstance(one.rule.bound, Expiry))
-    states = (state for rule in table.rules for state in rule.states)
-    known = tuple(dict.fromkeys([*table.live, *states, *dict(table.excused)]))
-    for one in by_age:
-        for way in dict.fromkeys([(), known, one.rule.states]):
-            if _served(store, one, way):
-                return Sight(one.table, one.time, one.time_column, one.state if way else None, way)
-    first = by_age[0]
-    return Sight(first.table, first.time, first.time_column, small=True)
+    found = (_along(store, table, one) for one in by_age)
+    return next((sight for sight in found if not sight.small), None) or _along(store, table, by_age[0])
 
 
-def _served(store: Store, selection: Selection, states: tuple[State, ...]) -> bool:
-    """Whether an index finds the oldest rows in these states, or of all, whatever else the rule asks."""
-    rule = replace(selection.rule, states=states)
-    asked = replace(selection, rule=rule, per=(), orphan=None, saved_while_null=(), saved_while_not_null=())
-    return any(serves(index, asked, store.kind) for index in asked.table.indexes)
+def _declared(store: Store, table: Table, selections: list[Selection], info: TableInfo, column: Column) -> Sight:
+    """By the column that the table declares its age by."""
+    assert table.age is not None
+    if not selections:
+        return Sight(info, table.age, column, small=True)
+    return _along(store, table, observed(selections[0], table.age, column))
+
+
+def _along(store: Store, table: Table, selection: Selection) -> Sight:
+    way = find_way(store, table, selection)
+    state = selection.state if way else None
+    return Sight(selection.table, selection.time, selection.time_column, state, way or (), small=way is None)

@@ -36,6 +36,7 @@ CREATE TABLE event_pending (
     drained_at   TEXT
 );
 CREATE INDEX event_pending_age ON event_pending (drained_at, id);
+CREATE INDEX event_pending_since ON event_pending (created_at, id);
 
 CREATE TABLE iu_sql_event_route (
     route_code   TEXT    NOT NULL PRIMARY KEY,
@@ -64,6 +65,7 @@ CREATE TABLE iu_route_dead_letter (
     resolved_by     TEXT
 );
 CREATE INDEX iu_route_dead_letter_age ON iu_route_dead_letter (resolved_at, id);
+CREATE INDEX iu_route_dead_letter_since ON iu_route_dead_letter (first_failed_at, id);
 
 CREATE TABLE iu_auto_instantiate_event_log (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -116,6 +118,7 @@ CREATE TABLE job_dead_letter (
     resolved_by     TEXT
 );
 CREATE INDEX job_dead_letter_age ON job_dead_letter (resolved_at, id);
+CREATE INDEX job_dead_letter_since ON job_dead_letter (first_failed_at, id);
 CREATE INDEX job_dead_letter_job ON job_dead_letter (job_id);
 
 CREATE TABLE queue_heartbeat (
@@ -142,3 +145,4 @@ CREATE TABLE dot_iu_command_run (
     finished_at  TEXT
 );
 CREATE INDEX dot_iu_command_run_age ON dot_iu_command_run (status, finished_at, id);
+CREATE INDEX dot_iu_command_run_since ON dot_iu_command_run (status, started_at, id);

@@ -57,6 +57,9 @@ class WatchedTable:
     selections: tuple[Selection, ...] = ()
     """The rules that fit the database."""
     sight: Sight | None = None
+    """By the column that the age of its rows is told by."""
+    hot: Sight | None = None
+    """By a column that its rules age by: what a read through their index goes along."""
     every: timedelta | None = None
     """How often it is swept; None if nobody does."""
     alone: bool = False

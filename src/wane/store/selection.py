@@ -135,6 +135,14 @@ def bind_rule(
     return binder.bind(), binder.findings
 
 
+def bind_age(contract: Contract, table: Table, schema: Schema, types: Types) -> tuple[Column | None, list[Finding]]:
+    """Find the column that a table declares to tell the age of its rows by; None if it declares none, or it does not fit."""
+    if table.age is None or schema.find(table.name.schema, table.name.name) is None:
+        return None, []  # Binding its rules reports a missing table.
+    binder = _Binder(contract, table, table.rules[0], schema, types)
+    return binder.age(table.age), binder.findings
+
+
 def _all(followers: Sequence[Follower]) -> Iterator[Follower]:
     for follower in followers:
         yield follower
@@ -161,6 +169,16 @@ class _Binder:
         except _Missing:
             return None
         return None if self.findings else selection
+
+    def age(self, time: Time) -> Column | None:
+        try:
+            column = self._column(self._table(self.declared.name, "age"), time.column, "age")
+        except _Missing:
+            return None
+        problem = self.types.time(column, time)
+        if problem:
+            self._error("age", "wrong-time-type", problem)
+        return None if problem else column
 
     def _selection(self) -> Selection:
         rule, declared = self.rule, self.declared

@@ -264,9 +264,9 @@ END"""
         return lines
 
     def _hot(self, one: WatchedTable) -> list[str]:
-        if not one.selections or one.sight is None or one.sight.small:
+        if not one.selections or one.hot is None or one.hot.small:
             return []
-        looks, sight = self._looks(), one.sight
+        looks, sight = self._looks(), one.hot
         read = self._one(lambda p: looks.edge(p, sight, self.most, newest=False))
         return [
             f"      IF wane_rows > {self.most} THEN",
