@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -70,6 +71,28 @@ def sweeps_again(one: World, database: PostgresDatabase | SqliteDatabase, number
     """A row that becomes due leaves: schedulers and workers are at work."""
     insert(database, "job", "id, state, at_ms", (1_000_000 + number, "done", ago(30)))
     await_true(lambda: database.query("SELECT count(*) FROM job WHERE state = 'done'") == [(0,)], "it sweeps")
+
+
+def test_a_sqlite_file_that_is_replaced_is_told_of_and_swept(sqlite_database: SqliteDatabase) -> None:
+    """A restore from a backup, by moving a file, beside a runner that has the old one open."""
+    create_jobs(sqlite_database, 5)
+    contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
+    path = sqlite_database.path
+    with world(sqlite_database, contract) as one, running(one):
+        sweeps_again(one, sqlite_database, 0)
+        before = failures(one)
+        sqlite_database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        sqlite_database.close()
+        shutil.copy(path, path.with_name("backup"))
+        path.with_name("backup").replace(path)
+        for end in ("-wal", "-shm"):
+            path.with_name(path.name + end).unlink()
+        restored = SqliteDatabase(path)
+        sweeps_again(one, restored, 1)
+        assert failures(one) > before
+        told = [event.error for event in one.told(TickFailed)] + [event.error for event in one.told(WorkFailed)]
+        assert any("was replaced by another file while it was open" in error for error in told)
+        restored.close()
 
 
 @PACKAGED

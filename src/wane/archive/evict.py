@@ -197,8 +197,7 @@ class Eviction:
             journal = Journal(transaction, self.store.timetable)
             journal.require(self.lease)
             self.fence(transaction)
-            now = opening.clock
-            evicted = take(transaction, now)
+            evicted = take(transaction, self.sweep.decided_at)
             if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed
             counts = total(self.counts, evicted.counts)
@@ -208,10 +207,10 @@ class Eviction:
                 actor=self.sweep.actor,
                 inputs={"rule": self.sweep.rule, "sweep": self.sweep.id},
                 counts=evicted.counts,
-                executed_at=now,
+                executed_at=opening.clock,
                 rule=self.sweep.rule,
                 run=f"archive-{self.sweep.id}",
-                cutoff=cutoff(self.archive.selection.rule, now),
+                cutoff=cutoff(self.archive.selection.rule, self.sweep.decided_at),
                 seconds=round(time.monotonic() - began, 6),
             )
             audit_id = self.audit_id if self.audit_id is not None else transaction.own.record(entry)

@@ -33,6 +33,8 @@ _COUNT_SECONDS = 2.0
 class _Seen:
     schema: Schema
     at: float
+    reopened: int
+    """How often the store had been reopened by then."""
     selections: dict[tuple[TableName, Rule], Selection]
 
 
@@ -57,12 +59,13 @@ class Bindings:
 
     def selection(self, table: Table, rule: Rule) -> Selection:
         """The rule, bound; raise BindError if it does not fit the database or must not take rows."""
-        if self._seen is None or self._clock() - self._seen.at > FRESH_SECONDS:
-            self._seen = _Seen(self.store.reflect(own=self._own), self._clock(), {})
-        known = self._seen.selections.get((table.name, rule))
+        seen, reopened = self._seen, self.store.reopened
+        if seen is None or self._clock() - seen.at > FRESH_SECONDS or seen.reopened != reopened:
+            seen = self._seen = _Seen(self.store.reflect(own=self._own), self._clock(), reopened, {})
+        known = seen.selections.get((table.name, rule))
         if known is None:
-            known = self._bind(table, rule, self._seen.schema)
-            self._seen.selections[table.name, rule] = known
+            known = self._bind(table, rule, seen.schema)
+            seen.selections[table.name, rule] = known
         return known
 
     def _bind(self, table: Table, rule: Rule, schema: Schema) -> Selection:

@@ -102,6 +102,8 @@ class Store(ABC):
     """Whether the audit trail is among the tables that a contract may speak of."""
     shown: str
     """Its URL without secrets."""
+    reopened = 0
+    """How often the database had to be opened again. What was read of its schema before that may be of another database."""
     types: Types
     rows: Rows
     messages: Messages

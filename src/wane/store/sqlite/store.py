@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Never
@@ -28,6 +28,7 @@ from wane.store.sqlite.archive import SqliteArchive, literal
 from wane.store.sqlite.clock import steady_now
 from wane.store.sqlite.dialect import SqliteDialect, SqliteTypes
 from wane.store.sqlite.digests import register
+from wane.store.sqlite.file import OpenFiles
 from wane.store.sqlite.messages import SqliteMessages
 from wane.store.sqlite.reflect import reflect
 from wane.store.sqlite.restore import SqliteRestore
@@ -80,32 +81,80 @@ class SqliteStore(Store):
         if sqlite3.sqlite_version_info < OLDEST_VERSION:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()
-        self._connection = _connect(self.path, read_only=read_only)
+        self._closed = False
+        self._moved = False
+        """Whether the paths name other files by now than those that are open."""
+        self._files, self._open = self._connect(read_only=read_only, attach=attach)
         try:
-            for name, file in attach:
-                self._attach(name, self.path.parent / file, read_only=read_only)
             self.rows.with_holds = self.is_migrated()
         except BaseException:
             self.close()
             raise
 
-    def _attach(self, name: str, file: Path, *, read_only: bool) -> None:
+    def _connect(self, *, read_only: bool, attach: Sequence[tuple[str, str]]) -> tuple[OpenFiles, sqlite3.Connection]:
+        others = [(name, self.path.parent / file) for name, file in attach]
+        files = OpenFiles(self.path, [file for _, file in others])
+        connection = _connect(self.path, read_only=read_only)
+        try:
+            for name, file in others:
+                self._attach(connection, name, file, read_only=read_only)
+            files.opened(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return files, connection
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        """The connection, to the file that the path names now.
+
+        If that is another file than before, this raises, once, and the next call opens it: never inside a transaction.
+        """
+        with self._turn:
+            if self._closed:
+                return self._open
+            # It is closed already if the last attempt to open the new file failed.
+            with suppress(sqlite3.ProgrammingError):
+                if self._open.in_transaction:
+                    return self._open
+            if not self._moved:
+                self._require_same_files()
+                return self._open
+            self._open.close()
+            _, read_only, attach = self._opened
+            self._files, self._open = self._connect(read_only=read_only, attach=attach)
+            self._moved = False
+            self.rows.with_holds = self.is_migrated()
+            return self._open
+
+    def _require_same_files(self) -> None:
+        try:
+            self._files.require_same()
+        except Unreachable:
+            # The other file may not have Wane's own tables.
+            self._moved, self.rows.with_holds = True, False
+            self.reopened += 1
+            raise
+
+    def _attach(self, connection: sqlite3.Connection, name: str, file: Path, *, read_only: bool) -> None:
         _require_file(file)
         # Without mode=rw SQLite would create a missing file, and an empty database looks like one without problems.
         uri = f"file:{quote(str(file))}?mode={'ro' if read_only else 'rw'}"
         with _explained(f"{file} cannot be attached as {name}"):
-            self._connection.execute(f"ATTACH ? AS {self.rows.dialect.quote(name)}", (uri,))
-            self._connection.execute(f"SELECT count(*) FROM {self.rows.dialect.quote(name)}.sqlite_master")
+            connection.execute(f"ATTACH ? AS {self.rows.dialect.quote(name)}", (uri,))
+            connection.execute(f"SELECT count(*) FROM {self.rows.dialect.quote(name)}.sqlite_master")
 
     def close(self) -> None:
-        self._connection.close()
+        self._closed = True
+        self._open.close()
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def clock(self) -> datetime | None:
         with self._turn, _explained("the database refused"):
-            return asking_often(self._connection, lambda: steady_now(self._connection))
+            connection = self._connection
+            return asking_often(connection, lambda: steady_now(connection))
 
     def again(self, *, answer_seconds: float | None = None) -> SqliteStore:
         del answer_seconds  # There is no server; whoever waits for a lock waits for BUSY_SECONDS.
@@ -116,7 +165,8 @@ class SqliteStore(Store):
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
-            return asking_often(self._connection, lambda: self._connection.execute(text, parameters).fetchall())
+            connection = self._connection
+            return asking_often(connection, lambda: connection.execute(text, parameters).fetchall())
 
     @contextmanager
     def acting(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
@@ -125,7 +175,8 @@ class SqliteStore(Store):
 
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):
-            return SqliteWatch(_connect(self.path, read_only=True), _explained)
+            files, connection = self._connect(read_only=True, attach=())
+            return SqliteWatch(connection, files, _explained)
 
     def identity(self) -> str:
         file = self.path.resolve()
@@ -150,11 +201,12 @@ class SqliteStore(Store):
         del often  # The driver keeps the statements that it prepared last.
         deadline = time.monotonic() + seconds
         with self._turn, _explained("the database refused to answer"):
-            self._connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+            connection = self._connection
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
             try:
-                return self._connection.execute(statement.text, statement.parameters).fetchall()
+                return connection.execute(statement.text, statement.parameters).fetchall()
             finally:
-                self._connection.set_progress_handler(None, 0)
+                connection.set_progress_handler(None, 0)
 
     def explain(self, statement: Statement) -> str:
         with _explained("the statement cannot be explained"):
@@ -221,7 +273,8 @@ class SqliteStore(Store):
         if connection is None:
             # Threads that share a store take turns: inside another's transaction nothing would be one's own to commit.
             with self._turn, _explained("the database refused"), writing(self._connection, durable=durable):
-                yield SqliteTransaction(self._connection, self.rows)
+                yield SqliteTransaction(self._open, self.rows)
+                self._require_same_files()
             return
         used = driver_connection(connection, sqlite3.Connection)
         with _explained("the database refused"), reading_text(used):
@@ -304,7 +357,8 @@ class SqliteStore(Store):
         with self._turn, _explained("free pages cannot be given back"):
             # Through `execute` this would be one step, and one page.
             text = f"PRAGMA incremental_vacuum({pages:d})"
-            asking_often(self._connection, lambda: self._connection.executescript(text))
+            connection = self._connection
+            asking_often(connection, lambda: connection.executescript(text))
         return (before.free_pages or 0) - (self.database_space().free_pages or 0)
 
     def partitions(self) -> Never:

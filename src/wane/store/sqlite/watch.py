@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from wane.store.base import Watch
+from wane.store.sqlite.file import OpenFiles
 
 _ASK_SECONDS = 0.005
 """Between two questions: a few milliseconds of waiting for less than a hundredth of a core."""
@@ -18,13 +19,18 @@ class SqliteWatch(Watch):
     """Notices every commit of another connection, in this process or elsewhere."""
 
     def __init__(
-        self, connection: sqlite3.Connection, explained: Callable[[str], AbstractContextManager[None]]
+        self,
+        connection: sqlite3.Connection,
+        files: OpenFiles,
+        explained: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._connection = connection
+        self._files = files
         self._explained = explained
         self._seen = self._version()
 
     def read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        self._files.require_same()
         with self._explained("the database refused to answer"):
             return self._connection.execute(text, parameters).fetchall()
 
