@@ -26,6 +26,7 @@ ONE = (
     "name",
     "oid",
     "regclass",
+    "regproc",
     "boolean",
     "float8",
     "numeric",

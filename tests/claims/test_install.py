@@ -246,3 +246,12 @@ def test_a_role_without_rights_is_told_what_it_needs(postgres_database: Postgres
     finally:
         postgres_database.execute(f"DROP OWNED BY {role}")
         postgres_database.execute(f"DROP ROLE {role}")
+
+
+def test_a_function_without_a_search_path_of_its_own_is_replaced(postgres_database: PostgresDatabase) -> None:
+    with working(postgres_database) as claims:
+        postgres_database.execute("ALTER FUNCTION work_claims_remember() SET search_path = public")
+        assert claims.missing() == ["the function work_claims_remember"]
+        assert claims.install() == ["the function work_claims_remember"]
+        finish(claims, "t")
+        assert claims.remembered("t") is not None

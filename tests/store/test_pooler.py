@@ -73,6 +73,15 @@ def test_a_watch_asks_instead_of_listening(pooled: PostgresDatabase, keeper: Kee
         assert watch.read("SELECT 1", {}) == [(1,)]
 
 
+def test_what_comes_often_is_not_prepared(pooled: PostgresDatabase, keeper: Keeper) -> None:
+    queue = keeper.queue("mail")
+    for _ in range(8):
+        queue.enqueue("greet")
+        assert queue.reserve() is not None
+        keeper.pressure()
+    assert pooled.query("SELECT count(*) FROM wane.message WHERE state = 'reserved'") == [(8,)]
+
+
 def test_a_statement_that_needs_a_session_is_refused(keeper: Keeper, pooled: PostgresDatabase) -> None:
     from wane.store.postgres.store import PostgresStore
 
