@@ -412,20 +412,20 @@ class PostgresStore(Store):
         )
 
     def partitions(self) -> PostgresPartitions:
+        if self._connected().pooled:
+            raise StoreError(
+                "partitioning needs a session of its own, and the URL leads to a connection pooler",
+                "use the URL of the server itself for it; nothing was changed",
+            )
         return PostgresPartitions(self.again())
 
     def alone(self, text: str, wait_seconds: float) -> None:
         """Run one statement outside any transaction, however long it takes: what builds or detaches while everybody works.
 
-        Its settings can only be the session's, so the session must be ours.
+        Its settings can only be the session's, which `partitions` has made sure is ours.
         """
         with self._turn, _explained("the database refused"):
             connection = self._connected()
-            if connection.pooled:
-                raise StoreError(
-                    "this statement needs a session of its own, and the URL leads to a connection pooler",
-                    "run the command with the URL of the server itself; nothing was changed",
-                )
             settings = {**_SETTINGS, "lock_timeout": str(int(wait_seconds * 1000))}
             for name, value in settings.items():
                 connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
