@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 
 from covering import EVENTS, HEALTHY, SCHEDULER, loaded, numbers
@@ -14,10 +12,12 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Age, Contract, Follower, Reference, Rule, Table, Time, Unit
 from wane.contract.names import TableName
+from wane.errors import StoreError
 from wane.plan.build import build_plan
 from wane.plan.model import Plan, Step
 from wane.store import open_store
 from wane.store.base import Count, Exactness
+from wane.store.statement import Statement
 from wane.store.url import resolve_url
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -373,12 +373,16 @@ def digest(database: SqliteDatabase) -> str:
 
 def test_the_database_itself_refuses_writes_of_whoever_plans(database: Database) -> None:
     fill(database)
+    schema = "main" if database.store == "sqlite" else "public"
     with open_store(resolve_url(database.url), read_only=True) as store:
-        connection = store._connection  # type: ignore[attr-defined]
-        refused = (sqlite3.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
-        for statement in ("DELETE FROM jobs", "CREATE TABLE other (id integer)", "UPDATE jobs SET done_ms = 0"):
-            with pytest.raises(refused, match=r"(?i)read-?only"):
-                connection.execute(statement)
+        for text in ("DELETE FROM {}.jobs", "CREATE TABLE {}.other (id integer)", "UPDATE {}.jobs SET done_ms = 0"):
+            with pytest.raises(StoreError, match=r"(?i)read-?only"):
+                store.run(text.format(schema), {})
+            with pytest.raises(StoreError, match=r"(?i)read-?only"), store.transaction() as transaction:
+                transaction.execute(text.format(schema), {})
+            if database.store == "postgres":
+                with pytest.raises(StoreError, match=r"(?i)read-?only"):
+                    store.read(Statement(text.format(schema), {}), 1)
         build_plan(store, loaded(TEXT), now=NOW)
     assert database.query("SELECT count(*) FROM jobs") == [(10,)]
 
