@@ -11,6 +11,7 @@
     │   ├── Unreachable      no connection
     │   ├── TimedOut         a bounded statement took longer than it may
     │   ├── Locked           others hold locks that are needed, for longer than Wane waits
+    │   ├── SchemaChanged    the tables are no longer as they were when a rule was bound to them
     │   ├── NotMigrated      Wane's own tables are missing or of another version
     │   └── NotInstalled     the tables of work claims are missing, or a part of them
     ├── BindError            the contract does not fit the database (all mismatches, in .findings)
@@ -103,6 +104,10 @@ class TimedOut(StoreError):
 
 class Locked(StoreError):
     """Others hold locks that are needed, for longer than Wane waits."""
+
+
+class SchemaChanged(StoreError):
+    """The tables are no longer as they were when a rule was bound to them; nothing was taken."""
 
 
 class NotMigrated(StoreError):

@@ -87,6 +87,7 @@ class Archiver:
     def archive(self, table: Table, rule: Rule) -> ArchivedRule:
         """Move what is due under one rule; first what an earlier sweep of the table left unfinished. A rule that fails, fails alone."""
         self.store.require_migrated()
+        self.bindings.forget()
         done = Tally(table, rule)
         began = time.monotonic()
         outcome, message = self._archive(table, rule, done)

@@ -198,6 +198,8 @@ class Eviction:
             journal.require(self.lease)
             self.fence(transaction)
             evicted = take(transaction, self.sweep.decided_at)
+            if any(evicted.counts.values()):
+                transaction.require_bound(self.archive.selection)
             if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed
             counts = total(self.counts, evicted.counts)

@@ -64,7 +64,7 @@ class _Check:
 
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """The table and everything that its rows may really lie in."""
-        return [table, *(one for one in self.schema.tables if one.parent == table.qualified)]
+        return [table, *self.schema.heirs(table)]
 
     def _references_to(self, table: TableInfo) -> Iterator[tuple[TableInfo, ForeignKey]]:
         targets = {part.qualified for part in self._parts(table)}
@@ -149,7 +149,7 @@ def _pinning(trigger: Trigger, table: TableInfo) -> str:
 def _covers(reference: BoundReference, child: TableInfo, key: ForeignKey) -> bool:
     """Whether every row that refers by the foreign key also refers by the contract's reference."""
     pairs = {(mine.name, theirs.name) for mine, theirs in zip(reference.columns, reference.to, strict=True)}
-    return reference.table.qualified in (child.qualified, child.parent) and pairs <= set(
+    return reference.table.qualified in (child.qualified, *child.ancestors) and pairs <= set(
         zip(key.columns, key.to_columns, strict=False)
     )
 

@@ -102,7 +102,7 @@ def watch(store: Store, contract: Contract) -> Watched:
 
 
 def _alone(info: TableInfo, schema: Schema) -> bool:
-    return info.kind is Kind.TABLE and not any(one.parent == info.qualified for one in schema.tables)
+    return info.kind is Kind.TABLE and not schema.heirs(info)
 
 
 def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | None:

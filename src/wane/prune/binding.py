@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeVar
 
 from wane.check.indexes import check_indexes
 from wane.check.references import check_references
@@ -17,16 +19,18 @@ from wane.check.report import Report
 from wane.contract.lookup import find_rule, find_table
 from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table, Time
 from wane.contract.names import TableName
-from wane.errors import BindError, WrongArgument
+from wane.errors import BindError, SchemaChanged, WrongArgument
 from wane.findings import did_you_mean, errors_of
 from wane.store import Store
 from wane.store.schema import Schema, TableInfo
 from wane.store.selection import Selection, bind_rule
 
 FRESH_SECONDS = 60.0
-"""How long a look at the schema is trusted: long-running processes see migrations of the application within that time."""
+"""How long a rule stays bound to the schema that was read. What deleting relies on is compared in every transaction that deletes."""
 
 _COUNT_SECONDS = 2.0
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -67,6 +71,17 @@ class Bindings:
             known = self._bind(table, rule, seen.schema)
             seen.selections[table.name, rule] = known
         return known
+
+    def forget(self) -> None:
+        """Read the schema again when a rule is bound the next time."""
+        self._seen = None
+
+    def rebinding(self, work: Callable[[], R]) -> R:
+        """Do work that binds rules and takes rows; if the schema changed meanwhile, once more with rules bound to the new one."""
+        with suppress(SchemaChanged):
+            return work()
+        self.forget()
+        return work()
 
     def _bind(self, table: Table, rule: Rule, schema: Schema) -> Selection:
         selection, findings = bind_rule(self.contract, table, rule, schema, self.store.types)

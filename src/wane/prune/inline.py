@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wane.contract.model import Expiry, Table
+from wane.contract.model import Expiry, Rule, Table
 from wane.contract.names import AUDIT
 from wane.errors import WrongArgument, WrongArgumentType
 from wane.events import Listener, RowConsumed
@@ -31,7 +31,7 @@ def consume(
     rule = next((rule for rule in declared.rules if isinstance(rule.bound, Expiry)), None)
     if rule is None:
         raise WrongArgument(f"{table} has no rule with `expires`, so nothing says how long its rows are live")
-    return _remove(store, bindings.selection(declared, rule), listener, declared, key, connection, "consume")
+    return _remove(store, bindings, rule, listener, declared, key, connection, "consume")
 
 
 def discard(
@@ -47,14 +47,13 @@ def discard(
     rule = next((rule for rule in declared.rules if rule.active), None)
     if rule is None:
         raise WrongArgument(f"{table} has no rule that lets rows go")
-    return (
-        _remove(store, bindings.selection(declared, rule), listener, declared, key, connection, "discard") is not None
-    )
+    return _remove(store, bindings, rule, listener, declared, key, connection, "discard") is not None
 
 
 def _remove(
     store: Store,
-    selection: Selection,
+    bindings: Bindings,
+    rule: Rule,
     listener: Listener,
     declared: Table,
     key: Mapping[str, object],
@@ -69,12 +68,31 @@ def _remove(
         raise WrongArgument(f"{declared.name} is append-only: only an explicit, audited prune deletes from it")
     if not isinstance(key, Mapping):
         raise WrongArgumentType(f"key must map columns to values, not {key!r}", 'write {"id": …}')
+    selection = bindings.selection(declared, rule)
     names = [column.name for column in selection.key]
     if set(key) != set(names):
         raise WrongArgument(
             f"the key of {declared.name} is {', '.join(names)}, not {', '.join(map(str, key)) or 'nothing'}"
         )
     store.require_migrated()
+
+    def remove() -> dict[str, Any] | None:
+        return _remove_row(store, bindings.selection(declared, rule), declared, key, connection, kind)
+
+    found = bindings.rebinding(remove)
+    if found is not None:
+        listener(RowConsumed(str(declared.name), kind))
+    return found
+
+
+def _remove_row(
+    store: Store,
+    selection: Selection,
+    declared: Table,
+    key: Mapping[str, object],
+    connection: object | None,
+    kind: str,
+) -> dict[str, Any] | None:
     with store.transaction(connection) as transaction:
         transaction.enter(gated(selection))
         alive = transaction.now() if kind == "consume" else None
@@ -84,7 +102,8 @@ def _remove(
         found = transaction.execute(statement.text, statement.parameters)
         if going and not found:
             raise kept(f"{declared.name}: the row was to leave with its followers, but the database kept it")
+        if found:
+            transaction.require_bound(selection)
     if not found:
         return None
-    listener(RowConsumed(str(declared.name), kind))
     return dict(zip((column.name for column in selection.table.columns), found[0], strict=True))

@@ -207,23 +207,7 @@ class Pruner:
         `wanted` is asked first, inside the transaction; if it says no, nothing happens and nothing is told.
         """
         self.store.require_migrated()
-        bound = [
-            (order, self._scoped(self.bindings.selection(order.table, order.rule), order.scope)) for order in orders
-        ]
-
-        def attempt(*, skip_locked: bool) -> list[Pruned]:
-            with self.store.transaction(connection) as transaction:
-                if not wanted(transaction):
-                    return []
-                transaction.enter(gated(*(selection for _, selection in bound)))
-                return [self._take(transaction, *one, actor, skip_locked=skip_locked) for one in bound]
-
-        try:
-            taken = attempt(skip_locked=False)
-        except Locked:
-            if any(isinstance(order.rule.bound, Cap) for order in orders):
-                raise  # Which rows are beyond a cap depends on all of them; none may be skipped.
-            taken = attempt(skip_locked=True)
+        taken = self.bindings.rebinding(lambda: self._attempt(orders, actor, connection, wanted))
         for order, pruned in zip(orders, taken, strict=False):
             label = order.table.label(order.rule)
             self.listener(
@@ -244,6 +228,31 @@ class Pruner:
                 if rows and self.contract.events.tells_hard_deleted(table):
                     self.listener(hard_deleted(table, pruned.rule, rows, pruned.audit_id))
         return taken
+
+    def _attempt(
+        self,
+        orders: Sequence[Order],
+        actor: str | None,
+        connection: object | None,
+        wanted: Callable[[Transaction], bool],
+    ) -> list[Pruned]:
+        bound = [
+            (order, self._scoped(self.bindings.selection(order.table, order.rule), order.scope)) for order in orders
+        ]
+
+        def attempt(*, skip_locked: bool) -> list[Pruned]:
+            with self.store.transaction(connection) as transaction:
+                if not wanted(transaction):
+                    return []
+                transaction.enter(gated(*(selection for _, selection in bound)))
+                return [self._take(transaction, *one, actor, skip_locked=skip_locked) for one in bound]
+
+        try:
+            return attempt(skip_locked=False)
+        except Locked:
+            if any(isinstance(order.rule.bound, Cap) for order in orders):
+                raise  # Which rows are beyond a cap depends on all of them; none may be skipped.
+            return attempt(skip_locked=True)
 
     def _take(
         self, transaction: Transaction, order: Order, selection: Selection, actor: str | None, *, skip_locked: bool
@@ -282,6 +291,13 @@ class Pruner:
 
 def take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
     """Take a batch; for a cap per scope, scope after scope until the batch is full."""
+    taken = _take_all_scopes(transaction, batch)
+    if any(taken.counts.values()):
+        transaction.require_bound(batch.selection)
+    return taken
+
+
+def _take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
         return transaction.take(batch)

@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
-from wane.errors import BindError, LeaseLost, Locked, TimedOut, WaneError
+from wane.errors import BindError, LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
 from wane.events import (
     BatchTaken,
     BudgetExhausted,
@@ -216,6 +216,8 @@ class _RuleSweep:
         """What earlier attempts of the same run took."""
         self.lost = False
         """Whether another process took over."""
+        self.rebound = False
+        """Whether the rule was bound again since the last batch, because the schema changed."""
         self.nothing_due = False
         """Whether the look before the first batch found nothing: then the batch only says so in the trail."""
         self.began = time.monotonic()
@@ -323,6 +325,9 @@ class _RuleSweep:
                 return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
             try:
                 closed, taken = self._batch(selection, size, floor, skip_locked=skip_locked)
+            except SchemaChanged as problem:
+                selection, floor = self._bind_again(problem), None
+                continue
             except (Locked, TimedOut) as problem:
                 size, skip_locked = self._slow_down(problem, size, skip_locked=skip_locked)
                 continue
@@ -343,6 +348,14 @@ class _RuleSweep:
             return bool(self.sweeper.store.read(statement, LOOK_SECONDS))
         except (Locked, TimedOut):
             return True
+
+    def _bind_again(self, problem: SchemaChanged) -> Selection:
+        """Bind the rule to the schema as it is now; raise BindError if it must not take rows any more."""
+        if self.rebound:
+            raise problem
+        self.rebound = True
+        self.sweeper.bindings.forget()
+        return self.sweeper.bindings.selection(self.table, self.rule)
 
     def _take(self, transaction: Transaction, selection: Selection, batch: tuple[int, Position | None, bool]) -> Taken:
         """No batch goes beyond what the budget has left, followers included, or the plan, which counts the rule's own rows."""
@@ -393,6 +406,7 @@ class _RuleSweep:
         # Counted after the commit: what did not happen is not told.
         self.audit_id = number
         self.batches += 1
+        self.rebound = False
         self.counts.update(taken.counts)
         return "", taken
 

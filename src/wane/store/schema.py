@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -80,6 +80,8 @@ class ForeignKey:
     on_delete: OnDelete = OnDelete.NO_ACTION
     locks_parent: bool = True
     """Whether a statement that writes a reference locks the parent row at once: not if the key is deferrable, not enforced or disabled."""
+    enforced: bool = True
+    """PostgreSQL since 18: whether the database checks it and acts by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,14 @@ class TableInfo:
     """PostgreSQL: policies may hide rows from whoever reads."""
     parent: tuple[str, str] | None = None
     """(schema, table) at the root of the tree that a partition belongs to or an inheriting table inherits from."""
+    ancestors: tuple[tuple[str, str], ...] = ()
+    """PostgreSQL: every (schema, table) that it is a partition of or inherits from, directly or not: their rows include its own."""
     partition_key: tuple[str, ...] = ()
     """PostgreSQL: the columns that decide in which partition a row lies."""
     rows_estimate: int | None = None
     """What the database believes, for free; None where it does not know."""
+    shape: str = field(default="", compare=False)
+    """PostgreSQL: a digest that changes with the table's columns and unique keys."""
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
@@ -130,16 +136,26 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Every table of a database that a contract may speak of, and where a name without a schema is looked up."""
+    """Every table of a database that a contract may speak of, and where a name without a schema is looked up.
+
+    A table of Wane or of an extension is among them only if it refers to one of the others or inherits from it: what happens to its
+    rows when rows leave must be declared.
+    """
 
     tables: tuple[TableInfo, ...]
     search_path: tuple[str, ...]
+    version: int | None = field(default=None, compare=False)
+    """SQLite: a number that changes with every change of the schema."""
+
+    def heirs(self, table: TableInfo) -> list[TableInfo]:
+        """Return every table whose rows a statement about this one includes: its partitions, and what inherits from it."""
+        return [one for one in self.tables if table.qualified in one.ancestors]
 
     def with_table(self, other: Schema, name: str) -> Schema:
         """These tables and one of another schema, if it is there."""
         known = {table.qualified for table in self.tables}
         more = (table for table in other.tables if table.name == name and table.qualified not in known)
-        return Schema((*self.tables, *more), self.search_path)
+        return replace(self, tables=(*self.tables, *more))
 
     def find(self, schema: str | None, name: str) -> TableInfo | None:
         """The table that this name means, by the search path if it names no schema."""

@@ -7,7 +7,7 @@ encoding does not fit its column makes a finding, and a rule with findings is ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wane.contract.model import (
@@ -65,6 +65,18 @@ class BoundFollower:
 
 
 @dataclass(frozen=True, slots=True)
+class Relied:
+    """What the statements of a bound rule rely on. The transaction that runs them compares it with the database."""
+
+    version: int | None = None
+    """SQLite: the version of the schema."""
+    shapes: frozenset[str] = frozenset()
+    """PostgreSQL: the shapes of the tables that lose rows."""
+    effects: frozenset[str] = frozenset()
+    """PostgreSQL: the foreign keys, triggers, rules and heirs that decide what else happens when rows of these tables are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The rows that one rule is about, ready to be written as a statement."""
 
@@ -85,6 +97,7 @@ class Selection:
     followers: tuple[BoundFollower, ...] = ()
     watched: bool = False
     """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
+    relied: Relied = Relied()
 
     @property
     def label(self) -> str:
@@ -168,7 +181,7 @@ class _Binder:
             selection = self._selection()
         except _Missing:
             return None
-        return None if self.findings else selection
+        return None if self.findings else replace(selection, relied=_relied(selection, self.schema))
 
     def age(self, time: Time) -> Column | None:
         try:
@@ -228,13 +241,9 @@ class _Binder:
             watched=any(one.delete_triggers for one in self._parts(table)),
         )
 
-    def _heirs(self, table: TableInfo) -> list[TableInfo]:
-        """The partitions of a table, or the tables that inherit from it."""
-        return [one for one in self.schema.tables if one.parent == table.qualified]
-
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """The table and everything that its rows may really lie in."""
-        heirs = self._heirs(table)
+        heirs = self.schema.heirs(table)
         if table.kind is Kind.TABLE and heirs:
             # A key is unique in each of them only, and a delete reaches all.
             names = ", ".join(one.name for one in heirs)
@@ -361,7 +370,7 @@ class _Binder:
             problem = self.types.reference(mine, theirs)
             if problem:
                 self._error(place, "wrong-reference", f"{reference}: {problem}")
-        referring = [table, *(one for one in self._heirs(table) if one.kind is not Kind.PARTITION)]
+        referring = [table, *(one for one in self.schema.heirs(table) if one.kind is not Kind.PARTITION)]
         enforced = all(_enforced(one, columns, parent, to) for one in referring)
         return BoundReference(reference.table, table, columns, to, enforced)
 
@@ -383,10 +392,33 @@ class _Binder:
             if problem:
                 self._error(place, "wrong-state-type", problem)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
-        heirs = self._heirs(reference.table)
+        heirs = self.schema.heirs(reference.table)
         watched = any(one.delete_triggers for one in (reference.table, *heirs))
         inherited = bool(heirs) and reference.table.kind is Kind.TABLE
         return BoundFollower(reference, where, inner, watched, inherited)
+
+
+def _relied(selection: Selection, schema: Schema) -> Relied:
+    tables = losing(selection)
+    effects = {effect for table in tables for effect in _effects(table, schema)}
+    return Relied(schema.version, frozenset(table.shape for table in tables), frozenset(effects))
+
+
+def _effects(table: TableInfo, schema: Schema) -> Iterator[str]:
+    """Describe what the database does when rows of a table are deleted, in the words of `wane.store.postgres.relied`."""
+    heirs = schema.heirs(table)
+    parts = {part.qualified for part in (table, *heirs)}
+    for child in schema.tables:
+        for key in child.foreign_keys:
+            if key.enforced and (key.to_schema, key.to_table) in parts:
+                yield (
+                    f"foreign key {key.name} of {child.schema}.{child.name} ({', '.join(key.columns)}) to"
+                    f" {key.to_schema}.{key.to_table} ({', '.join(key.to_columns)}) ON DELETE {key.on_delete}"
+                )
+    for part in (table, *heirs):
+        yield from (f"trigger {trigger.name} on {part.schema}.{part.name}" for trigger in part.delete_triggers)
+    if table.kind is Kind.TABLE:
+        yield from (f"heir {heir.schema}.{heir.name} of {table.schema}.{table.name}" for heir in heirs)
 
 
 def _same(collation: str | None, other: str | None) -> bool:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from wane.contract.model import Mark, Shelve
-from wane.errors import StoreError
+from wane.errors import SchemaChanged, StoreError
 from wane.store.own import Flag, OwnTables
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
@@ -142,6 +142,13 @@ class Transaction(ABC):
     def close_references(self, selection: Selection) -> bool:
         """Keep others from referring to the rule's rows where no foreign key does; whether that took locks on whole tables."""
         return False
+
+    @abstractmethod
+    def require_bound(self, selection: Selection) -> None:
+        """Raise SchemaChanged unless everything is as it was when the rule was bound; called when its rows were deleted.
+
+        A table that refers to the rule's with ON DELETE CASCADE, and was created since, has lost rows uncounted.
+        """
 
     @abstractmethod
     def take(self, batch: Batch) -> Taken:
@@ -293,6 +300,14 @@ def _fitting(followers: Sequence[int], most: int) -> int:
 def kept(message: str) -> StoreError:
     """Rows that were to leave did not."""
     return StoreError(message, "a trigger or a rule on the table keeps rows from leaving; nothing was changed")
+
+
+def schema_changed(selection: Selection, what: str) -> SchemaChanged:
+    """The tables are no longer as they were when a rule was bound to them."""
+    return SchemaChanged(
+        f"{selection.label}: the schema changed while its rows left: {what}",
+        "nothing was taken; commit what changes the schema first, then try again",
+    )
 
 
 def unwritten() -> StoreError:

@@ -197,6 +197,8 @@ class Retiring(Covering):
             for tail, place in inner:
                 self._move_aside(run, tail[-1], place, rows.delete_below(follower, tail, found))
             moved = self._move_aside(run, follower, side, rows.delete_identified(follower, found))
+            if moved:
+                transaction.require_bound(selection)
             note(run)
         return moved
 

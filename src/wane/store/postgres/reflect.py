@@ -1,6 +1,6 @@
 """What a PostgreSQL database looks like: every table, view and foreign table of the users' schemas, as plain values.
 
-The number of statements is fixed: one list of relations, then one statement per kind of detail for all of them.
+The number of statements is fixed: one list of relations and what connects them, then one statement per kind of detail for all of them.
 They run in one read-only snapshot unless the caller's transaction is open, which then is used as it is. What partitions
 inherit (foreign keys, triggers) is told once, at the table that declares it. PostgreSQL 14 to 18; a catalog column
 that some of them lack is read through `to_jsonb`, where it is simply absent.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -27,25 +27,34 @@ OWN_SCHEMA = "wane"
 _PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_schemas(false)::pg_catalog.text[]"
 _SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 
+SHAPE = """
+md5(concat(
+  class.oid,
+  (
+    SELECT string_agg(concat_ws(' ', own.attnum, own.attname, own.atttypid, own.atttypmod, own.attcollation, own.attnotnull), ','
+           ORDER BY own.attnum)
+    FROM pg_catalog.pg_attribute AS own
+    WHERE own.attrelid = class.oid AND own.attnum > 0 AND NOT own.attisdropped
+  ),
+  (
+    SELECT string_agg(index.indexrelid::text, ',' ORDER BY index.indexrelid)
+    FROM pg_catalog.pg_index AS index
+    WHERE index.indrelid = class.oid AND index.indisunique AND index.indisvalid
+  )
+))
+"""
+"""A digest of the columns and unique keys of the relation `class`."""
+
+BELONGS_TO_EXTENSION = """
+EXISTS (
+  SELECT FROM pg_catalog.pg_depend AS member
+  WHERE member.deptype = 'e' AND member.classid = 'pg_catalog.{catalog}'::regclass AND member.objid = {oid}
+)
+"""
+
 # Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
 # A schema that an extension owns is hidden unless it was asked for; a table that an extension owns always is.
-RELATIONS = """
-WITH RECURSIVE ancestry AS (
-    SELECT inhrelid AS relation, inhparent AS ancestor
-    FROM pg_catalog.pg_inherits
-    WHERE inhseqno = 1
-  UNION ALL
-    SELECT ancestry.relation, above.inhparent
-    FROM ancestry
-    JOIN pg_catalog.pg_inherits AS above ON above.inhrelid = ancestry.ancestor AND above.inhseqno = 1
-),
-roots AS (
-    SELECT ancestry.relation, namespace.nspname, class.relname
-    FROM ancestry
-    JOIN pg_catalog.pg_class AS class ON class.oid = ancestry.ancestor
-    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhrelid = ancestry.ancestor)
-)
+RELATIONS = f"""
 SELECT class.oid,
        namespace.nspname::text,
        class.relname::text,
@@ -53,8 +62,6 @@ SELECT class.oid,
        class.relispartition,
        class.relrowsecurity,
        class.reltuples::float8,
-       roots.nspname::text,
-       roots.relname::text,
        ARRAY(
          SELECT attribute.attname::text
          FROM pg_catalog.pg_partitioned_table AS parted
@@ -62,23 +69,29 @@ SELECT class.oid,
          JOIN pg_catalog.pg_attribute AS attribute
            ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
          WHERE parted.partrelid = class.oid
-       )
+       ),
+       {SHAPE},
+       (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
+         AND namespace.nspname <> %(own)s
+         AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_class", oid="class.oid")}
+         AND NOT (%(schemas)s::text[] = '{{}}' AND namespace.of_extension),
+       namespace.of_extension
 FROM pg_catalog.pg_class AS class
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-LEFT JOIN roots ON roots.relation = class.oid
+JOIN (
+  SELECT oid, nspname, {BELONGS_TO_EXTENSION.format(catalog="pg_namespace", oid="oid")} AS of_extension
+  FROM pg_catalog.pg_namespace AS every
+) AS namespace ON namespace.oid = class.relnamespace
 WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND namespace.nspname !~ '^pg_'
-  AND namespace.nspname NOT IN ('information_schema', %(own)s)
-  AND (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{}')
-  AND NOT EXISTS (
-    SELECT FROM pg_catalog.pg_depend AS member
-    WHERE member.deptype = 'e'
-      AND (
-        member.classid = 'pg_catalog.pg_class'::regclass AND member.objid = class.oid
-        OR member.classid = 'pg_catalog.pg_namespace'::regclass AND member.objid = namespace.oid
-           AND %(schemas)s::text[] = '{}'
-      )
-  )
+  AND namespace.nspname <> 'information_schema'
+"""
+
+# What a relation refers to, with 0, and what it inherits from, with the place among its parents.
+CONNECTIONS = """
+SELECT conrelid, confrelid, 0 FROM pg_catalog.pg_constraint WHERE contype = 'f'
+UNION ALL
+SELECT inhrelid, inhparent, inhseqno FROM pg_catalog.pg_inherits
+ORDER BY 1, 3
 """
 
 # Since 18 attnotnull is also set while a NOT NULL constraint is not yet valid: such a column can hold NULL.
@@ -189,7 +202,8 @@ SELECT key.conrelid,
          ORDER BY position
        ),
        CASE WHEN to_jsonb(key) ->> 'conenforced' = 'false' THEN 'a' ELSE key.confdeltype::text END,
-       {LOCKS_PARENT}
+       {LOCKS_PARENT},
+       to_jsonb(key) ->> 'conenforced' IS DISTINCT FROM 'false'
 FROM pg_catalog.pg_constraint AS key
 JOIN pg_catalog.pg_class AS parent ON parent.oid = key.confrelid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = parent.relnamespace
@@ -228,7 +242,7 @@ _KINDS = {
     "f": Kind.FOREIGN,
 }
 
-_ACTIONS = {
+ACTIONS = {
     "a": OnDelete.NO_ACTION,
     "r": OnDelete.RESTRICT,
     "c": OnDelete.CASCADE,
@@ -246,20 +260,40 @@ def reflect(
 ) -> Schema:
     """Every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own.
 
-    Or, the other way round, Wane's `own` tables alone. `path` is the search path by which names without a schema are found, if it is not the
-    connection's. Types that are not the system's are named with their schemas, whatever it is.
+    Or, the other way round, Wane's `own` tables alone. In either case with every other table that refers to one of them or inherits
+    from it. `path` is the search path by which names without a schema are found, if it is not the connection's. Types that are not the
+    system's are named with their schemas, whatever it is.
     """
     with _one_moment(connection) as cursor:
-        [(before, found)] = cursor.execute(_PATH).fetchall()
+        [(before, searched)] = cursor.execute(_PATH).fetchall()
         if path is not None:
-            found = read_schemas(cursor, path)
+            searched = read_schemas(cursor, path)
         cursor.execute(_SET_PATH, [SEARCH_PATH])
         asked = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
-        relations = cursor.execute(RELATIONS, asked).fetchall()
+        found = cursor.execute(RELATIONS, asked).fetchall()
+        referred: dict[int, set[int]] = defaultdict(set)
+        parents: dict[int, list[int]] = defaultdict(list)
+        for relation, other, place in cursor.execute(CONNECTIONS):
+            if place:
+                parents[relation].append(other)
+            else:
+                referred[relation].add(other)
+        shown = _shown(found, referred, parents)
+        relations = [row[:-2] for row in found if row[0] in shown]
         details = _read_details(cursor, [row[0] for row in relations])
         cursor.execute(_SET_PATH, [before])
-    tables = [_table(row, details) for row in relations]
-    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(found))
+    names = {row[0]: (row[1], row[2]) for row in found}
+    tables = [
+        replace(
+            _table(row, details),
+            parent=names.get(_root(row[0], parents)),
+            ancestors=tuple(names[one] for one in _ancestors(row[0], parents) if one in names),
+        )
+        if row[0] in parents
+        else _table(row, details)
+        for row in relations
+    ]
+    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(searched))
 
 
 def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str) -> list[str]:
@@ -268,6 +302,40 @@ def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str) 
     run.execute(_SET_PATH, [path])
     [(_, found)] = run.execute(_PATH).fetchall()
     run.execute(_SET_PATH, [before])
+    return list(found)
+
+
+def _shown(found: list[tuple[Any, ...]], referred: dict[int, set[int]], parents: dict[int, list[int]]) -> set[int]:
+    """The relations that were asked for, and whatever refers to one of them or inherits from it.
+
+    An extension that stores the rows of a table in a schema of its own keeps their keys apart by itself; those heirs stay hidden.
+    """
+    above = {
+        row[0]: referred.get(row[0], set()) | set(() if of_extension else parents.get(row[0], ()))
+        for *row, of_extension in found
+    }
+    shown = {row[0] for row in found if row[-2]}
+    while more := {relation for relation, others in above.items() if relation not in shown and others & shown}:
+        shown |= more
+    return shown
+
+
+def _root(relation: int, parents: dict[int, list[int]]) -> int:
+    """The root of a relation, always by the first of its parents."""
+    while relation in parents:
+        relation = parents[relation][0]
+    return relation
+
+
+def _ancestors(relation: int, parents: dict[int, list[int]]) -> list[int]:
+    """Every relation that one inherits from, by any of its parents."""
+    found: dict[int, None] = {}
+    left = list(parents[relation])
+    while left:
+        one = left.pop(0)
+        if one not in found:
+            found[one] = None
+            left += parents.get(one, [])
     return list(found)
 
 
@@ -323,7 +391,7 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, tuples, root_schema, root_name, partition_key = relation
+    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, shape = relation
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -337,9 +405,9 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
         delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
         row_security=row_security,
-        parent=None if root_name is None else (root_schema, root_name),
         partition_key=tuple(partition_key),
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
+        shape=shape,
     )
 
 
@@ -369,7 +437,7 @@ def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, st
 
 def _foreign_keys(rows: list[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
     keys = [
-        ForeignKey(name, tuple(columns), schema, table, tuple(to_columns), _ACTIONS[action], locks_parent)
-        for name, columns, schema, table, to_columns, action, locks_parent in rows
+        ForeignKey(name, tuple(columns), schema, table, tuple(to_columns), ACTIONS[action], locks_parent, enforced)
+        for name, columns, schema, table, to_columns, action, locks_parent, enforced in rows
     ]
     return tuple(sorted(keys, key=lambda key: (key.columns, key.name)))

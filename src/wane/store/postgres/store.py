@@ -17,7 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from wane.contract.model import Contract, Shelve
-from wane.errors import Locked, StoreError, TimedOut, Unreachable
+from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import UNLIMITED, Source
 from wane.store.base import Store, Watch
 from wane.store.looks import Look
@@ -87,9 +87,11 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 _KEPT_TEXTS = 128
 _UNKNOWN_NAMES = (
     psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
     psycopg.errors.UndefinedFunction,
     psycopg.errors.UndefinedObject,
 )
+"""What a statement fails with that names what is not there: an operator is a function, too, and a type an object."""
 _IN_FUNCTION = re.compile(r"^PL/pgSQL function (.+\)) line ", re.MULTILINE)
 _MIGRATION_LOCK = 0x77616E65
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
@@ -550,7 +552,10 @@ def _explained(what: str, grant: str = "grant the role what it needs, or use ano
     except psycopg.errors.InsufficientPrivilege as problem:
         raise StoreError(f"{what}: {_first_line(problem)}", grant) from problem
     except _UNKNOWN_NAMES as problem:
-        raise StoreError(f"{what}: {_first_line(problem)}", _pinning(problem)) from problem
+        if hint := _pinning(problem):
+            raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
+        hint = "a table or a column that a statement names is no longer as it was"
+        raise SchemaChanged(f"{what}: {_first_line(problem)}", hint) from problem
     except psycopg.errors.ReadOnlySqlTransaction as problem:
         hint = "the connection or the server is read-only; a standby's primary is not"
         raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem

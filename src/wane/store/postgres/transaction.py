@@ -18,12 +18,23 @@ from wane.errors import StoreError
 from wane.store.due import qualified
 from wane.store.postgres.cold import Shelf, shelves
 from wane.store.postgres.reflect import LOCKS_PARENT
+from wane.store.postgres.relied import difference, read_relied
 from wane.store.postgres.settings import SAFE_SETTINGS, set_locally
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
 from wane.store.selection import BoundReference, Selection, intermediate_paths
 from wane.store.statement import Statement
-from wane.store.transaction import MOST_LOST, Batch, Key, Opening, Position, Taken, Transaction, unwritten
+from wane.store.transaction import (
+    MOST_LOST,
+    Batch,
+    Key,
+    Opening,
+    Position,
+    Taken,
+    Transaction,
+    schema_changed,
+    unwritten,
+)
 
 _GATE = 0x77616E65
 """The space of advisory locks that Wane uses; they end with the transaction, so connection poolers do not disturb them."""
@@ -217,6 +228,11 @@ class PostgresTransaction(Transaction):
             {"child": child.replace("%%", "%"), "parent": parent.replace("%%", "%"), "pairs": pairs},
         )
         return bool(there)
+
+    def require_bound(self, selection: Selection) -> None:
+        what = difference(selection, self._read(read_relied(self.rows, selection)))
+        if what:
+            raise schema_changed(selection, what)
 
     def take(self, batch: Batch) -> Taken:
         selection = batch.selection

@@ -6,19 +6,25 @@ A view or virtual table that SQLite itself cannot open is told without columns i
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+from wane.reference import schema_sql
+from wane.store.migrations import migrations
 from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 from wane.store.sqlite import ddl
 from wane.store.statement import Dialect
 
 OWN_PREFIX = "wane_"
-"""Tables that start like this are Wane's own and no contract speaks of them."""
+"""How the names of Wane's own tables begin. An application's table may begin so too."""
+
+_CREATES = re.compile(rf"^CREATE TABLE ({OWN_PREFIX}\w+)", re.MULTILINE)
 
 ROWID_KEY = "PRIMARY KEY"
 """The name given to the key of a rowid table: SQLite has no index entry for it, but it orders and finds rows like one."""
@@ -44,6 +50,10 @@ SELECT id, "table", "from", "to", on_delete FROM pragma_foreign_key_list(?, ?) O
 
 STATISTICS = "SELECT tbl, stat FROM {schema}.sqlite_stat1"
 
+VERSION = "PRAGMA main.schema_version"
+
+TEMPORARY_TRIGGERS = "SELECT name, tbl_name, sql FROM sqlite_temp_master WHERE type = 'trigger'"
+
 
 @dataclass(frozen=True, slots=True)
 class _Object:
@@ -58,7 +68,7 @@ class _Object:
 def reflect(connection: sqlite3.Connection, *, own: bool = False) -> Schema:
     """Every table, view and virtual table, without SQLite's and Wane's own and without the insides of virtual tables.
 
-    Or, the other way round, Wane's `own` tables alone.
+    Or, the other way round, Wane's `own` tables alone. In either case with every other table that refers to one of them.
     """
     with _one_moment(connection) as cursor:
         shadows: dict[str, list[str]] = defaultdict(list)
@@ -71,7 +81,8 @@ def reflect(connection: sqlite3.Connection, *, own: bool = False) -> Schema:
             for schema in (["main"] if own else databases)
             for table in _Database(cursor, schema).tables(shadows[schema], own=own)
         ]
-    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), ("main",))
+        [(version,)] = cursor.execute(VERSION)
+    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), ("main",), version)
 
 
 @contextmanager
@@ -86,7 +97,15 @@ def _one_moment(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
         cursor.close()
 
 
-def _fold(name: str) -> bytes:
+@cache
+def own_names() -> frozenset[bytes]:
+    """The names of Wane's own tables, folded."""
+    scripts = [one.sql for one in migrations("sqlite")] + [schema_sql("claims", "sqlite")["main"]]
+    names = {name for script in scripts for name in _CREATES.findall(script)}
+    return frozenset(fold(name) for name in (*names, f"{OWN_PREFIX}migration"))
+
+
+def fold(name: str) -> bytes:
     """What SQLite compares names by: without regard to case, for ASCII letters only."""
     return name.encode("utf-8", "surrogatepass").lower()
 
@@ -109,12 +128,20 @@ class _Database:
         entries = [
             entry
             for entry in self._objects
-            if entry.type in ("table", "view")
-            and not _fold(entry.name).startswith(b"sqlite_")
-            and _fold(entry.name).startswith(OWN_PREFIX.encode()) == own
-            and _fold(entry.name) not in internal
+            if entry.type in ("table", "view") and not fold(entry.name).startswith(b"sqlite_")
         ]
-        return self._resolved([self._table(entry) for entry in entries])
+        tables = self._resolved([self._table(entry) for entry in entries])
+        names = own_names()
+        shown = {
+            table.name for table in tables if (fold(table.name) in names) == own and fold(table.name) not in internal
+        }
+        while more := {
+            table.name
+            for table in tables
+            if table.name not in shown and any(key.to_table in shown for key in table.foreign_keys)
+        }:
+            shown |= more
+        return [table for table in tables if table.name in shown]
 
     def _internal_names(self, shadows: list[str]) -> set[bytes]:
         """The tables inside virtual ones: those SQLite knows, and by name for old versions and modules not loaded.
@@ -123,12 +150,12 @@ class _Database:
         but an index over it.
         """
         virtual = [entry for entry in self._objects if entry.type == "table" and ddl.is_virtual(entry.sql)]
-        named = {_fold(f"{entry.name}_{suffix}") for entry in virtual for suffix in ddl.shadow_suffixes(entry.sql)}
-        users = {_fold(f"{entry.name}_content") for entry in virtual if ddl.indexes_content_of_others(entry.sql)}
-        return (named | {_fold(name) for name in shadows}) - users
+        named = {fold(f"{entry.name}_{suffix}") for entry in virtual for suffix in ddl.shadow_suffixes(entry.sql)}
+        users = {fold(f"{entry.name}_content") for entry in virtual if ddl.indexes_content_of_others(entry.sql)}
+        return (named | {fold(name) for name in shadows}) - users
 
     def _table(self, entry: _Object) -> TableInfo:
-        triggers = tuple(self._triggers[_fold(entry.name)])
+        triggers = tuple(self._triggers[fold(entry.name)])
         if entry.type == "view" or ddl.is_virtual(entry.sql):
             kind = Kind.VIEW if entry.type == "view" else Kind.VIRTUAL
             columns = tuple(_column(row, None) for row in self._readable_columns(entry.name))
@@ -148,7 +175,7 @@ class _Database:
             indexes=indexes,
             foreign_keys=self._foreign_keys(entry),
             delete_triggers=triggers,
-            rows_estimate=self._estimates.get(_fold(entry.name)),
+            rows_estimate=self._estimates.get(fold(entry.name)),
         )
 
     def _pragma(self, statement: str, name: str) -> list[tuple[Any, ...]]:
@@ -192,13 +219,13 @@ class _Database:
 
     def _resolved(self, tables: list[TableInfo]) -> list[TableInfo]:
         """The tables with their foreign keys naming parents exactly, where SQLite accepts any case and a mere table name."""
-        parents = {_fold(table.name): table for table in tables}
+        parents = {fold(table.name): table for table in tables}
         return [
             replace(
                 table,
                 foreign_keys=tuple(
                     sorted(
-                        (_pointing_at(key, parents.get(_fold(key.to_table))) for key in table.foreign_keys),
+                        (_pointing_at(key, parents.get(fold(key.to_table))) for key in table.foreign_keys),
                         key=lambda key: (key.columns, key.name),
                     )
                 ),
@@ -210,7 +237,7 @@ class _Database:
         triggers: defaultdict[bytes, list[Trigger]] = defaultdict(list)
         for entry in self._objects:
             if entry.type == "trigger" and ddl.fires_on_delete(entry.sql):
-                triggers[_fold(entry.table)].append(Trigger(entry.name, entry.sql))
+                triggers[fold(entry.table)].append(Trigger(entry.name, entry.sql))
         return triggers
 
     def _row_estimates(self) -> dict[bytes, int]:
@@ -221,7 +248,7 @@ class _Database:
         for table, statistics in self._cursor.execute(STATISTICS.format(schema=self._quoted)):
             first = str(statistics).partition(" ")[0]
             if isinstance(table, str) and first.isdecimal():
-                estimates[_fold(table)] = max(int(first), estimates.get(_fold(table), 0))
+                estimates[fold(table)] = max(int(first), estimates.get(fold(table), 0))
         return estimates
 
 
@@ -250,6 +277,6 @@ def _foreign_key(name: str, schema: str, rows: list[tuple[Any, ...]]) -> Foreign
 def _pointing_at(key: ForeignKey, parent: TableInfo | None) -> ForeignKey:
     if parent is None:
         return key
-    exact = {_fold(column.name): column.name for column in parent.columns}
-    named = tuple(exact.get(_fold(column), column) for column in key.to_columns)
+    exact = {fold(column.name): column.name for column in parent.columns}
+    named = tuple(exact.get(fold(column), column) for column in key.to_columns)
     return replace(key, to_table=parent.name, to_columns=named or parent.primary_key)

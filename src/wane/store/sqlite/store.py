@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any, Never
 from urllib.parse import quote
 
 from wane.contract.model import Contract
-from wane.errors import Locked, StoreError, TimedOut, Unreachable
+from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
 from wane.store.looks import Look
@@ -54,6 +55,8 @@ _STEPS_BETWEEN_LOOKS = 5_000
 _LEAST_ROW_BYTES = 4
 """No row of a table takes less."""
 
+_OTHER_TABLES = re.compile("no such (table|column)")
+"""What a statement fails with that was written for tables that were dropped or changed since."""
 _APPLIED = "SELECT name FROM wane_migration ORDER BY name"
 _MIGRATION_TABLE = "CREATE TABLE IF NOT EXISTS wane_migration (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL)"
 
@@ -433,6 +436,9 @@ def _explained(what: str) -> Iterator[None]:
             raise TimedOut("a read took longer than it may") from problem
         if code == "SQLITE_BUSY":
             raise Locked(f"{what}: {problem}", "another process holds the database; try again") from problem
+        if _OTHER_TABLES.match(str(problem)):
+            hint = "a table or a column that a statement names is no longer as it was"
+            raise SchemaChanged(f"{what}: {problem}", hint) from problem
         hints = {
             "SQLITE_NOTADB": "the file is not a SQLite database",
             "SQLITE_CORRUPT": "restore it from a backup; `PRAGMA integrity_check` tells more",

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from wane.contract.model import Cap, Mark
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
-from wane.store.selection import Selection
+from wane.store.selection import Selection, losing
 from wane.store.sqlite.clock import steady_now
+from wane.store.sqlite.ddl import fires_on_delete
+from wane.store.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
 from wane.store.statement import Statement
-from wane.store.transaction import Batch, Key, Taken, Transaction
+from wane.store.transaction import Batch, Key, Taken, Transaction, schema_changed
 
 R = TypeVar("R")
 
@@ -68,6 +70,16 @@ class SqliteTransaction(Transaction):
 
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
         return keys
+
+    def require_bound(self, selection: Selection) -> None:
+        [(version,)] = self.execute(VERSION, {})
+        if version != selection.relied.version:
+            raise schema_changed(selection, "tables, indexes or triggers were created, changed or dropped")
+        # Only a caller's connection has any. They fire for its own statements alone, so reflection does not see them.
+        tables = {fold(table.name) for table in losing(selection)}
+        for name, table, text in self.execute(TEMPORARY_TRIGGERS, {}):
+            if fold(table) in tables and fires_on_delete(text):
+                raise schema_changed(selection, f"the connection has a temporary trigger, {name}, on {table}")
 
     def take(self, batch: Batch) -> Taken:
         selection = batch.selection

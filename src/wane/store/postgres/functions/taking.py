@@ -23,6 +23,7 @@ from wane.store.postgres.functions.words import (
     plain,
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.relied import read_effects
 from wane.store.postgres.settings import SAFE_SETTINGS, function_settings
 from wane.store.postgres.transaction import takes_by_key
 from wane.store.rows import Rows
@@ -135,6 +136,7 @@ BEGIN
   wane_now := coalesce(wane_now, wane_clock);
 {chr(10).join(computed)}
 {self._scopes()}
+{self._require_bound()}
   RETURN {OWN_SCHEMA}.sql_record(wane_kind, {name}, wane_rule, wane_inputs, wane_counts, wane_total, wane_moment, wane_clock, wane_began);
 END"""
         return f"CREATE FUNCTION {self.taking.name}({_PARAMETERS}) RETURNS jsonb\nLANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
@@ -149,6 +151,17 @@ END"""
         recorder = Recorder(self.rows)
         recorder.enter(gated(self.selection))
         return plain(recorder.last())
+
+    def _require_bound(self) -> str:
+        """What `Transaction.require_bound` does, without the shapes of tables: columns may be added."""
+        effects = plain(read_effects(self.rows, self.selection))
+        bound = literal(sorted(self.selection.relied.effects))
+        message = f"{self.selection.label}: foreign keys, triggers or heirs changed since the functions were installed"
+        return f"""\
+  IF wane_total > 0 AND ({effects}) IS DISTINCT FROM {bound}::text[] THEN
+    RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = {literal(message)},
+      HINT = 'nothing was taken; install the functions again: wane sql install';
+  END IF;"""
 
     def _scopes(self) -> str:
         """One batch, or what `take_all_scopes` does: one for each scope beyond the cap until the call is full.
