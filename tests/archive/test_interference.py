@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from archive.cold import OLD_MS, Cold, cold_keeper, conserve, events
+from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
 from wane.prune.sweep import Outcome
 
@@ -161,3 +161,30 @@ def test_a_writer_who_was_replaced_brings_no_stale_copy_back(sqlite_database: Sq
         cold.at["verified"] = replaced
         assert cold.one().outcome is Outcome.FAILED
         conserve(cold, ever, done=True)
+
+
+@pytest.mark.parametrize("when", ["before", "committed"])
+def test_a_row_that_a_live_one_follows_stays_hot(database: Database, tmp_path: Path, when: str) -> None:
+    live_reads = """
+[table.event_read]
+scheduler = "night"
+why   = "a test"
+state = "who"
+live  = ["busy"]
+time  = {{ column = "id", unit = "ms" }}
+rule.gone = {{ when = ["done"], keep = "90d" }}
+"""
+    events(database, 12)
+
+    def act() -> None:
+        database.execute("INSERT INTO event_read VALUES (90001, 8, 'busy')")
+
+    with cold_keeper(database, tmp_path, CONTRACT + live_reads) as cold:
+        if when == "before":
+            act()
+        else:
+            cold.at["committed"] = act
+        assert cold.one().evicted["event"] == 11
+        assert 8 in cold.hot()
+        assert 8 not in cold.cold()
+        assert 90_001 in cold.hot("event_read")

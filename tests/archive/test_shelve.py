@@ -83,6 +83,27 @@ def test_what_is_guarded_or_held_stays_and_arrives_nowhere(database: PostgresDat
         assert not {7, 8, 10_003} & {row[0] for row in everything(shelved(database))}
 
 
+LIVE_READS = """
+[table.event_read]
+scheduler = "night"
+why   = "a test"
+state = "who"
+live  = ["busy"]
+time  = {{ column = "id", unit = "ms" }}
+rule.gone = {{ when = ["done"], keep = "90d" }}
+"""
+
+
+def test_a_live_follower_keeps_its_row_and_arrives_nowhere(database: PostgresDatabase, tmp_path: Path) -> None:
+    events(database, 40)
+    database.execute("INSERT INTO event_read VALUES (90001, 8, 'busy')")
+    with cold_keeper(database, tmp_path, SHELVED + LIVE_READS) as cold:
+        assert sweep(cold).counts["event"] == 39
+        assert cold.hot() == [8, *STAYING]
+        assert 90_001 in cold.hot("event_read")
+        assert not {8} & {row[0] for row in everything(shelved(database))}
+
+
 def test_an_added_column_comes_along_and_anything_else_is_an_error_before_anything_moves(
     database: PostgresDatabase, tmp_path: Path
 ) -> None:

@@ -87,6 +87,8 @@ def test_guards_and_followers(tmp_path: Path) -> None:
         with = [
             "reads.t_id",
             { table = "jobs", columns = "t_id", where = { queue = "webhooks", tries = 1 }, with = ["logs.job_id"] },
+            { table = "runs", columns = "t_id", live = "leave" },
+            { table = "lost", columns = "t_id", live = "keep" },
         ]
         """,
     )
@@ -103,6 +105,8 @@ def test_guards_and_followers(tmp_path: Path) -> None:
             (("queue", "webhooks"), ("tries", 1)),
             (Follower(Reference(TableName("logs"), ("job_id",))),),
         ),
+        Follower(Reference(TableName("runs"), ("t_id",)), live_leaves=True),
+        Follower(Reference(TableName("lost"), ("t_id",))),
     )
 
 

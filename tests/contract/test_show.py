@@ -101,6 +101,16 @@ def test_followers_have_a_row_of_their_own_beside_the_row_they_refer_to(tmp_path
     assert found["e"].trigger == "the application; with t: s every 5m"
 
 
+def test_followers_say_what_their_live_rows_do(tmp_path: Path) -> None:
+    runs = '[table.{}]\nscheduler = "s"\nwhy = "w"\ntime = "at"\nstate = "x"\nlive = ["on"]\nrule.r = {{ when = ["off"], keep = "7d" }}\n'
+    toml = (
+        GOOD
+        + 'with = [{ table = "a", columns = "t_id", with = ["b.a_id"] }, { table = "c", columns = "t_id", live = "leave" }]\n'
+    )
+    found = shown(tmp_path, toml + runs.format("b") + runs.format("c"))
+    assert found["t"].bound == "older than 7d by at unless followed by live b with a, c (live rows too)"
+
+
 def test_append_only_tables_are_pruned_explicitly(tmp_path: Path) -> None:
     toml = '[table.t]\nappend_only = true\nwhy = "w"\ntime = "at"\nrule.r = { keep = "7d", with = ["c.t_id"] }\n'
     found = shown(tmp_path, toml)

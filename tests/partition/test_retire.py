@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -377,6 +378,56 @@ def test_a_reference_that_is_not_committed_yet_keeps_its_month(
         writer.execute("COMMIT")
         assert outcomes(leaving.result())[PAST] == "stays"
         assert count(postgres_database, PAST) == 100
+
+
+LIVE_READS = """
+[table.event_read]
+scheduler = "night"
+why   = "a test"
+state = "reader"
+live  = ["busy"]
+time  = "read_at"
+rule.gone = { when = ["gone"], keep = "90d" }
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "late"])
+@pytest.mark.parametrize("month", ["r", "late"], ids=["in a month of its own", "in a later month"])
+def test_a_live_follower_keeps_its_month(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: str, when: str
+) -> None:
+    """Also one that becomes live when its month was weighed already."""
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES + LIVE_READS) as keeper:
+        aged(postgres_database, keeper)
+        reads = count(postgres_database, "event_read")
+
+        def revive() -> None:
+            postgres_database.execute(
+                "UPDATE event_read SET reader = 'busy' WHERE (event_id, reader) = (SELECT min(event_id), reader"
+                f" FROM event_read JOIN {PAST} ON id = event_id WHERE reader = ? GROUP BY reader)",
+                (month,),
+            )
+
+        weigh, done = PostgresPartitions.weigh, threading.Event()
+
+        def weigh_then_revive(steps: PostgresPartitions, table: str, *arguments: Any) -> Any:
+            weight = weigh(steps, table, *arguments)
+            if PAST in table and not done.is_set():
+                done.set()
+                revive()
+            return weight
+
+        if when == "before":
+            revive()
+        else:
+            monkeypatch.setattr(PostgresPartitions, "weigh", weigh_then_revive)
+        [stays] = [one for one in keeper.partition.retire("event") if one.partition == PAST]
+        assert stays.outcome == "stays"
+        assert count(postgres_database, PAST) == 100
+        assert count(postgres_database, "event_read WHERE reader = 'busy'") == 1
+        assert count(postgres_database, f"event_read JOIN {PAST} ON id = event_id") >= 34
+        assert reads >= count(postgres_database, "event_read")
 
 
 def test_flags_and_roles_gate_it_as_they_gate_sweeps(postgres_database: PostgresDatabase, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ class Model:
 
     rows: dict[str, dict[int, Row]] = field(default_factory=lambda: {name: {} for name in COLUMNS})
     holds: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    live_notes: tuple[str, ...] = ()
 
     def held(self, table: str, number: int) -> bool:
         return (table, None) in self.holds.values() or (table, number) in self.holds.values()
@@ -100,6 +101,16 @@ class Model:
                     if follower.followers:
                         found |= {("page", n) for n, page in self.rows["page"].items() if page["note_id"] == number}
         return found
+
+    def kept_by_follower(self, job: int, followers: Sequence[Follower]) -> bool:
+        """Whether a note that would leave with the job is live, and the contract does not say that it leaves all the same."""
+        return any(
+            self.rows["note"][number]["kind"] in self.live_notes
+            for one in followers
+            if not one.live_leaves
+            for name, number in self.leaving_with(job, [one])
+            if name == "note"
+        )
 
     def saved(self, job: Row, guards: Sequence[Guard]) -> bool:
         for guard in guards:
@@ -122,6 +133,7 @@ class Model:
             and moment(job) is not None
             and self.beyond(job, rule, cutoff)
             and not self.saved(job, rule.guards)
+            and not self.kept_by_follower(job["id"], rule.followers)
             and not self.held("job", job["id"])
             and not any(self.held(*one) for one in self.leaving_with(job["id"], rule.followers))
         ]
@@ -161,17 +173,20 @@ class Example:
     linked: bool
     rules: tuple[Rule, ...]
     operations: list[tuple[Any, ...]]
+    live_notes: tuple[str, ...]
+    """States of notes that the contract calls live."""
 
 
-def followers(prefix: str, choice: str) -> tuple[Follower, ...]:
+def followers(prefix: str, choice: str, *, live_leaves: bool = False) -> tuple[Follower, ...]:
     page = Follower(Reference(TableName(f"{prefix}page"), ("note_id",)))
     note = Reference(TableName(f"{prefix}note"), ("job_id",))
+    draft = (("kind", "draft"),)
     return {
         "none": (),
-        "notes": (Follower(note),),
-        "drafts": (Follower(note, (("kind", "draft"),)),),
-        "pages": (Follower(note, (), (page,)),),
-        "pages of drafts": (Follower(note, (("kind", "draft"),), (page,)),),
+        "notes": (Follower(note, live_leaves=live_leaves),),
+        "drafts": (Follower(note, draft, live_leaves=live_leaves),),
+        "pages": (Follower(note, (), (page,), live_leaves),),
+        "pages of drafts": (Follower(note, draft, (page,), live_leaves),),
     }[choice]
 
 
@@ -187,7 +202,7 @@ def rules(draw: st.DrawFn, linked: bool) -> tuple[Rule, ...]:
 
     def following() -> tuple[Follower, ...]:
         choices = ["pages"] if linked else ["none", "none", "notes", "drafts", "pages", "pages of drafts"]
-        return followers(prefix, draw(st.sampled_from(choices)))
+        return followers(prefix, draw(st.sampled_from(choices)), live_leaves=draw(st.booleans()))
 
     keep = timedelta(days=draw(st.sampled_from([5, 7, 15])), hours=12)
     longer = keep + timedelta(days=10)
@@ -226,6 +241,7 @@ WRITES = st.one_of(
     st.tuples(st.just("page"), PAGES, NOTES),
     st.tuples(st.just("reply"), REPLIES, JOBS),
     st.tuples(st.just("state"), JOBS, st.sampled_from(STATES)),
+    st.tuples(st.just("kind"), NOTES, st.sampled_from(["draft", "sent", None])),
     st.tuples(st.just("time"), JOBS, MOMENTS),
     st.tuples(st.just("forget"), REPLIES),
 )
@@ -284,7 +300,8 @@ def examples(draw: st.DrawFn) -> Example:
     linked = draw(st.booleans())
     begin = draw(populations())
     rest = draw(st.lists(st.one_of(TAKES, TAKES, TAKES, WRITES), min_size=2, max_size=12))
-    return Example(linked, draw(rules(linked)), [*begin, *rest])
+    live = draw(st.sampled_from([(), ("draft",), ("sent",), ("draft", "sent")]))
+    return Example(linked, draw(rules(linked)), [*begin, *rest], live)
 
 
 # --- The machine ----------------------------------------------------------------------------------------------------
@@ -320,12 +337,13 @@ class Play:
         self.database = database
         self.example = example
         self.prefix = "linked_" if example.linked else ""
-        self.model = Model()
+        self.model = Model(live_notes=example.live_notes)
         self.audits = 0
         declared = Table(
             TableName(f"{self.prefix}job"), "a test", example.rules, scheduler="tick", state="state", live=("queued",)
         )
-        self.keeper = Keeper(Contract(None, (declared,)), store, actor="oracle")
+        notes = Table(TableName(f"{self.prefix}note"), "a test", (), state="kind", live=example.live_notes)
+        self.keeper = Keeper(Contract(None, (declared, notes)), store, actor="oracle")
         self.keeper.enable()
         for name in CHILDREN_FIRST:
             database.execute(f"DELETE FROM {self.prefix}{name}")
@@ -382,6 +400,11 @@ class Play:
         if number in self.model.rows["job"]:
             self.model.rows["job"][number]["state"] = state
             self.database.execute(f"UPDATE {self.prefix}job SET state = ? WHERE id = ?", (state, number))
+
+    def do_kind(self, number: int, kind: str | None) -> None:
+        if number in self.model.rows["note"]:
+            self.model.rows["note"][number]["kind"] = kind
+            self.database.execute(f"UPDATE {self.prefix}note SET kind = ? WHERE id = ?", (kind, number))
 
     def do_time(self, number: int, at: int | None) -> None:
         if number in self.model.rows["job"]:
@@ -446,12 +469,13 @@ class Play:
             ]
             if state == "queued" or not fitting:
                 return None
-            covering.append(fitting[0])
+            covering += fitting
+        if len({frozenset(rule.followers) for rule in covering}) > 1:
+            return None
         return replace(
             covering[0],
             states=tuple(states),
             guards=tuple(guard for rule in covering for guard in rule.guards),
-            followers=tuple(dict.fromkeys(one for rule in covering for one in rule.followers)),
         )
 
     def do_sweep(self) -> None:
@@ -473,6 +497,7 @@ class Play:
         rule = self.example.rules[0]
         with_it = self.model.leaving_with(job, rule.followers)
         stays = self.model.held("job", job) or any(self.model.held(*one) for one in with_it)
+        stays = stays or self.model.kept_by_follower(job, rule.followers)
         if self.example.linked and any(reply["job_id"] == job for reply in self.model.rows["reply"].values()):
             return  # The application itself would be refused.
         if self.example.linked and not rule.followers and self.model.leaving_with(job, followers("linked_", "notes")):

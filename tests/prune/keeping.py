@@ -109,8 +109,14 @@ def reference(target: str, to: Sequence[str] = ()) -> Reference:
     return Reference(TableName.parse(name), tuple(columns.split(",")), tuple(to))
 
 
-def follower(target: str, *inner: Follower, where: dict[str, State] | None = None, to: Sequence[str] = ()) -> Follower:
-    return Follower(reference(target, to), tuple((where or {}).items()), inner)
+def follower(
+    target: str,
+    *inner: Follower,
+    where: dict[str, State] | None = None,
+    to: Sequence[str] = (),
+    live_leaves: bool = False,
+) -> Follower:
+    return Follower(reference(target, to), tuple((where or {}).items()), inner, live_leaves)
 
 
 def referenced_by(target: str, to: Sequence[str] = ()) -> ReferencedBy:

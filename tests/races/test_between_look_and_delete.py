@@ -138,6 +138,55 @@ def test_a_follower_that_arrives_in_an_open_transaction_leaves_counted(
         assert audited(keeper, "notes") == 2
 
 
+LIVE_NOTES = """
+[table.notes]
+scheduler = "night"
+why   = "a test"
+state = "body"
+live  = ["open"]
+time  = { column = "id", unit = "ms" }
+rule.gone = { when = ["shut"], keep = "7d" }
+"""
+
+
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize(
+    ("change", "references"),
+    [
+        ("INSERT INTO notes VALUES (1, 2, 'open')", "REFERENCES jobs"),
+        ("INSERT INTO notes VALUES (1, 2, 'open')", ""),
+        ("INSERT INTO notes VALUES (1, 2, 'open')", "REFERENCES jobs DEFERRABLE INITIALLY DEFERRED"),
+        ("UPDATE notes SET body = 'open' WHERE id = 7", "REFERENCES jobs"),
+        ("UPDATE notes SET body = 'open', job_id = 2 WHERE id = 8", "REFERENCES jobs"),
+    ],
+)
+def test_a_follower_that_becomes_live_keeps_its_row(
+    postgres_database: PostgresDatabase, tmp_path: Path, change: str, references: str, take: str
+) -> None:
+    create(postgres_database, references)
+    fill(postgres_database, 4)
+    postgres_database.execute("INSERT INTO notes VALUES (7, 2, 'shut'), (8, 4, 'shut')")
+    with kept(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
+        assert overlap(postgres_database, keeper, change, (), TAKES[take]) in (2, 3)
+        assert 2 in ids(postgres_database)
+        assert postgres_database.query("SELECT job_id FROM notes WHERE body = 'open'") == [(2,)]
+        assert audited(keeper) == 4 - len(ids(postgres_database))
+
+
+def test_a_follower_that_becomes_live_does_not_leave_before_its_row(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    """A row with more followers than a batch takes loses some of them first, but none that is live by then."""
+    create(postgres_database, "REFERENCES jobs")
+    fill(postgres_database, 1)
+    postgres_database.execute("INSERT INTO notes SELECT n, 1, 'shut' FROM generate_series(1, 12) AS n")
+    with kept(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
+        change = "UPDATE notes SET body = 'open' WHERE id <= 11"
+        assert overlap(postgres_database, keeper, change, (), TAKES["prune"]) == 0
+        assert ids(postgres_database) == [1]
+        assert len(ids(postgres_database, "notes")) >= 11
+
+
 def test_followers_that_the_application_deletes_first_are_its_own(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

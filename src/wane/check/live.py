@@ -27,7 +27,7 @@ from wane.store.looks import UNREAD, Look, Looks
 from wane.store.moments import read_moment
 from wane.store.own import OwnTables, Swept
 from wane.store.schema import Schema, TableInfo
-from wane.store.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule
+from wane.store.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule, follower_paths
 from wane.store.statement import Parameters, Statement
 
 READ_SECONDS = 2.0
@@ -108,7 +108,8 @@ def forgiven(contract: Contract, selection: Selection, last: Swept) -> bool:
 def becomes_due_late(contract: Contract, selection: Selection) -> bool:
     """Whether a guard that falls, or another rule's mark, can make rows due that are old already."""
     marks = (one.action.state for one in contract.table(selection.name).rules if isinstance(one.action, Mark))
-    return bool(selection.rule.guards) or bool(set(marks) & set(selection.rule.states))
+    kept = any(path[-1].live for path in follower_paths(selection))
+    return bool(selection.rule.guards) or kept or bool(set(marks) & set(selection.rule.states))
 
 
 @dataclass(frozen=True, slots=True)

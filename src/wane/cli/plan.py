@@ -125,7 +125,8 @@ def _table(made: Plan, columns: Sequence[str], timespec: str) -> Table:
         cells = _cells(step, timespec)
         shown.add_row(*(cells[column] for column in columns))
         for name, count in step.followers.items():
-            leaving = {"rule": f"[dim]  with {escape(name)}[/]", "due": f"[dim]{count_text(count)}[/]"}
+            live = ", live too" if name in step.live_followers else ""
+            leaving = {"rule": f"[dim]  with {escape(name)}{live}[/]", "due": f"[dim]{count_text(count)}[/]"}
             shown.add_row(*(leaving.get(column, "") for column in columns))
     return shown
 

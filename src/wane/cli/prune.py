@@ -119,7 +119,8 @@ def _dry_run(
     if preview.oldest is not None:
         out.print(f"oldest {moment_text(preview.oldest)}, newest {moment_text(preview.newest)}")
     for follower, count in preview.followers.items():
-        out.print(f"with them {count_text(count)} rows of {escape(follower)}")
+        live = ", live ones too" if follower in preview.live_followers else ""
+        out.print(f"with them {count_text(count)} rows of {escape(follower)}{live}")
     out.print(escape(preview.statement), soft_wrap=True)
     out.print(escape(preview.query_plan), style="cyan", soft_wrap=True)
 

@@ -500,6 +500,10 @@ class FollowerPiece(Piece):
         default_factory=dict, description="Only rows with these values."
     )
     with_: list[FollowerItem] = Field(default_factory=list, alias="with")
+    live: Literal["keep", "leave"] = Field(
+        default="keep",
+        description="Rows in a live state of their own table keep the row that they follow, or leave with it.",
+    )
 
     @model_validator(mode="after")
     def _lengths(self) -> FollowerPiece:

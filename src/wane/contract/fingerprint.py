@@ -41,6 +41,9 @@ _PROSE = {
     "lock",
 }
 
+_LATER = {"partitions", "live_leaves"}
+"""What came later: a contract without it means what it meant before."""
+
 
 def fingerprint(contract: Contract) -> str:
     """The first 16 hex digits of a SHA-256 over the promises."""
@@ -60,11 +63,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TableName):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # A contract without partitions means what it meant before there were any.
         fields = [
             field.name
             for field in dataclasses.fields(value)
-            if field.name not in _PROSE and (field.name != "partitions" or getattr(value, field.name))
+            if field.name not in _PROSE and (field.name not in _LATER or getattr(value, field.name))
         ]
         return {"is": type(value).__name__, **{name: _field(name, getattr(value, name)) for name in fields}}
     if isinstance(value, timedelta):

@@ -102,6 +102,8 @@ class Follower:
     reference: Reference
     where: tuple[tuple[str, State], ...] = ()
     followers: tuple[Follower, ...] = ()
+    live_leaves: bool = False
+    """Whether rows in a live state of their own table leave too. If not, such a row keeps the row that it follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,9 @@ class Mistakes:
             limit = problem["ctx"].get("ge", problem["ctx"].get("le"))
             word = "least" if kind == "greater_than_equal" else "most"
             self.error(place, "wrong-value", f"found {describe(problem['input'])}, expected at {word} {limit}")
+        elif kind == "literal_error":
+            found, expected = describe(problem["input"]), problem["ctx"]["expected"]
+            self.error(place, "wrong-value", f"found {found}, expected {expected}")
         elif kind == "recursion_loop":
             self.error(place, "wrong-value", "nested too deeply")
         else:

@@ -370,4 +370,4 @@ def _guard(piece: GuardPiece) -> Guard:
 
 def _follower(piece: FollowerPiece) -> Follower:
     followers = tuple(_follower(inner) for inner in piece.with_)
-    return Follower(_reference(piece), tuple(sorted(piece.where.items())), followers)
+    return Follower(_reference(piece), tuple(sorted(piece.where.items())), followers, piece.live == "leave")

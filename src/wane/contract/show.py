@@ -143,8 +143,11 @@ def _excused(contract: Contract, name: TableName, excuse: Excuse, follows: dict[
 def _rule(contract: Contract, table: Table, rule: Rule) -> str:
     states = _states(rule.states)
     bound = _bound(rule)
-    unless = _or(_guard(guard) for guard in rule.guards) if rule.active else ""
-    companions = ", ".join(str(follower.reference.table) for follower in rule.followers) if rule.active else ""
+    followers = rule.followers if rule.active else ()
+    unless = _or([*map(_guard, rule.guards), *_kept_by_followers(contract, followers)]) if rule.active else ""
+    companions = ", ".join(
+        f"{follower.reference.table}{' (live rows too)' if follower.live_leaves else ''}" for follower in followers
+    )
     words = (states, bound, unless and f"unless {unless}", companions and f"with {companions}")
     return " ".join(word for word in words if word) + _archived(contract, table, rule)
 
@@ -181,6 +184,15 @@ def _guard(guard: Guard) -> str:
     if isinstance(guard, ReferencedBy):
         return f"referenced by {guard.reference}"
     return f"{guard.column} is {'' if isinstance(guard, WhileNull) else 'not '}NULL"
+
+
+def _kept_by_followers(contract: Contract, followers: Iterable[Follower]) -> Iterator[str]:
+    """Followers whose live rows keep the row, nested ones too."""
+    live = {table.name for table in contract.tables if table.live}
+    for follower in followers:
+        if follower.reference.table in live and not follower.live_leaves:
+            yield f"followed by live {follower.reference.table}"
+        yield from _kept_by_followers(contract, follower.followers)
 
 
 def _triggers(contract: Contract, table: Table | None, follows: Iterable[_Follow]) -> Iterator[str]:

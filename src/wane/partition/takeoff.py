@@ -72,7 +72,7 @@ class TakeOff:
         # Whoever saw a row while it was there may be about to refer to it: the guards must see that.
         steps.await_references(leaving.selections, patience)
         weight = leaving.weigh(place)
-        why = leaving.why(weight)
+        why = leaving.why(weight) or self._live_along(along)
         if why:
             return Aside(leaving).put_back(begun, along, place, why)
         counts = self._quarantine(begun, place, along, weight)
@@ -110,6 +110,16 @@ class TakeOff:
                 if len(path) == 1 and path[0].reference.table.qualified == other.info.qualified:
                     along = self._follow(begun, other, selection, path[0], source, ends, along)
         return self._stragglers(begun, source, along, many=True)
+
+    def _live_along(self, along: Sequence[dict[str, Any]]) -> str:
+        """What became live after its month was weighed and before it was taken along; "" if nothing did."""
+        leaving = self.leaving
+        for _, path in paths_of(leaving.selections):
+            name = str(path[-1].reference.name)
+            for one in along:
+                if one["table"] == name and leaving.work.steps.is_live(path[-1], one["place"]):
+                    return f"a row of {name} that follows its rows is live"
+        return ""
 
     def _follow(
         self,

@@ -19,7 +19,7 @@ from wane.store import Store
 from wane.store.base import Count
 from wane.store.due import cutoff
 from wane.store.schema import TableInfo
-from wane.store.selection import Selection, bind_contract
+from wane.store.selection import Selection, bind_contract, follower_paths
 from wane.store.statement import Statement
 
 READ_SECONDS = 2.0
@@ -113,6 +113,9 @@ def plan_step(
         statement=";\n".join(statement.text for statement in statements),
         parameters={name: value for statement in statements for name, value in statement.parameters.items()},
         query_plan="\n\n".join(_explained(store, statement) for statement in statements) if explain else "",
+        live_followers=tuple(
+            dict.fromkeys(str(path[-1].reference.name) for path in follower_paths(selection) if path[-1].live_leaves)
+        ),
     )
 
 

@@ -43,6 +43,8 @@ class Step:
     statement: str
     parameters: dict[str, Any]
     query_plan: str = ""
+    live_followers: tuple[str, ...] = ()
+    """Followers of which rows leave also in a live state, because the contract says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,27 @@ class Due:
             )
             for guard in selection.saved_by
         ]
+        conditions += self.no_live_follower(p, selection)
         if self.with_holds:
             conditions += self._not_held(p, selection) if held else self._nothing_held(p, selection)
         return conditions
+
+    def no_live_follower(self, p: Parameters, selection: Selection) -> list[str]:
+        """The conditions that no row which would leave with the row is in a live state of its own table."""
+        conditions = []
+        for path in follower_paths(selection):
+            live = self.live(p, path[-1], f"f{len(path) - 1}")
+            if live:
+                source, links = self.chain(p, path, "t")
+                conditions.append(self.dialect.none(f"SELECT 1 FROM {source} WHERE {links} AND {live}"))
+        return conditions
+
+    def live(self, p: Parameters, follower: BoundFollower, alias: str) -> str:
+        """The condition that a row of a follower keeps the row that it follows; "" if none of them does."""
+        if follower.live is None:
+            return ""
+        column, states = follower.live
+        return f"({self.dialect.one_of(p, 'live', self.column(column, alias), column, states)})"
 
     def _active_hold(self, p: Parameters, table: TableInfo) -> tuple[str, str]:
         """Where holds are, and the condition that one is on the table or a row of it, and in force."""

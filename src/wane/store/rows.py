@@ -79,9 +79,13 @@ class Rows(Looking):
         table = path[-1].reference.table
         identity = self.dialect.identity(path[-1])
         some = self._some_of(p, selection, path, key, now, limit, [f"f{len(path) - 1}.{name}" for name in identity])
-        return p.statement(
-            f"DELETE FROM {self.dialect.table(table)} AS d WHERE {self._one_of_followers(path[-1], 'd', some)}"
-        )
+        where = " AND ".join([self._one_of_followers(path[-1], "d", some), *self._not_live(p, path[-1])])
+        return p.statement(f"DELETE FROM {self.dialect.table(table)} AS d WHERE {where}")
+
+    def _not_live(self, p: Parameters, follower: BoundFollower) -> list[str]:
+        """The condition that a row is not live now, asked of the version that is deleted: it may have changed since it was found."""
+        live = self.live(p, follower, "d")
+        return [f"{live} IS NOT TRUE"] if live else []
 
     def _some_of(
         self,
@@ -121,7 +125,7 @@ class Rows(Looking):
     def delete_childless(self, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> Statement:
         """Delete identified rows of a follower, except those that still have followers of their own."""
         p = self.parameters()
-        conditions = [self._among_found(p, follower, found, "d")]
+        conditions = [self._among_found(p, follower, found, "d"), *self._not_live(p, follower)]
         for inner in follower.followers:
             where = " AND ".join([self.refers(inner.reference, "g", "d"), *self.fixed(p, inner, "g")])
             conditions.append(
@@ -264,8 +268,8 @@ class Rows(Looking):
     def remove(
         self, selection: Selection, key: Mapping[str, object], alive_at: datetime | None, live: Sequence[State] = ()
     ) -> Statement:
-        """Delete one row by its key, unless it is held, and return it; with a moment, only if it expires after that and is in one
-        of the live states, if there are any."""
+        """Delete one row by its key, unless it is held or a live row follows it, and return it; with a moment, only if it expires
+        after that and is in one of the live states, if there are any."""
         p = self.parameters()
         where = " AND ".join(self._removable(p, selection, key, alive_at, live))
         outputs = ", ".join(self.dialect.quote(column.name) for column in selection.table.columns)
@@ -298,7 +302,7 @@ class Rows(Looking):
             conditions += [*self.dialect.plausible(p, "t", column, time), f"NOT ({' AND '.join(expired)})"]
             if live and selection.state is not None:
                 conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, live))
-        return conditions + self._not_held(p, selection)
+        return [*conditions, *self.no_live_follower(p, selection), *self._not_held(p, selection)]
 
 
 def _locking(source: str, path: Sequence[BoundFollower]) -> str:

@@ -57,6 +57,10 @@ class BoundFollower:
     """Something fires when its rows are deleted, and may keep them."""
     inherited: bool = False
     """PostgreSQL: other tables inherit from it, and its key is unique in each of them only."""
+    live_leaves: bool = False
+    """Whether the contract says that its rows leave in whatever state they are."""
+    live: tuple[Column, tuple[State, ...]] | None = None
+    """The states, and their column, in which its rows keep the row that they follow."""
 
     def walk(self) -> Iterator[BoundFollower]:
         yield self
@@ -395,7 +399,22 @@ class _Binder:
         heirs = self.schema.heirs(reference.table)
         watched = any(one.delete_triggers for one in (reference.table, *heirs))
         inherited = bool(heirs) and reference.table.kind is Kind.TABLE
-        return BoundFollower(reference, where, inner, watched, inherited)
+        live = self._live(follower, reference.table)
+        return BoundFollower(reference, where, inner, watched, inherited, follower.live_leaves, live)
+
+    def _live(self, follower: Follower, table: TableInfo) -> tuple[Column, tuple[State, ...]] | None:
+        """What the contract calls live of a follower's own table, unless it says that such rows leave too."""
+        found = (one for one in self.contract.tables if self.schema.find(one.name.schema, one.name.name) is table)
+        declared = next(found, None)
+        if follower.live_leaves or declared is None or declared.state is None or not declared.live:
+            return None
+        place = f"rule.{self.rule.name}.with"
+        column = self._column(table, declared.state, place)
+        for state in declared.live:
+            problem = self.types.state(column, state)
+            if problem:
+                self._error(place, "wrong-state-type", problem)
+        return column, declared.live
 
 
 def _relied(selection: Selection, schema: Schema) -> Relied:
@@ -452,6 +471,14 @@ def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
 def intermediate_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
     """Return the path to every follower that has followers of its own, the outermost first."""
     return sorted((path for path in follower_paths(selection) if path[-1].followers), key=len)
+
+
+def locked_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
+    """Return the path to every follower whose rows must not change while their row leaves, the outermost first.
+
+    Those that have followers of their own, and those that keep their row while they are live.
+    """
+    return sorted((path for path in follower_paths(selection) if path[-1].followers or path[-1].live), key=len)
 
 
 def losing(selection: Selection) -> list[TableInfo]:

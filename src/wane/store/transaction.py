@@ -132,10 +132,11 @@ class Transaction(ABC):
         """Lock rows so that nobody changes them, or begins to refer to them, until this transaction has ended."""
 
     def lock_followers(self, selection: Selection, keys: list[Key]) -> bool:
-        """Lock the followers of locked rows that have followers of their own, from the top down, and return whether there are any.
+        """Lock the followers of locked rows that have followers of their own, or keep their row while they are live, from the top
+        down, and return whether there are any.
 
         Followers are deleted from the bottom up. A row that is inserted below one of them in between would be deleted by the foreign
-        key's ON DELETE CASCADE, uncounted and uncopied.
+        key's ON DELETE CASCADE, uncounted and uncopied. A row that becomes live in between would leave.
         """
         return False
 
@@ -250,9 +251,10 @@ class Transaction(ABC):
     def take_followers(self, selection: Selection, statement: Statement) -> bool:
         """Lock the rows whose keys a statement reads, look again, and delete what follows those that it still reads, if any."""
         found = self._read(statement)
-        keys = self._read(statement) if found and self.lock(selection, found, skip_locked=False) else []
-        if keys:
-            self.lock_followers(selection, keys)
+        if not found or not self.lock(selection, found, skip_locked=False):
+            return False
+        self.lock_followers(selection, found)
+        keys = self._read(statement)
         for path in follower_paths(selection) if keys else ():
             self.change(self.rows.delete_followers(selection, path, keys))
         return bool(keys)
@@ -267,9 +269,11 @@ class Transaction(ABC):
                 gone = self._take_some(batch, path, key, room)
                 counts[str(path[-1].reference.name)] += gone
                 room -= gone
-        # None went because something keeps them, or because the application was faster.
-        if not counts.total() and any(
-            self._read(self.rows.any_follower(batch.selection, path, [key])) for path in paths
+        # None went because something keeps them, because the application was faster, or because one of them became live.
+        if (
+            not counts.total()
+            and any(self._read(self.rows.any_follower(batch.selection, path, [key])) for path in paths)
+            and self._read(self.rows.still_due(batch.selection, batch.now, [key], 1))
         ):
             raise kept(f"{batch.selection.name}: rows that are to leave with it stay")
         return dict(counts)

@@ -97,6 +97,17 @@ class Retiring(Covering):
             transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
             return bool(transaction.execute(text, {}))
 
+    def is_live(self, follower: BoundFollower, side: str) -> bool:
+        """Return whether a row of a follower that was taken along is in a state that keeps the row that it follows."""
+        rows = self.store.rows
+        p = rows.parameters()
+        live = rows.live(p, follower, "f")
+        if not live:
+            return False
+        with self.store.transaction() as transaction:
+            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            return bool(transaction.execute(f"SELECT 1 FROM {doubled(side)} AS f WHERE {live} LIMIT 1", p.values))
+
     # Taking off
 
     def detach(self, a: Anatomy, leaf: str) -> None:

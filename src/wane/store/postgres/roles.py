@@ -16,7 +16,7 @@ from wane.store.own import Execute
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.roles import RoleStatement
 from wane.store.schema import Schema, TableInfo
-from wane.store.selection import Selection, Types, bind_contract, follower_paths
+from wane.store.selection import Selection, Types, bind_contract, follower_paths, locked_paths
 from wane.store.statement import Dialect
 
 PRESSURE_VIEW = "v_queue_retention_pressure"
@@ -187,8 +187,8 @@ class RolePlanner:
             table = path[-1].reference.table
             yield table, _SELECT
             yield table, _DELETE
-            if isinstance(selection.rule.action, Archive):
-                # Followers are locked while they are compared with their copies.
+            if isinstance(selection.rule.action, Archive) or path in locked_paths(selection):
+                # Followers are locked while they are compared with their copies, or looked at again.
                 yield table, ("UPDATE", (path[-1].reference.columns[0].name,))
         for guard in selection.saved_by:
             yield guard.table, _SELECT

@@ -22,7 +22,7 @@ from wane.store.postgres.relied import difference, read_relied
 from wane.store.postgres.settings import SAFE_SETTINGS, set_locally
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
-from wane.store.selection import BoundReference, Selection, intermediate_paths
+from wane.store.selection import BoundFollower, BoundReference, Selection, follower_paths, locked_paths
 from wane.store.statement import Statement
 from wane.store.transaction import (
     MOST_LOST,
@@ -96,6 +96,8 @@ Partitions have a copy of their parent's key; tables that inherit do not.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _SET_DURABLE = set_locally(_LOCAL_SETTINGS)
 _SET = set_locally({**_LOCAL_SETTINGS, "synchronous_commit": "off"})
+_LOSING = "SHARE ROW EXCLUSIVE"
+"""The lock on a table that loses rows itself: two transactions that both have a SHARE lock cannot both go on to delete."""
 _GATE_WAIT = "10s"
 """How long a hold waits for the batches inside the gate to end: longer than any of them waits for others."""
 
@@ -197,37 +199,55 @@ class PostgresTransaction(Transaction):
         )
 
     def lock_followers(self, selection: Selection, keys: list[Key]) -> bool:
-        paths = intermediate_paths(selection)
-        # Without a foreign key, a row that begins to follow is stopped by no row lock, but by a lock on its table.
-        tables = {
-            self.rows.dialect.table(path[-1].reference.table) for path in paths if not path[-1].reference.enforced
-        }
-        if tables:
-            self.execute(f"LOCK TABLE {', '.join(sorted(tables))} IN SHARE ROW EXCLUSIVE MODE", {})
+        paths = locked_paths(selection)
+        self.close(_steps(selection, paths), _LOSING)
         for path in paths:
             self._read(self.rows.lock_followers(selection, path, keys))
         return bool(paths)
 
     def close_references(self, selection: Selection) -> bool:
-        unenforced = [
-            guard for guard in selection.saved_by if not (guard.enforced and self._is_enforced(selection, guard))
-        ]
-        if unenforced:
-            # Nothing but a lock on their table keeps others from referring to a row while it leaves.
-            tables = sorted({self.rows.dialect.table(guard.table) for guard in unenforced})
-            self.execute(f"LOCK TABLE {', '.join(tables)} IN SHARE MODE", {})
-        return bool(unenforced)
-
-    def _is_enforced(self, selection: Selection, guard: BoundReference) -> bool:
-        """Whether the foreign key that the schema had when somebody looked is still there; if so, it stays until this transaction has ended."""
-        pairs = sorted(f"{mine.name} to {theirs.name}" for mine, theirs in zip(guard.columns, guard.to, strict=True))
-        child, parent = (self.rows.dialect.table(table) for table in (guard.table, selection.table))
-        # Naming the table takes a lock before the catalog is read, and no key can be dropped against that.
-        [(_, there)] = self.execute(
-            f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), NOT EXISTS ({_UNPROTECTED})",
-            {"child": child.replace("%%", "%"), "parent": parent.replace("%%", "%"), "pairs": pairs},
+        closed = self.close([(selection.table, guard) for guard in selection.saved_by], "SHARE")
+        # Before any row is locked: whoever writes a live follower may have to lock its row in order to commit.
+        return (
+            self.close(_steps(selection, [path for path in follower_paths(selection) if path[-1].live]), _LOSING)
+            or closed
         )
-        return bool(there)
+
+    def close(self, references: Sequence[tuple[TableInfo, BoundReference]], mode: str) -> bool:
+        """Lock the referring tables of references, each with what it refers to, that no foreign key protects; return whether there are any.
+
+        Nothing but a lock on its table keeps others from referring to a row while it leaves.
+        """
+        tables = sorted(
+            {
+                self.rows.dialect.table(reference.table)
+                for parent, reference in references
+                if not (reference.enforced and self._is_protected(parent, reference))
+            }
+        )
+        if tables:
+            self.execute(f"LOCK TABLE {', '.join(tables)} IN {mode} MODE", {})
+        return bool(tables)
+
+    def _is_protected(self, parent: TableInfo, reference: BoundReference) -> bool:
+        protection = self.protection(parent, reference)
+        [(_, protected)] = self.execute(protection.text, protection.parameters)
+        return bool(protected)
+
+    def protection(self, parent: TableInfo, reference: BoundReference) -> Statement:
+        """Whether the foreign key that the schema had when it was read still protects, as the second output; if so, it stays until the
+        transaction has ended."""
+        pairs = zip(reference.columns, reference.to, strict=True)
+        child, above = (self.rows.dialect.table(table) for table in (reference.table, parent))
+        # Naming the table takes a lock before the catalog is read, and no key can be dropped against that.
+        return Statement(
+            f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), NOT EXISTS ({_UNPROTECTED})",
+            {
+                "child": child.replace("%%", "%"),
+                "parent": above.replace("%%", "%"),
+                "pairs": sorted(f"{mine.name} to {theirs.name}" for mine, theirs in pairs),
+            },
+        )
 
     def require_bound(self, selection: Selection) -> None:
         what = difference(selection, self._read(read_relied(self.rows, selection)))
@@ -301,6 +321,16 @@ def takes_by_key(selection: Selection) -> bool:
     """
     moves = isinstance(selection.rule.action, Mark | Shelve)
     return moves or bool(selection.followers or selection.saved_by or selection.watched)
+
+
+def _steps(selection: Selection, paths: Sequence[Sequence[BoundFollower]]) -> list[tuple[TableInfo, BoundReference]]:
+    """Every reference on the way to some followers, with the table that it refers to."""
+    steps = [
+        (path[number - 1].reference.table if number else selection.table, one.reference)
+        for path in paths
+        for number, one in enumerate(path)
+    ]
+    return list(dict.fromkeys(steps))
 
 
 def _gates(tables: Sequence[TableInfo]) -> dict[str, object]:

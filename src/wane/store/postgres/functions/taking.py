@@ -125,6 +125,7 @@ DECLARE
   wane_scopes bigint;
   wane_gone bigint;
   wane_some boolean;
+  wane_closed boolean;
   wane_fits boolean;
   wane_row record;
   wane_scope record;
@@ -195,12 +196,12 @@ END"""
 
     def _batch(self) -> str:
         """What `PostgresTransaction.take` does."""
-        recorder = Recorder(self.rows)
+        recorder = Recorder(self.rows, closed="wane_closed := true;")
         recorder.close_references(self.selection)
-        locks = "".join(f"  {plain(one)};\n" for one in recorder.statements if one.text.startswith("LOCK TABLE"))
-        head = f"  wane_take := least(wane_limit, wane_most);\n{locks}"
+        locks = "".join(f"  {one}\n" for one in recorder.closing)
+        head = f"  wane_take := least(wane_limit, wane_most); wane_closed := false;\n{locks}"
         if takes_by_key(self.selection):
-            return head + self._locked(skip=bool(locks))
+            return head + self._locked(skip=False)
         return f"{head}  IF NOT wane_skip THEN\n{self._ranged()}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
 
     def _ranged(self) -> str:
@@ -245,7 +246,7 @@ END"""
         later = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look, floor), places)
         first = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look), places)
         locks = {how: self._collect(self._lock(skip_locked=how)) for how in (True, False)}
-        lock = locks[True] if skip else f"IF wane_skip THEN {locks[True]} ELSE {locks[False]} END IF;"
+        lock = locks[True] if skip else f"IF wane_skip OR wane_closed THEN {locks[True]} ELSE {locks[False]} END IF;"
         chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(width))
         ended = " ".join(f"wane_f{n} := wane_p{n}[cardinality(wane_p{n})];" for n in range(places))
         return f"""\
@@ -288,7 +289,8 @@ END"""
         recorder = Recorder(self.rows)
         if not recorder.lock_followers(self.selection, list(self.chosen)):
             return ""
-        locks = [re.sub(r"^SELECT ", "PERFORM ", plain(one)) + ";" for one in recorder.statements]
+        rows = [re.sub(r"^SELECT ", "PERFORM ", plain(one)) + ";" for one in recorder.statements]
+        locks = [*recorder.closing, *rows]
         kept = " ".join(f"wane_k{n} := wane_c{n};" for n in range(self.width))
         return f"""\
     IF cardinality(wane_c0) > 0 THEN
@@ -347,7 +349,8 @@ END"""
         stays = literal(f"{selection.name}: rows that are to leave with it stay")
         still = " OR ".join(f"EXISTS ({plain(self.rows.any_follower(selection, path, self.chosen))})" for path in paths)
         if paths:
-            lines.append(f"IF wane_left = wane_room AND ({still}) THEN {_raise(stays)} END IF;")
+            due = plain(self.rows.still_due(selection, ANY_MOMENT, self.chosen, Variable("wane_room")))
+            lines.append(f"IF wane_left = wane_room AND ({still}) AND EXISTS ({due}) THEN {_raise(stays)} END IF;")
         return "\n".join(lines)
 
     def _some_of(self, path: Sequence[BoundFollower]) -> list[str]:

@@ -21,7 +21,8 @@ from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.postgres.settings import SEARCH_PATH, function_settings
 from wane.store.postgres.transaction import PostgresTransaction
 from wane.store.rows import Rows
-from wane.store.schema import Column
+from wane.store.schema import Column, TableInfo
+from wane.store.selection import BoundReference
 from wane.store.statement import Parameters, Statement
 
 ANY_MOMENT = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
@@ -81,13 +82,27 @@ class FunctionDialect(PostgresDialect):
 class Recorder(PostgresTransaction):
     """A transaction that runs nothing and remembers every statement it was to run."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, closed: str = "") -> None:
+        """`closed`: what a function does once it has locked a table."""
         self.rows = rows
         self.statements: list[Statement] = []
+        self.closing: list[str] = []
+        """What a function does to lock tables that no foreign key protects."""
+        self._closed = closed
 
     def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         self.statements.append(Statement(text, dict(parameters)))
         return [(0, None)]
+
+    def close(self, references: Sequence[tuple[TableInfo, BoundReference]], mode: str) -> bool:
+        for parent, reference in sorted(references, key=lambda one: one[1].table.qualified):
+            table = self.rows.dialect.table(reference.table)
+            lock = f"{plain(Statement(f'LOCK TABLE {table} IN {mode} MODE', {}))}; {self._closed}"
+            if reference.enforced:
+                protection = plain(self.protection(parent, reference))
+                lock = f"IF NOT (SELECT c.protected FROM ({protection}) AS c(kept, protected)) THEN {lock} END IF;"
+            self.closing.append(lock)
+        return bool(references)
 
     def last(self) -> Statement:
         return self.statements[-1]
