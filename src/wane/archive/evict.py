@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -14,7 +15,7 @@ from functools import partial
 from wane.archive.copies import Copies, pages
 from wane.archive.place import ColdTable
 from wane.contract.model import Contract, Table
-from wane.errors import Locked, TimedOut
+from wane.errors import Locked, SchemaChanged, TimedOut
 from wane.events import BatchTaken, Listener, SlowedDown
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
@@ -24,6 +25,7 @@ from wane.store.archive_journal import Journal, Journaled, JournaledRange
 from wane.store.archive_rows import ArchiveRows
 from wane.store.due import cutoff
 from wane.store.own import AuditEntry, OwnTables
+from wane.store.selection import Selection
 from wane.store.timetable import Lease
 from wane.store.transaction import Transaction, gated
 
@@ -67,9 +69,11 @@ class Eviction:
         pace: Pace,
         stop: threading.Event,
         listener: Listener,
+        rebind: Callable[[], Selection],
         fence: Callable[[Transaction], None] = lambda _: None,
         keeping: bool = False,
     ) -> None:
+        """`rebind` binds the rule to the schema as it is now; it raises if the rule must not take rows any more."""
         self.store = store
         self.contract = contract
         self.table = table
@@ -79,6 +83,7 @@ class Eviction:
         self.pace = pace
         self.stop = stop
         self.listener = listener
+        self.rebind = rebind
         self.fence = fence
         self.counts = dict(sweep.evicted)
         self.audit_id = sweep.audit_id
@@ -187,6 +192,12 @@ class Eviction:
         return evicted
 
     def _transaction(self, step: _Step, take: Callable[[Transaction, datetime], Evicted]) -> Evicted:
+        with suppress(SchemaChanged):
+            return self._try_transaction(step, take)
+        self.archive.selection = self.rebind()
+        return self._try_transaction(step, take)
+
+    def _try_transaction(self, step: _Step, take: Callable[[Transaction, datetime], Evicted]) -> Evicted:
         # Not durable: what a power cut takes back is hot again, and the journal says so.
         with self.store.transaction(durable=False) as transaction:
             began = time.monotonic()
@@ -198,10 +209,10 @@ class Eviction:
             journal.require(self.lease)
             self.fence(transaction)
             evicted = take(transaction, self.sweep.decided_at)
-            if any(evicted.counts.values()):
-                transaction.require_bound(self.archive.selection)
             if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed
+            if any(evicted.counts.values()):
+                transaction.require_bound(self.archive.selection)
             counts = total(self.counts, evicted.counts)
             entry = AuditEntry(
                 kind="archive",

@@ -440,6 +440,7 @@ class Sweep:
             pace=self.archiver.pace,
             stop=self.archiver.stop,
             listener=self.archiver.listener,
+            rebind=partial(self.archiver.bindings.rebind, self.table, self.rule),
             fence=self.archiver.fence,
             keeping=self._changed(sweep),
         )

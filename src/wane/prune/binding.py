@@ -72,6 +72,11 @@ class Bindings:
             seen.selections[table.name, rule] = known
         return known
 
+    def rebind(self, table: Table, rule: Rule) -> Selection:
+        """Bind a rule to the schema as it is now."""
+        self.forget()
+        return self.selection(table, rule)
+
     def forget(self) -> None:
         """Read the schema again when a rule is bound the next time."""
         self._seen = None

@@ -354,8 +354,7 @@ class _RuleSweep:
         if self.rebound:
             raise problem
         self.rebound = True
-        self.sweeper.bindings.forget()
-        return self.sweeper.bindings.selection(self.table, self.rule)
+        return self.sweeper.bindings.rebind(self.table, self.rule)
 
     def _take(self, transaction: Transaction, selection: Selection, batch: tuple[int, Position | None, bool]) -> Taken:
         """No batch goes beyond what the budget has left, followers included, or the plan, which counts the rule's own rows."""

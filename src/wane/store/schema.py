@@ -117,8 +117,8 @@ class TableInfo:
     """PostgreSQL: the columns that decide in which partition a row lies."""
     rows_estimate: int | None = None
     """What the database believes, for free; None where it does not know."""
-    shape: str = field(default="", compare=False)
-    """PostgreSQL: a digest that changes with the table's columns and unique keys."""
+    stamp: tuple[int, str] | None = field(default=None, compare=False)
+    """PostgreSQL: its number in the catalogs, and a digest that changes with whatever decides what deleting its rows does."""
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)

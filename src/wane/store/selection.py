@@ -74,8 +74,8 @@ class Relied:
 
     version: int | None = None
     """SQLite: the version of the schema."""
-    shapes: frozenset[str] = frozenset()
-    """PostgreSQL: the shapes of the tables that lose rows."""
+    stamps: frozenset[tuple[int, str]] = frozenset()
+    """PostgreSQL: the stamps of the tables that lose rows, and of their partitions and heirs."""
     effects: frozenset[str] = frozenset()
     """PostgreSQL: the foreign keys, triggers, rules and heirs that decide what else happens when rows of these tables are deleted."""
 
@@ -419,8 +419,9 @@ class _Binder:
 
 def _relied(selection: Selection, schema: Schema) -> Relied:
     tables = losing(selection)
+    stamps = {part.stamp for table in tables for part in (table, *schema.heirs(table)) if part.stamp is not None}
     effects = {effect for table in tables for effect in _effects(table, schema)}
-    return Relied(schema.version, frozenset(table.shape for table in tables), frozenset(effects))
+    return Relied(schema.version, frozenset(stamps), frozenset(effects))
 
 
 def _effects(table: TableInfo, schema: Schema) -> Iterator[str]:

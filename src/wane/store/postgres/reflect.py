@@ -27,23 +27,36 @@ OWN_SCHEMA = "wane"
 _PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_schemas(false)::pg_catalog.text[]"
 _SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 
-SHAPE = """
+# The versions of rows of the catalogs, by xmin: comparing those is cheap, and no change is missed. What a foreign key does when rows of
+# its parent are deleted is done by triggers of the parent. Temporary tables of other sessions are out of reach.
+STAMP = """
 md5(concat(
-  class.oid,
   (
-    SELECT string_agg(concat_ws(' ', own.attnum, own.attname, own.atttypid, own.atttypmod, own.attcollation, own.attnotnull), ','
-           ORDER BY own.attnum)
-    FROM pg_catalog.pg_attribute AS own
-    WHERE own.attrelid = class.oid AND own.attnum > 0 AND NOT own.attisdropped
-  ),
+    SELECT string_agg(concat(own.attnum, ' ', own.xmin), ',' ORDER BY own.attnum)
+    FROM pg_catalog.pg_attribute AS own WHERE own.attrelid = class.oid AND own.attnum > 0
+  ), '|',
   (
-    SELECT string_agg(index.indexrelid::text, ',' ORDER BY index.indexrelid)
-    FROM pg_catalog.pg_index AS index
-    WHERE index.indrelid = class.oid AND index.indisunique AND index.indisvalid
+    SELECT string_agg(concat(fires.oid, ' ', fires.xmin), ',' ORDER BY fires.oid)
+    FROM pg_catalog.pg_trigger AS fires WHERE fires.tgrelid = class.oid
+  ), '|',
+  (
+    SELECT string_agg(concat(rule.oid, ' ', rule.xmin), ',' ORDER BY rule.oid)
+    FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = class.oid
+  ), '|',
+  (
+    SELECT string_agg(heir.inhrelid::text, ',' ORDER BY heir.inhrelid)
+    FROM pg_catalog.pg_inherits AS heir
+    WHERE heir.inhparent = class.oid AND NOT pg_catalog.pg_is_other_temp_schema(
+      (SELECT below.relnamespace FROM pg_catalog.pg_class AS below WHERE below.oid = heir.inhrelid)
+    )
+  ), '|',
+  (
+    SELECT string_agg(concat(index.indexrelid, ' ', index.xmin), ',' ORDER BY index.indexrelid)
+    FROM pg_catalog.pg_index AS index WHERE index.indrelid = class.oid AND index.indisunique
   )
 ))
 """
-"""A digest of the columns and unique keys of the relation `class`."""
+"""A digest that differs as soon as columns, unique keys, triggers, rules, foreign keys to it, or heirs of the relation `class` do."""
 
 BELONGS_TO_EXTENSION = """
 EXISTS (
@@ -70,7 +83,7 @@ SELECT class.oid,
            ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
          WHERE parted.partrelid = class.oid
        ),
-       {SHAPE},
+       {STAMP},
        (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
          AND namespace.nspname <> %(own)s
          AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_class", oid="class.oid")}
@@ -391,7 +404,7 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, shape = relation
+    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, stamp = relation
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -407,7 +420,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         row_security=row_security,
         partition_key=tuple(partition_key),
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
-        shape=shape,
+        stamp=(oid, stamp),
     )
 
 

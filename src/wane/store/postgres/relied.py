@@ -6,9 +6,7 @@ fresh snapshot of the catalogs shows every one that acted on them. An heir can b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from wane.store.postgres.reflect import ACTIONS, BELONGS_TO_EXTENSION, SHAPE
+from wane.store.postgres.reflect import ACTIONS, BELONGS_TO_EXTENSION, STAMP
 from wane.store.rows import Rows
 from wane.store.selection import Selection, losing
 from wane.store.statement import Statement
@@ -84,33 +82,19 @@ WHERE part.oid <> part.named
 """
 
 
-def read_relied(rows: Rows, selection: Selection) -> Statement:
-    """Read (whether it is a shape, what it is) for everything that deleting by a rule relies on."""
-    text = f"""{_WITH}
-SELECT false, effect FROM ({_EFFECTS}) AS found
-UNION ALL
-SELECT true, {SHAPE} FROM pg_catalog.pg_class AS class WHERE class.oid IN (SELECT part.named FROM part)"""
-    return Statement(text, {"tables": _names(rows, selection)})
+STAMPS = f"SELECT class.oid, {STAMP} FROM pg_catalog.pg_class AS class WHERE class.oid = ANY (%(relations)s::oid[])"
+
+
+def read_stamps(selection: Selection) -> Statement:
+    """Read the stamps of the tables that a rule was bound to: cheap enough for every batch."""
+    return Statement(STAMPS, {"relations": sorted(number for number, _ in selection.relied.stamps)})
 
 
 def read_effects(rows: Rows, selection: Selection) -> Statement:
-    """Read the effects alone, as one array in a fixed order."""
-    text = f"""{_WITH}
-SELECT ARRAY(SELECT effect FROM ({_EFFECTS}) AS found ORDER BY effect COLLATE "C")"""
-    return Statement(text, {"tables": _names(rows, selection)})
+    """Read, as one array in a fixed order, everything that decides what happens when rows of a rule's tables are deleted.
 
-
-def _names(rows: Rows, selection: Selection) -> list[str]:
-    return [rows.dialect.table(table).replace("%%", "%") for table in losing(selection)]
-
-
-def difference(selection: Selection, found: Sequence[tuple[bool, str]]) -> str:
-    """Say what differs from what the rule was bound to; "" if nothing does."""
-    effects = {text for is_shape, text in found if not is_shape}
-    shapes = {text for is_shape, text in found if is_shape}
-    added, gone = sorted(effects - selection.relied.effects), sorted(selection.relied.effects - effects)
-    if added:
-        return f"there is now a {added[0]}"
-    if gone:
-        return f"there is no longer a {gone[0]}"
-    return "" if shapes == selection.relied.shapes else "columns or unique keys changed"
+    Unlike the stamps, it is the same after a dump and with one partition more.
+    """
+    names = [rows.dialect.table(table).replace("%%", "%") for table in losing(selection)]
+    text = f'{_WITH}\nSELECT ARRAY(SELECT effect FROM ({_EFFECTS}) AS found ORDER BY effect COLLATE "C")'
+    return Statement(text, {"tables": names})

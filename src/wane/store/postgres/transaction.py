@@ -18,7 +18,7 @@ from wane.errors import StoreError
 from wane.store.due import qualified
 from wane.store.postgres.cold import Shelf, shelves
 from wane.store.postgres.reflect import LOCKS_PARENT
-from wane.store.postgres.relied import difference, read_relied
+from wane.store.postgres.relied import read_stamps
 from wane.store.postgres.settings import SAFE_SETTINGS, set_locally
 from wane.store.rows import Rows
 from wane.store.schema import TableInfo
@@ -250,9 +250,8 @@ class PostgresTransaction(Transaction):
         )
 
     def require_bound(self, selection: Selection) -> None:
-        what = difference(selection, self._read(read_relied(self.rows, selection)))
-        if what:
-            raise schema_changed(selection, what)
+        if set(self._read(read_stamps(selection))) != selection.relied.stamps:
+            raise schema_changed(selection, "columns, keys, triggers or heirs were added, changed or dropped")
 
     def take(self, batch: Batch) -> Taken:
         selection = batch.selection

@@ -23,7 +23,7 @@ from wane.store.postgres.functions.words import (
     plain,
 )
 from wane.store.postgres.reflect import OWN_SCHEMA
-from wane.store.postgres.relied import read_effects
+from wane.store.postgres.relied import read_effects, read_stamps
 from wane.store.postgres.settings import SAFE_SETTINGS, function_settings
 from wane.store.postgres.transaction import takes_by_key
 from wane.store.rows import Rows
@@ -154,12 +154,18 @@ END"""
         return plain(recorder.last())
 
     def _require_bound(self) -> str:
-        """What `Transaction.require_bound` does, without the shapes of tables: columns may be added."""
+        """What `Transaction.require_bound` does; where stamps differ, effects decide: columns and partitions may be added."""
+        stamps = plain(read_stamps(self.selection))
+        known = literal(sorted(f"{number} {stamp}" for number, stamp in self.selection.relied.stamps))
         effects = plain(read_effects(self.rows, self.selection))
         bound = literal(sorted(self.selection.relied.effects))
         message = f"{self.selection.label}: foreign keys, triggers or heirs changed since the functions were installed"
         return f"""\
-  IF wane_total > 0 AND ({effects}) IS DISTINCT FROM {bound}::text[] THEN
+  IF wane_total > 0
+    AND ARRAY(SELECT concat(s.oid, ' ', s.stamp) FROM ({stamps}) AS s(oid, stamp) ORDER BY 1 COLLATE "C")
+      IS DISTINCT FROM {known}::text[]
+    AND ({effects}) IS DISTINCT FROM {bound}::text[]
+  THEN
     RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = {literal(message)},
       HINT = 'nothing was taken; install the functions again: wane sql install';
   END IF;"""
