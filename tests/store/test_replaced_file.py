@@ -13,7 +13,7 @@ import pytest
 
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import SqliteDatabase
-from wane.errors import BindError, NotMigrated, PlanError, Unreachable
+from wane.errors import BindError, NotMigrated, PlanError, StoreError, Unreachable
 from wane.prune.sweep import Outcome
 from wane.store.statement import Statement
 
@@ -131,6 +131,21 @@ def test_whoever_waits_for_a_message_notices(kept: Keeping) -> None:
     queue.close()
 
 
+def test_a_callers_connection_to_the_old_file_is_refused(kept: Keeping) -> None:
+    path = path_of(kept)
+    with closing(sqlite3.connect(path, isolation_level=None)) as caller:
+        assert caller.execute("SELECT count(*) FROM job").fetchall() == [(2,)]
+        old = replace(path)
+        with pytest.raises(Unreachable, match=REPLACED):
+            kept.keeper.prune("job", rule="old", limit=1, connection=caller)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="but to a file that was there before"):
+                kept.keeper.prune("job", rule="old", limit=1, connection=caller)
+        assert (ids(path), ids(old)) == ([1, 2], [1, 2])
+    with closing(sqlite3.connect(path, isolation_level=None)) as caller:
+        assert kept.keeper.prune("job", rule="old", limit=1, connection=caller).rows == 1
+
+
 def test_a_file_that_was_deleted_is_gone_until_it_is_put_back(kept: Keeping) -> None:
     path = path_of(kept)
     checkpoint(path)
@@ -138,9 +153,10 @@ def test_a_file_that_was_deleted_is_gone_until_it_is_put_back(kept: Keeping) -> 
     path.unlink()
     [swept] = kept.keeper.sweep().rules
     assert (swept.outcome, "was moved or deleted while it was open" in swept.message) == (Outcome.FAILED, True)
-    for _ in range(2):
-        with pytest.raises(Unreachable, match="there is no database at"):
-            kept.keeper.prune("job", rule="old", limit=1)
+    with closing(sqlite3.connect(path.with_name("backup"))) as caller:
+        for connection in (None, caller):
+            with pytest.raises(Unreachable, match="there is no database at"):
+                kept.keeper.prune("job", rule="old", limit=1, connection=connection)
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     path.with_name("backup").replace(path)

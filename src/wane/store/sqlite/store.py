@@ -37,6 +37,7 @@ from wane.store.sqlite.space import AUTO_VACUUM, read_size, read_space
 from wane.store.sqlite.transaction import (
     SqliteTransaction,
     asking_often,
+    can_write,
     reading_text,
     takes_by_key,
     takes_up_to,
@@ -120,15 +121,21 @@ class SqliteStore(Store):
             with suppress(sqlite3.ProgrammingError):
                 if self._open.in_transaction:
                     return self._open
-            if not self._moved:
+            if self._moved:
+                self._reopen()
+            else:
                 self._require_same_files()
-                return self._open
+            return self._open
+
+    def _reopen(self) -> None:
+        with self._turn:
+            if not self._moved:
+                return  # Another thread was faster.
             self._open.close()
             _, read_only, attach = self._opened
             self._files, self._open = self._connect(read_only=read_only, attach=attach)
             self._moved = False
             self.rows.with_holds = self.is_migrated()
-            return self._open
 
     def _require_same_files(self) -> None:
         try:
@@ -281,9 +288,15 @@ class SqliteStore(Store):
             return
         used = driver_connection(connection, sqlite3.Connection)
         with _explained("the database refused"), reading_text(used):
+            if self._moved:
+                self._reopen()
+            self._require_same_files()
             self._require_same(used)
+            changes = used.total_changes
             with writing(used, leave_open=True):
                 yield SqliteTransaction(used, self.rows)
+                if used.total_changes > changes:
+                    self._require_locked_by_caller()
 
     def _require_same(self, connection: sqlite3.Connection) -> None:
         """The caller's connection must be to this very file."""
@@ -292,6 +305,24 @@ class SqliteStore(Store):
         files = {name: file for _, name, file in cursor.execute("PRAGMA database_list")}
         if not files.get("main") or not self.path.samefile(files["main"]):
             raise StoreError(f"the connection is not to {self.path}", "pass a connection to the keeper's own database")
+
+    def _require_locked_by_caller(self) -> None:
+        """Raise if the caller's connection, which has written, writes to another file than the path names now.
+
+        A path says nothing about which file a connection has open, but a file has one writer at a time: if this store can be it as well,
+        there are two files.
+        """
+        if not self._turn.acquire(blocking=False):
+            return  # Another thread may be waiting for this very lock.
+        try:
+            own = self._connection
+            if not own.in_transaction and can_write(own):
+                raise StoreError(
+                    f"the connection is not to {self.path}, but to a file that was there before",
+                    "nothing was changed; open a new connection",
+                )
+        finally:
+            self._turn.release()
 
     def literal(self, statement: Statement) -> str:
         return literal(statement)

@@ -145,6 +145,22 @@ def asking_often(connection: sqlite3.Connection, work: Callable[[], R]) -> R:
         cursor.execute(f"PRAGMA busy_timeout = {patience:d}").fetchall()
 
 
+def can_write(connection: sqlite3.Connection) -> bool:
+    """Whether the connection gets the write lock now, without waiting; it is released again."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    [(patience,)] = cursor.execute("PRAGMA busy_timeout").fetchall()
+    cursor.execute("PRAGMA busy_timeout = 0").fetchall()
+    try:
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout = {patience:d}").fetchall()
+    return True
+
+
 @contextmanager
 def writing(connection: sqlite3.Connection, *, leave_open: bool = False, durable: bool = True) -> Iterator[None]:
     """All or nothing: a transaction of its own, or a savepoint inside the caller's.
