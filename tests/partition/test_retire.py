@@ -396,7 +396,7 @@ rule.gone = { when = ["gone"], keep = "90d" }
 def test_a_live_follower_keeps_its_month(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: str, when: str
 ) -> None:
-    """Also one that becomes live when its month was weighed already."""
+    """Also one that becomes live when its month was weighed already, and before its own month or row is taken along."""
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES + LIVE_READS) as keeper:
         aged(postgres_database, keeper)
@@ -409,19 +409,19 @@ def test_a_live_follower_keeps_its_month(
                 (month,),
             )
 
-        weigh, done = PostgresPartitions.weigh, threading.Event()
+        elsewhere, done = PostgresPartitions.elsewhere, threading.Event()
 
-        def weigh_then_revive(steps: PostgresPartitions, table: str, *arguments: Any) -> Any:
-            weight = weigh(steps, table, *arguments)
-            if PAST in table and not done.is_set():
+        def look_then_revive(steps: PostgresPartitions, *arguments: Any) -> bool:
+            found = elsewhere(steps, *arguments)
+            if not done.is_set():
                 done.set()
                 revive()
-            return weight
+            return found
 
         if when == "before":
             revive()
         else:
-            monkeypatch.setattr(PostgresPartitions, "weigh", weigh_then_revive)
+            monkeypatch.setattr(PostgresPartitions, "elsewhere", look_then_revive)
         [stays] = [one for one in keeper.partition.retire("event") if one.partition == PAST]
         assert stays.outcome == "stays"
         assert count(postgres_database, PAST) == 100

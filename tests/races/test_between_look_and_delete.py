@@ -173,6 +173,23 @@ def test_a_follower_that_becomes_live_keeps_its_row(
         assert audited(keeper) == 4 - len(ids(postgres_database))
 
 
+def test_whoever_writes_a_live_follower_can_lock_its_row_in_order_to_commit(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    """A deferred foreign key locks the row at the commit: a batch that had it would wait for the writer, and the writer for the batch."""
+    create(postgres_database, "REFERENCES jobs DEFERRABLE INITIALLY DEFERRED")
+    fill(postgres_database, 4)
+    application, other = postgres_database.connect(), postgres_database.connect()
+    with kept(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
+        with application.transaction():
+            application.execute("INSERT INTO notes VALUES (1, 2, 'open')")
+            taking = Background(lambda: TAKES["prune"](keeper))
+            await_waiting(postgres_database, backend_of(keeper), backend(application))
+            assert len(other.execute("SELECT 1 FROM jobs FOR KEY SHARE NOWAIT").fetchall()) == 4
+        assert taking.result() == 3
+        assert ids(postgres_database) == [2]
+
+
 def test_a_follower_that_becomes_live_does_not_leave_before_its_row(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
