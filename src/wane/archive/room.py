@@ -309,6 +309,7 @@ class Archive:
         if (where is not None) + (sweep is not None) + bool(keys) != 1:
             raise WrongArgument("say which rows: exactly one of `where`, `sweep` and `keys`")
         self._archiver()  # Whether its libraries are there.
+        from wane.archive.commits import require_whole
         from wane.archive.restore import PROTECT, Restorer
         from wane.archive.staging import Choice
         from wane.store.archive_restore_journal import OnConflict
@@ -319,7 +320,9 @@ class Archive:
             raise WrongArgument("rows cannot be protected for less than no time")
         self._store.require_migrated()
         require_admin(self._store, self._contract)
-        self._cold(table).require()  # What is not there needs no Spark to say so.
+        cold = self._cold(table)
+        require_whole(self._store, [cold])
+        cold.require()  # What is not there needs no Spark to say so.
         if sweep is not None:
             self._require_sweep(str(chosen.name), sweep)
         restorer = Restorer(

@@ -1,0 +1,203 @@
+"""A log of the archive that has lost commits is noticed by every command, nothing is written or tidied, and what can be is committed again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
+from archive.forked import without_spark
+from servers import Database, SqliteDatabase
+from wane.errors import ArchiveError
+from wane.prune.sweep import Outcome
+
+LONG_AGO = time.time() - 40 * 86_400
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+
+
+def log(cold: Cold, table: str = "event") -> Path:
+    return cold.folder / "cold" / table / "_delta_log"
+
+
+def last(cold: Cold, table: str = "event") -> Path:
+    return max(log(cold, table).glob("*.json"))
+
+
+def on_disk(cold: Cold) -> set[Path]:
+    return set((cold.folder / "cold").glob("*/_month=*/*.parquet"))
+
+
+def age(cold: Cold) -> None:
+    for place in on_disk(cold):
+        os.utime(place, (LONG_AGO, LONG_AGO))
+
+
+def deleted(cold: Cold) -> None:
+    last(cold).unlink()
+
+
+def emptied(cold: Cold) -> None:
+    last(cold).write_text("")
+
+
+def of_a_follower(cold: Cold) -> None:
+    last(cold, "event_read").unlink()
+
+
+def without_log(cold: Cold) -> None:
+    shutil.rmtree(log(cold))
+
+
+def without_folder(cold: Cold) -> None:
+    shutil.move(cold.folder / "cold" / "event", cold.folder / "away")
+
+
+@pytest.mark.parametrize("lose", [deleted, emptied, of_a_follower, without_log, without_folder])
+def test_a_log_that_lost_a_commit_is_noticed_and_nothing_is_erased(
+    database: Database, tmp_path: Path, lose: Callable[[Cold], None]
+) -> None:
+    events(database, 20)
+    contract = CONTRACT.replace('keep = "forever"', 'keep = "100d"', 1)
+    with cold_keeper(database, tmp_path, contract) as cold:
+        archive = cold.keeper.archive
+        assert cold.one().outcome is Outcome.DONE
+        assert (archive.findings(), cold.keeper.check_live()) == ([], [])
+        lose(cold)
+        age(cold)
+        before = on_disk(cold)
+        table = "event_read" if lose is of_a_follower else "event"
+        insert_events(database, [500])
+
+        assert [(one.code, one.table) for one in cold.keeper.check_live()] == [("archive-log", table)]
+        assert ("archive-log", table) in [(one.code, one.table) for one in cold.keeper.health().findings]
+        [broken] = [proof for proof in archive.verify(table) if proof.problems]
+        assert broken.table == table
+        assert "from a backup" in broken.problems[0]
+        run = cold.one()
+        assert (run.outcome, cold.hot()[-1]) == (Outcome.FAILED, 10_003)
+        assert "from a backup" in run.message
+        assert {one.outcome for one in archive.expire()} == {Outcome.FAILED}
+        for dry_run in (True, False):
+            for done in [*archive.compact(table, dry_run=dry_run), *archive.tidy(table, dry_run=dry_run)]:
+                assert (done.outcome, done.files) == (Outcome.FAILED, 0)
+        with pytest.raises(ArchiveError, match="from a backup"):
+            archive.restore("event", where="id = 3")
+        assert on_disk(cold) == before
+
+
+def test_a_folder_that_was_restored_from_an_older_backup_is_noticed_after_others_committed_to_it(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        shutil.copytree(log(cold), tmp_path / "backup")
+        insert_events(sqlite_database, [500])
+        cold.one()
+        shutil.rmtree(log(cold))
+        shutil.copytree(tmp_path / "backup", log(cold))
+        DeltaTable(str(cold.folder / "cold" / "event")).alter.set_table_properties({"delta.appendOnly": "false"})
+        assert DeltaTable(str(cold.folder / "cold" / "event")).version() == 2
+        assert "has lost 1 of 2 commits" in cold.one().message
+
+
+def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path) -> None:
+    events(database, 70)
+    ever = {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["committed"] = lambda: database.execute("UPDATE event SET body = 'changed' WHERE id = 3")
+        assert cold.one().stale == 1
+        insert_events(database, range(500, 510))
+        ever["event"] |= set(range(500, 510))
+        ever["event_read"] |= {n * 10 + m for n in range(500, 510) for m in range(n % 3)}
+        cold.one()
+        # All but the commits that made the tables.
+        for table in ("event", "event_read"):
+            for entry in sorted(log(cold, table).glob("*.json"))[1:]:
+                entry.unlink()
+        assert cold.cold() == []
+        told = len(cold.events)
+        [repaired] = cold.keeper.archive.repair()
+        assert repaired.sweeps == (1, 2)
+        assert [event for event in cold.events[told:] if type(event).__name__ != "ArchiveProgress"] == []
+        conserve(cold, ever, done=True)
+        [entry] = cold.keeper.audit(kind="archive_repair")
+        assert entry.inputs["sweeps"] == [1, 2]
+        assert cold.keeper.check_live() == []
+        insert_events(database, [600])
+        assert cold.one().outcome is Outcome.DONE
+        assert [one.lost for one in cold.keeper.archive.repair()] == [0]
+
+
+def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        last(cold).unlink()
+        gone = min((cold.folder / "cold" / "event").glob("_month=*/*.parquet"))
+        gone.rename(tmp_path / "away")
+        with pytest.raises(ArchiveError, match=gone.name):
+            cold.keeper.archive.repair()
+        (tmp_path / "away").rename(gone)
+        gone.write_bytes(gone.read_bytes()[:-9] + b"!" + gone.read_bytes()[-8:])
+        with pytest.raises(ArchiveError, match="cannot be trusted"):
+            cold.keeper.archive.repair()
+        assert cold.cold() == []
+
+
+def test_a_lost_expiry_is_noticed_and_its_rows_expire_again(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('keep = "forever"', 'keep = "100d"', 1)) as cold:
+        cold.one()
+        [expired] = cold.keeper.archive.expire()
+        assert expired.rows
+        assert cold.cold() == []
+        last(cold).unlink()
+        assert [one.code for one in cold.keeper.check_live()] == ["archive-log"]
+        assert cold.keeper.archive.expire()[0].outcome is Outcome.FAILED
+        [repaired] = cold.keeper.archive.repair()
+        assert (repaired.lost, repaired.sweeps) == (1, ())
+        assert cold.keeper.archive.expire()[0].rows["event"] == expired.rows["event"]
+
+
+def test_files_of_a_lost_sweep_are_not_tidied_whatever_was_accepted(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        last(cold).unlink()
+        age(cold)
+        with pytest.raises(ArchiveError, match="wane archive repair event"):
+            cold.keeper.archive.adopt()
+        sqlite_database.execute("DELETE FROM wane_archive_log")
+        before = on_disk(cold)
+        [done] = cold.keeper.archive.tidy("event")
+        assert (done.outcome, done.files) == (Outcome.DONE, 0)
+        assert on_disk(cold) == before
+
+
+def test_an_archive_that_was_moved_away_is_begun_anew_after_it_was_adopted(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        (cold.folder / "cold").rename(cold.folder / "before")
+        insert_events(sqlite_database, [500])
+        assert "wane archive adopt" in cold.one().message
+        assert cold.keeper.archive.adopt().tables == ("event", "event_read")
+        assert cold.one().outcome is Outcome.DONE
+        assert cold.cold() == [500]
