@@ -583,3 +583,105 @@ def test_a_restore_that_was_left_is_listed_as_what_it_is(
         assert (left.state, left.chosen, left.restored["event"], left.actor) == ("restored", 3, 3, "tester")
         back(cold, where="id < 4")
         assert [one.state for one in cold.keeper.archive.restores()] == ["done"]
+
+
+SIDE = {
+    "sqlite": ["incidnt.ev", "wane_audit", "WANE_new", "temp.x", "sqlite_x", "looking", "Event_guard"],
+    "postgres": ["incidnt.ev", "wane.audit", "wane.fresh", "pg_temp.x", "pg_catalog.x", "looking", "y" * 60],
+}
+
+
+def test_a_side_table_that_cannot_be_used_is_refused_before_anything_is_chosen(
+    database: Database, tmp_path: Path
+) -> None:
+    events(database, 3)
+    database.execute("CREATE VIEW looking AS SELECT * FROM event")
+    database.execute(
+        "CREATE TABLE numbers (id bigint PRIMARY KEY, status text, at_ms bigint, body bigint, amount text)"
+    )
+    qualified = "main" if database.store == "sqlite" else "public"
+    names = [*SIDE[database.store], "numbers", "event", f"{qualified}.event", "event_read", 'a."b', "a.b.c", ""]
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        before = {table.qualified for table in cold.keeper.store.reflect().tables}
+        for name in names:
+            for dry_run in (True, False):
+                with pytest.raises(WrongArgument):
+                    back(cold, where="id = 1", into=name, dry_run=dry_run)
+        assert cold.keeper.archive.restores() == [], "nothing waits to be finished"
+        assert {table.qualified for table in cold.keeper.store.reflect().tables} == before
+        assert back(cold, where="id = 1", into='"odd.name"').restored["event"] == 1
+        assert back(cold, where="id = 1", into=f"{qualified}.fine").restored["event_read"] == 1
+
+
+def test_a_restore_whose_side_table_can_no_longer_be_made_is_cancelled(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgres_database
+    events(database, 60)
+    database.execute("CREATE SCHEMA incident")
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring._Restore, "_bring", _killed)
+            with pytest.raises(_Killed):
+                back(cold, where="id <= 40", into="incident.ev")
+        database.execute("DROP SCHEMA incident CASCADE")
+        insert_events(database, [70])
+        for options in ({"where": "id = 1"}, {"where": "id <= 40", "into": "incident.ev"}):
+            with pytest.raises(ArchiveError, match=r"cannot go on.*incident") as refused:
+                back(cold, **options)
+            assert "wane archive cancel-restore 1" in refused.value.hint
+        assert "cancel-restore 1" in cold.one().message
+        ended = cold.keeper.archive.cancel_restore(1)
+        assert (ended.state, ended.restored, ended.inputs["cancelled_by"]) == ("done", {}, "tester")
+        assert not list((tmp_path / "cold" / ".restore").glob("*/*"))
+        [entry] = cold.keeper.audit(kind="restore_cancel")
+        assert (entry.actor, entry.inputs["restore"], entry.counts) == ("tester", 1, {"event": 0})
+        assert cold.one().evicted["event"] == 1
+        assert back(cold, where="id = 1").restored["event"] == 1
+        for number in (1, 99):
+            with pytest.raises(WrongArgument):
+                cold.keeper.archive.cancel_restore(number)
+
+
+def test_a_restore_that_is_cancelled_halfway_keeps_every_row_in_one_place(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 60)
+    known = ever(database)
+    with cold_keeper(database, tmp_path, CONTRACT.replace("range_rows = 60", "range_rows = 20")) as cold:
+        cold.one()
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "bring_piece", _half)
+            with pytest.raises(ArchiveError):
+                back(cold, where="id <= 40")
+        conserve(cold, known, done=False)
+        came = set(cold.hot()) - set(STAYING)
+        assert 0 < len(came) < 40
+        ended = cold.keeper.archive.cancel_restore(1)
+        assert (ended.state, ended.restored["event"]) == ("done", len(came))
+        assert set(cold.hot()) == came | set(STAYING)
+        assert set(cold.cold()) == set(range(1, 61)) - came
+        conserve(cold, known, done=True)
+        assert back(cold, where="id <= 40").restored["event"] == 40 - len(came)
+        conserve(cold, known, done=True)
+
+
+class _Killed(BaseException):
+    """The process ends here."""
+
+
+def _killed(*_: object) -> None:
+    raise _Killed
+
+
+def _half(job: Any, number: int) -> str:
+    """Bring one batch of the first piece back, and fail."""
+    with opened(job.source) as store:
+        with store.transaction() as transaction:
+            piece = RestoreJournal(transaction).pieces(job.restore)[number]
+        if number == 0:
+            families = list(bringing._families(job, number, store.archive))
+            bringing._Bringing(job, store, piece).batch(families[: len(families) // 2])
+    return json.dumps({"error": "ArchiveError", "message": "the disk is full"})

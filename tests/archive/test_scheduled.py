@@ -14,10 +14,10 @@ from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_ev
 from archive.forked import without_spark
 from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
-from wane.archive import session
+from wane.archive import session, upkeep
 from wane.archive.scheduled import ScheduledArchive
-from wane.errors import LeaseLost
-from wane.events import ArchiveTended, BatchTaken, BudgetExhausted
+from wane.errors import LeaseLost, SparkError
+from wane.events import ArchiveTended, BatchTaken, BudgetExhausted, RuleFailed
 from wane.prune.sweep import Outcome
 from wane.schedule import Ran
 from wane.store.transaction import Transaction
@@ -32,10 +32,15 @@ def run(cold: Cold) -> Ran:
     return cold.keeper.run(max_runs=1)
 
 
-def work(cold: Cold, fence: Callable[[Transaction], None] = lambda _: None, stop: threading.Event | None = None) -> Any:
+def work(
+    cold: Cold,
+    fence: Callable[[Transaction], None] = lambda _: None,
+    stop: threading.Event | None = None,
+    scheduled: ScheduledArchive | None = None,
+) -> Any:
     keeper = cold.keeper
     [table] = keeper.contract.tables
-    return ScheduledArchive(keeper.contract).work(
+    return (scheduled or ScheduledArchive(keeper.contract)).work(
         keeper.store, table, actor="worker", listener=cold.hear, fence=fence, stop=stop or threading.Event()
     )
 
@@ -64,6 +69,31 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
         sqlite_database.execute("UPDATE wane_audit SET executed_at = '2020-01-01T00:00:00.000000Z'")
         assert run(cold).failures == 0
         assert cold.cold() == left
+
+
+def test_a_step_of_maintenance_that_fails_stops_no_other(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:
+        with monkeypatch.context() as patch:
+            patch.setattr(upkeep.Upkeep, "spark", _no_spark)  # Expiring and compacting need it, tidying does not.
+            scheduled = ScheduledArchive(cold.keeper.contract)
+            for _ in range(2):  # Again in the next window, and not the next day.
+                cold.events.clear()
+                done = work(cold, scheduled=scheduled)
+                failed = [one.message for one in done if one.outcome is Outcome.FAILED]
+                assert failed, done
+                assert all("no Spark" in message for message in failed)
+                assert len([event for event in cold.events if isinstance(event, RuleFailed)]) == len(failed)
+                tended = [event for event in cold.events if isinstance(event, ArchiveTended)]
+                assert [event.table for event in tended if event.action == "tidy"] == ["event_read", "event"]
+        done = work(cold, scheduled=scheduled)
+        assert [one.outcome for one in done] == [Outcome.DONE]
+        assert cold.cold() == sorted(set(range(1, ROWS + 1)) - GOING)
+
+
+def _no_spark(_: Any) -> None:
+    raise SparkError("no Spark")
 
 
 def test_a_worker_moves_one_sweep_and_leaves_the_rest_to_the_next_window(

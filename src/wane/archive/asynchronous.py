@@ -32,6 +32,7 @@ class AsyncArchive:
         self._run = run
 
     adopt = _later(Archive.adopt)
+    cancel_restore = _later(Archive.cancel_restore)
     compact = _later(Archive.compact)
     expire = _later(Archive.expire)
     findings = _later(Archive.findings)

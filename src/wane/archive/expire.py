@@ -90,7 +90,7 @@ class Expiry:
             if restore is not None:
                 raise ArchiveError(
                     f"restore {restore.id} of {name} is unfinished: what it brings back must not be forgotten meanwhile",
-                    f"let it finish first: `wane archive run {name}`",
+                    f"let it finish first: `wane archive run {name}`; or end it: `wane archive cancel-restore {restore.id}`",
                 )
             held = look(self.upkeep, names)
             done.held = held.everything or None

@@ -23,19 +23,20 @@ from wane.archive.commits import record, require_whole, seen
 from wane.archive.failure import answers
 from wane.archive.lease import leased
 from wane.archive.model import Restored
-from wane.archive.place import ColdTable
+from wane.archive.place import ColdTable, place_of
 from wane.archive.removal import remove_copies
 from wane.archive.secret import told
 from wane.archive.session import run, session
 from wane.archive.staging import Choice, stage
-from wane.archive.targets import Places, beside, find_places, make_beside
+from wane.archive.targets import Beside, Places, beside, find_places, make_beside, require_makeable
 from wane.contract.model import Contract, Table
-from wane.errors import ArchiveError, WrongArgument
+from wane.errors import ArchiveBusy, ArchiveError, BindError, StoreError, WrongArgument
 from wane.events import Listener, RowsRestored, nobody
 from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.archive_journal import Journal
 from wane.store.archive_restore_journal import JournaledRestore, OnConflict, RestoreJournal, RestoreState
+from wane.store.own import AuditEntry
 from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Restorer:
             self._require_at_rest(table)
             unfinished = self._unfinished(table)
             if unfinished is not None and not dry_run:
-                done = _Restore(self, table, unfinished.into, lease).go_on(unfinished)
+                done = self._go_on(table, unfinished, lease)
                 if done is not None and unfinished.inputs == inputs:
                     return done
             new = _Restore(self, table, into, lease)
@@ -101,7 +102,52 @@ class Restorer:
         """Go on with a restore of the table that was left unfinished, if there is one."""
         unfinished = self._unfinished(table)
         if unfinished is not None:
-            _Restore(self, table, unfinished.into, lease).go_on(unfinished)
+            self._go_on(table, unfinished, lease)
+
+    def _go_on(self, table: Table, restore: JournaledRestore, lease: Lease) -> Restored | None:
+        try:
+            return _Restore(self, table, restore.into, lease).go_on(restore)
+        except (ArchiveError, BindError, StoreError, WrongArgument) as problem:
+            if isinstance(problem, ArchiveBusy):
+                raise
+            raise ArchiveError(
+                f"restore {restore.id} of {table.name} is unfinished, and cannot go on: {problem.message}",
+                f"mend that and run again, or end it where it is: `wane archive cancel-restore {restore.id}`",
+            ) from problem
+
+    def cancel(self, table: Table, number: int) -> None:
+        """End an unfinished restore where it is: rows that are back stay there and their copies leave the archive, and no other comes back."""
+        with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
+            with self.store.transaction() as transaction:
+                Journal(transaction, self.store.timetable).require(lease)
+                journal = RestoreJournal(transaction)
+                restore = journal.find(number)
+                if restore is None or restore.state is RestoreState.DONE:
+                    raise WrongArgument(
+                        f"restore {number} of {table.name} is finished already", "`wane archive restores` lists them"
+                    )
+                moved = restore.into is None and any(piece.looked_at for piece in journal.pieces(number))
+                restore = journal.cancel(restore, RestoreState.RESTORED if moved else RestoreState.DONE, self.actor)
+                transaction.own.record(
+                    AuditEntry(
+                        kind="restore_cancel",
+                        table=str(table.name),
+                        actor=self.actor,
+                        inputs={**restore.inputs, "restore": number},
+                        counts={str(table.name): 0},
+                        executed_at=transaction.now(),
+                    )
+                )
+            if moved:
+                self._go_on(table, restore, lease)
+            else:
+                shutil.rmtree(self._staging(table) / restore.staged, ignore_errors=True)
+
+    def _staging(self, table: Table) -> Path:
+        """The folder for rows of a table that are on their way back."""
+        assert self.contract.archive_url is not None
+        root = place_of(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
+        return root / _FOLDER / ColdTable(root, str(table.name), "").folder.name
 
     def _unfinished(self, table: Table) -> JournaledRestore | None:
         with self.store.transaction() as transaction:
@@ -131,7 +177,7 @@ class _Restore:
             origin = Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex, self.store.identity())
         self.hot: Places = find_places(self.store, restorer.contract, table, origin)
         require_whole(self.store, self._tables)
-        self.folder = self.hot.root / _FOLDER / self.hot.parts[0].cold.folder.name
+        self.folder = restorer._staging(table)
 
     @property
     def _tables(self) -> list[ColdTable]:
@@ -160,7 +206,10 @@ class _Restore:
         dry_run: bool,
     ) -> Restored:
         """Choose, look, and bring back."""
-        places = self._places(make=False)
+        side = self._beside()
+        places = self.hot if side is None else side.places(self.hot)
+        missing = () if side is None else side.missing
+        require_makeable(self.store, missing)
         self._require_writable()
         self._sweep_out()
         folder = self.folder / uuid.uuid4().hex
@@ -186,6 +235,7 @@ class _Restore:
                 )
             with self.store.transaction() as transaction:
                 Journal(transaction, self.store.timetable).require(self.lease)
+                make_beside(transaction, self.store, missing)
                 planned = RestoreJournal(transaction).plan(
                     str(self.table.name),
                     staged=folder.name,
@@ -231,7 +281,7 @@ class _Restore:
             self._bring(restore, folder, left)
             restore = self._move(restore, RestoreState.RESTORED)
         if restore.into is None:
-            self._remove(restore, folder, [piece.number for piece in pieces])
+            self._remove(restore, folder, len(pieces))
         restore = self._move(restore, RestoreState.DONE)
         done = self._told(restore, folder, len(pieces))
         self._sweep_out()
@@ -242,13 +292,22 @@ class _Restore:
 
     # The steps
 
-    def _places(self, *, make: bool) -> Places | None:
-        if self.into is None:
+    def _beside(self) -> Beside | None:
+        """The side tables; None if rows come back into the hot ones."""
+        return None if self.into is None else beside(self.store, self.restorer.contract, self.hot, self.into)
+
+    def _made(self) -> Places:
+        """Where rows come back to; a side table that vanished since it was made is made again."""
+        side = self._beside()
+        if side is None:
             return self.hot
-        places, names = beside(self.store, self.restorer.contract, self.hot, self.into)
-        if places is None and make:
-            make_beside(self.store, names)
-            places, _ = beside(self.store, self.restorer.contract, self.hot, self.into)
+        if side.missing:
+            with self.store.transaction() as transaction:
+                make_beside(transaction, self.store, side.missing)
+            side = self._beside()
+        places = None if side is None else side.places(self.hot)
+        if places is None:
+            raise ArchiveError(f"the side table {self.into} was made, and is not there")
         return places
 
     def _look(self, places: Places | None, folder: Path, pieces: int, on_conflict: OnConflict) -> Restored | None:
@@ -291,8 +350,7 @@ class _Restore:
         )
 
     def _bring(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
-        places = self._places(make=True)
-        assert places is not None
+        places = self._made()
         with told(self.store.source(), self.restorer.contract.spark) as source:
             job = BringJob(
                 source,
@@ -311,7 +369,7 @@ class _Restore:
             task = _numbered(partial(bring_piece, job), pieces)
             answers(run(self.restorer.spark(), task, len(pieces)))
 
-    def _remove(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
+    def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:
         """Copies of rows that are back leave the archive; the row's own copy first, so that whoever sees it sees what left with it."""
         for copies in self._restored(restore, folder, pieces):
             with self.store.transaction() as transaction:
@@ -319,14 +377,18 @@ class _Restore:
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
                 remove_copies(part.cold, copies, [self.lease], follows=target.follows, why=f"restore {restore.id}")
 
-    def _restored(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> Iterator[list[tuple[int, str]]]:
+    def _restored(self, restore: JournaledRestore, folder: Path, pieces: int) -> Iterator[list[tuple[int, str]]]:
+        """The copies of rows that are back: of each piece as many as the journal says, because a restore may have been cancelled."""
         copies: list[tuple[int, str]] = []
-        for number in pieces:
+        for number in range(pieces):
             with self.store.transaction() as transaction:
-                kept = RestoreJournal(transaction).kept(restore.id, piece=number, limit=2**31)
+                journal = RestoreJournal(transaction)
+                kept = journal.kept(restore.id, piece=number, limit=2**31)
+                [left] = [piece.looked_at for piece in journal.pieces(restore.id) if piece.number == number]
             stay = {key for key, _ in kept}
             for some in staging.keys(folder, 0, number):
-                copies += [one for one in some if one[1] not in stay]
+                copies += [one for one in some[:left] if one[1] not in stay]
+                left -= len(some[:left])
                 if len(copies) >= _REMOVED_AT_ONCE:
                     yield copies
                     copies = []

@@ -337,6 +337,24 @@ class Archive:
             dry_run=dry_run,
         )
 
+    def cancel_restore(self, number: int) -> RestoreStatus:
+        """End an unfinished restore where it is. Rows that are back stay there, and their copies leave the archive; no other row comes back.
+
+        What was copied into a side table stays there.
+        """
+        self._store.require_migrated()
+        require_admin(self._store, self._contract)
+        with self._store.transaction() as transaction:
+            restore = RestoreJournal(transaction).find(number)
+        if restore is None:
+            raise WrongArgument(f"there is no restore {number}", "`wane archive restores` lists them")
+        table = find_table(self._contract, restore.table)
+        self._archiver()  # Whether its libraries are there.
+        from wane.archive.restore import Restorer
+
+        Restorer(self._store, self._contract, actor=self._actor, listener=self._listener).cancel(table, number)
+        return next(one for one in self.restores(restore.table, limit=10_000) if one.id == number)
+
     def _require_sweep(self, table: str, number: int) -> None:
         with self._store.transaction() as transaction:
             known = Jobs(transaction).sweeps()

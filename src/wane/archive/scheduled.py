@@ -32,6 +32,8 @@ class ScheduledArchive:
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
+        self._failing: set[str] = set()
+        """Tables of whose archives a step of maintenance failed the last time: it is tried again in the next window."""
 
     def work(
         self,
@@ -48,7 +50,7 @@ class ScheduledArchive:
         if not rules or table.append_only:
             return []
         with store.again(answer_seconds=_ANSWER_SECONDS) as own:
-            work = _Work(own, self.contract, table, actor, listener, fence, stop)
+            work = _Work(own, self.contract, table, actor, listener, fence, stop, self._failing)
             try:
                 return work.rules(rules)
             except ImportError as problem:
@@ -68,6 +70,7 @@ class _Work:
         listener: Listener,
         fence: Callable[[Transaction], None],
         stop: threading.Event,
+        failing: set[str],
     ) -> None:
         self.store = store
         self.contract = contract
@@ -77,6 +80,7 @@ class _Work:
         self.listener = listener
         self.fence = fence
         self.stop = stop
+        self.failing = failing
 
     def rules(self, rules: list[Rule]) -> list[SweptRule]:
         from wane.archive.archiver import Archiver
@@ -127,7 +131,8 @@ class _Work:
         return next((f"{one.holder} writes to its archive" for one in held if one.name == f"archive {self.name}"), "")
 
     def _care(self, rule: Rule, origin: str) -> list[SweptRule]:
-        """Expire, compact and tidy, if that was last done long enough ago. Tidying comes last, so its entry in the trail says when."""
+        """Expire, compact and tidy, if that was last done long enough ago; each step fails alone. Tidying the table itself comes last, and
+        its entry in the trail says when all of it was done."""
         from wane.archive.compact import Compaction
         from wane.archive.expire import Expiry
         from wane.archive.tidy import Tidying
@@ -156,17 +161,28 @@ class _Work:
                 )
             )
             steps.append(lambda name=name: Tidying(upkeep).tidy(name))  # type: ignore[misc]
+        swept: list[SweptRule] = []
+        self.failing.discard(self.name)
         for step in steps:
             done = step()
-            if done.outcome is Outcome.FAILED and not done.busy:
-                return [self.failed(rule, done.message)]
-            if done.outcome is not Outcome.DONE:
-                return [self._swept(rule.name, Outcome.STOPPED if self.stop.is_set() else Outcome.OFF, done.message)]
-        return []
+            if done.outcome is Outcome.DONE:
+                continue
+            if done.outcome is not Outcome.FAILED:
+                # Told to stop, switched off, or another worker has its lease now: the same holds for every other step.
+                outcome = Outcome.STOPPED if self.stop.is_set() else Outcome.OFF
+                return [*swept, self._swept(rule.name, outcome, done.message)]
+            if done.busy:
+                swept.append(self._swept(rule.name, Outcome.OFF, done.message))
+            else:
+                self.failing.add(self.name)
+                swept.append(self.failed(rule, done.message))
+        return swept
 
     def _is_time(self, upkeep: Upkeep) -> bool:
         if upkeep.cold(self.name).open() is None:
             return False
+        if self.name in self.failing:
+            return True
         with self.store.transaction() as transaction:
             last = transaction.own.trail(kind="archive_tidy", table=self.name, limit=1)
             return not last or transaction.now() - last[0].executed_at >= self.contract.upkeep.every

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from wane.archive.place import ColdTable, place_of
 from wane.archive.staging import StagedPart
 from wane.contract.model import Archive, Contract, Table
 from wane.contract.names import TableName
-from wane.errors import ArchiveError, WrongArgument
+from wane.contract.refused import Refused
+from wane.errors import ArchiveError, StoreError, WrongArgument
 from wane.prune.binding import Bindings
 from wane.store import Store
 from wane.store.archive_journal import Journal
@@ -18,7 +20,8 @@ from wane.store.archive_restore import RestoreRows, Target
 from wane.store.archive_rows import Part, bind_archive
 from wane.store.archive_types import RESERVED
 from wane.store.schema import Schema, TableInfo
-from wane.store.selection import BoundFollower
+from wane.store.selection import READABLE, BoundFollower
+from wane.store.transaction import Transaction
 
 _MOST_SWEEPS = 100_000
 
@@ -108,50 +111,103 @@ def _lacking(store: Store, table: Table, targets: list[Target]) -> list[dict[int
     return lacking
 
 
-def beside(store: Store, contract: Contract, places: Places, into: str) -> tuple[Places | None, dict[str, Target]]:
-    """The same with side tables as targets, or None if some of them are missing; and the targets by their side tables' names."""
-    names = dict(zip(_names(places, into), places.targets, strict=True))
-    declared = {str(table.name) for table in contract.tables}
-    for name in names:
-        if name in declared:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Side tables that rows are copied to: what each of them takes rows of."""
+
+    targets: tuple[Target, ...]
+    missing: tuple[tuple[TableName, Target], ...]
+    """Those that are not there yet, and the tables that they are made like."""
+
+    def places(self, places: Places) -> Places | None:
+        """The same rows with side tables as targets; None if some of them are missing."""
+        return None if self.missing else replace(places, targets=self.targets)
+
+
+def beside(store: Store, contract: Contract, places: Places, into: str) -> Beside:
+    """Find the side tables of a restore; raise WrongArgument if one of them cannot be used."""
+    schema = store.reflect()
+    used = _used(contract, schema, places)
+    found: list[Target] = []
+    missing: list[tuple[TableName, Target]] = []
+    for name, target in zip(_names(places, into), places.targets, strict=True):
+        refused = store.restore.refused_side(name.schema, name.name)
+        if refused:
+            raise WrongArgument(f"{name} cannot be a side table: {refused}", "name another table")
+        info = schema.find(name.schema, name.name)
+        if info is None:
+            missing.append((name, target))
+            continue
+        if info.qualified in used:
             raise WrongArgument(
                 f"{name} is a table of the contract", "name another table, which is made if it is not there"
             )
-    schema = store.reflect()
-    found: list[Target] = []
-    for name, target in names.items():
-        parsed = TableName.parse(name)
-        info = schema.find(parsed.schema, parsed.name)
-        if info is None:
-            return None, names
-        found.append(_beside(target, info))
-    return replace(places, targets=tuple(found)), names
+        found.append(_beside(store, target, info))
+    return Beside(tuple(found), tuple(missing))
 
 
-def _names(places: Places, into: str) -> Iterator[str]:
-    yield into
+def _used(contract: Contract, schema: Schema, places: Places) -> set[tuple[str, str]]:
+    """Every table that the contract speaks of, by the database's names: none of them is a side table."""
+    names = [table.name for table in contract.tables] + [name for name, _ in contract.excused]
+    names += [follower.reference.table for _, _, follower in contract.followers()]
+    found = (schema.find(name.schema, name.name) for name in names)
+    return {info.qualified for info in found if info is not None} | {one.table.qualified for one in places.targets}
+
+
+def _names(places: Places, into: str) -> Iterator[TableName]:
+    try:
+        name = TableName.parse(into)
+    except Refused as problem:
+        raise WrongArgument(problem.message, problem.fix) from None
+    yield name
     for target in places.targets[1:]:
-        yield f"{into}_{target.table.name}"
+        yield replace(name, name=f"{name.name}_{target.table.name}")
 
 
-def _beside(target: Target, info: TableInfo) -> Target:
-    missing = [one.name for one in target.columns if info.column(one.name) is None]
-    if missing:
-        raise WrongArgument(
-            f"{info.name} has no column {missing[0]!r}, which archived rows of {target.name} have",
-            "name another side table: one that does not exist is made",
-        )
+def _beside(store: Store, target: Target, info: TableInfo) -> Target:
+    hint = "name another side table: one that does not exist is made"
+    if info.kind not in READABLE:
+        raise WrongArgument(f"{info.name} is a {info.kind.value}, and a table is expected", hint)
+    for one in target.columns:
+        column, like = info.column(one.name), target.table.column(one.name)
+        if column is None:
+            raise WrongArgument(
+                f"{info.name} has no column {one.name!r}, which archived rows of {target.name} have", hint
+            )
+        stored = store.archive.stored(column, None, None)
+        if like is None or (column.type != like.type and (stored is None or stored.kind != one.kind)):
+            raise WrongArgument(
+                f"{info.name}.{one.name} is {column.type or 'of no type'}, and archived rows of {target.name} have {one.kind}",
+                hint,
+            )
     key = tuple(found for column in target.key if (found := info.column(column.name)) is not None)
     return replace(target, table=info, key=key, state=None, finished=None, reference=None, above=None)
 
 
-def make_beside(store: Store, names: dict[str, Target]) -> None:
+def make_beside(transaction: Transaction, store: Store, missing: Sequence[tuple[TableName, Target]]) -> None:
     """Make the side tables that are missing."""
     statements = RestoreRows(store.rows, store.archive, store.restore)
     quote = store.rows.dialect.quote
-    with store.transaction() as transaction:
-        for name, target in names.items():
-            parsed = TableName.parse(name)
-            place = ".".join(quote(one) for one in (parsed.schema, parsed.name) if one is not None)
-            made = statements.side_table(place, target.table, target.key, target.columns)
-            transaction.execute(made.text, made.parameters)
+    for name, target in missing:
+        place = ".".join(quote(one) for one in (name.schema, name.name) if one is not None)
+        made = statements.side_table(place, target.table, target.key, target.columns)
+        transaction.execute(made.text, made.parameters)
+
+
+class _Undone(Exception):
+    """Rolls a transaction back."""
+
+
+def require_makeable(store: Store, missing: Sequence[tuple[TableName, Target]]) -> None:
+    """Raise unless the database lets the missing side tables be made. They are made, and the transaction is rolled back."""
+    if not missing:
+        return
+    try:
+        with suppress(_Undone), store.transaction() as transaction:
+            make_beside(transaction, store, missing)
+            raise _Undone
+    except StoreError as problem:
+        raise WrongArgument(
+            f"the side table {missing[0][0]} cannot be made: {problem.message}",
+            "nothing was changed: name a table in a schema that is there and where you may make tables",
+        ) from problem

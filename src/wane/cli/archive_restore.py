@@ -117,6 +117,27 @@ def restores(
         say("nothing was restored, or not lately")
 
 
+def cancel_restore(
+    number: Annotated[int, typer.Argument(metavar="RESTORE", help="The number of a restore that is not finished.")],
+    actor: ActorOption = None,
+    contract: ContractOption = CONTRACT,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End a restore that cannot finish: its schema is gone, say, or its disk is full.
+
+    Rows that are back in the hot table stay there and leave the archive; what was copied into a side table stays there; no other row
+    comes back. The audit trail records it.
+    """
+    with open_keeper(url, contract=contract, actor=actor) as keeper:
+        ended = keeper.archive.cancel_restore(number)
+    if as_json:
+        print_json(asdict(ended))
+        return
+    came = counts_text(ended.restored) or "no row"
+    say(f"restore {ended.id} of {escape(ended.table)} has ended: {came} came back, the rest stays in the archive")
+
+
 def print_restored(done: Restored) -> None:
     """What came back, and what did not."""
     would = "would come back" if done.dry_run else "came back"

@@ -49,6 +49,10 @@ class RestoreDialect(ABC):
     def declared(self, column: Column) -> str:
         """A column's type, to declare a column of another table like it."""
 
+    @abstractmethod
+    def refused_side(self, schema: str | None, name: str) -> str:
+        """Return why no side table may have this name; "" if one may."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -205,7 +209,7 @@ class RestoreRows:
         known = {one.name for one in columns}
         defined = [f"{quote(one.name)} {self.restore.declared(one)}" for one in part.columns if one.name in known]
         names = ", ".join(quote(column.name) for column in key)
-        return Statement(f"CREATE TABLE IF NOT EXISTS {place} ({', '.join(defined)}, PRIMARY KEY ({names}))", {})
+        return Statement(f"CREATE TABLE {place} ({', '.join(defined)}, PRIMARY KEY ({names}))", {})
 
 
 def bring(

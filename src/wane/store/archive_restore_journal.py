@@ -130,9 +130,15 @@ class RestoreJournal:
         return self.restore(int(number))
 
     def restore(self, number: int) -> JournaledRestore:
+        found = self.find(number)
+        assert found is not None
+        return found
+
+    def find(self, number: int) -> JournaledRestore | None:
+        """Return a restore; None if there is none of that number."""
         p = self.transaction.rows.parameters()
-        [row] = self._run(p, f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE id = {p.bind('id', number)}")
-        return self._restore(row)
+        found = self._run(p, f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE id = {p.bind('id', number)}")
+        return self._restore(found[0]) if found else None
 
     def unfinished(self, table: str) -> JournaledRestore | None:
         p = self.transaction.rows.parameters()
@@ -180,6 +186,13 @@ class RestoreJournal:
             f" changed_at = {p.bind('now', self.dialect.stamp(self.transaction.now()))} WHERE id = {p.bind('id', number)}",
         )
         return self.restore(number)
+
+    def cancel(self, restore: JournaledRestore, state: RestoreState, actor: str) -> JournaledRestore:
+        """End a restore where it is; what was asked for says from now on who ended it."""
+        p = self.transaction.rows.parameters()
+        inputs = self._json(p, "inputs", {**restore.inputs, "cancelled_by": actor})
+        self._run(p, f"UPDATE {self._own('restore')} SET inputs = {inputs} WHERE id = {p.bind('id', restore.id)}")
+        return self.move(restore.id, state)
 
     # Pieces
 

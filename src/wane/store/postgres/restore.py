@@ -8,8 +8,11 @@ from typing import Any
 
 from wane.store.archive_restore import RestoreDialect
 from wane.store.archive_types import Stored
+from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.schema import Column
 from wane.store.statement import Parameters
+
+_LONGEST_NAME = 63
 
 
 class PostgresRestore(RestoreDialect):
@@ -30,6 +33,15 @@ class PostgresRestore(RestoreDialect):
 
     def declared(self, column: Column) -> str:
         return _type(column)
+
+    def refused_side(self, schema: str | None, name: str) -> str:
+        if schema == OWN_SCHEMA:
+            return "its schema is Wane's own"
+        if schema is not None and (schema.startswith("pg_") or schema == "information_schema"):
+            return "its schema is the server's own"
+        if len(name.encode()) > _LONGEST_NAME:
+            return f"it has more than {_LONGEST_NAME} bytes, and PostgreSQL would cut it off"
+        return ""
 
 
 def _type(column: Column) -> str:

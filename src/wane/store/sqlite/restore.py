@@ -8,6 +8,7 @@ from typing import Any
 from wane.store.archive_restore import RestoreDialect
 from wane.store.archive_types import Stored
 from wane.store.schema import Column
+from wane.store.sqlite.reflect import OWN_PREFIX
 from wane.store.statement import Parameters
 
 _REAL = ("REAL", "FLOA", "DOUB")
@@ -34,6 +35,13 @@ class SqliteRestore(RestoreDialect):
 
     def declared(self, column: Column) -> str:
         return column.type
+
+    def refused_side(self, schema: str | None, name: str) -> str:
+        if schema not in (None, "main"):
+            return "it is not in the main database, and one SQLite transaction over two files is not atomic"
+        if name.lower().startswith(OWN_PREFIX):
+            return "such names are Wane's own"
+        return ""
 
 
 def _value(column: Column, value: Any) -> Any:
