@@ -36,10 +36,7 @@ THROUGH_A_POOLER = (
     "conformance",
     "archive/test_plain_rows.py",
     "claims/test_work.py",
-    "plan/test_build.py",
-    "prune/test_holds.py",
     "prune/test_prune.py",
-    "queue/test_answers.py",
     "queue/test_queue.py",
     "store/test_pooler.py",
 )
