@@ -89,7 +89,7 @@ class Cold:
 
 def archived(folder: Path) -> list[dict[str, Any]]:
     """What anybody else sees who reads the table."""
-    if not folder.exists():
+    if not (folder / "_delta_log").exists():
         return []
     read = pa.table(DeltaTable(str(folder)).to_pyarrow_table())
     return list(read.to_pylist())

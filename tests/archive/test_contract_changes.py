@@ -29,6 +29,9 @@ CHANGES = {
 }
 
 
+PRUNED = CONTRACT.replace('then = "archive"', 'then = "prune"').replace('[archive.event]\nkeep = "forever"\n', "")
+
+
 class Cut(BaseException):
     """The process dies here."""
 
@@ -91,7 +94,7 @@ def test_a_sweep_of_a_table_that_is_archived_no_more_is_reported(
         cold.at["committed"] = cut
         with pytest.raises(Cut):
             cold.run()
-    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('then = "archive"', 'then = "prune"')) as cold:
+    with cold_keeper(sqlite_database, tmp_path, PRUNED) as cold:
         [found] = [one for one in cold.keeper.check_live() if one.code == "unfinished-sweep"]
         assert "sweep 1 of event is unfinished (committed)" in found.message
     with cold_keeper(sqlite_database, tmp_path) as cold:

@@ -69,7 +69,7 @@ def _commit(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
 
 
 def _remove(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
-    cold.remove(number, ["[1]"], leases, follows=False)
+    cold.remove(number, [("[1]", "a")], leases, follows=False)
 
 
 def _remove_copies(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -88,7 +89,8 @@ def test_a_log_that_lost_a_commit_is_noticed_and_nothing_is_erased(
         assert "from a backup" in run.message
         assert {one.outcome for one in archive.expire()} == {Outcome.FAILED}
         for dry_run in (True, False):
-            for done in [*archive.compact(table, dry_run=dry_run), *archive.tidy(table, dry_run=dry_run)]:
+            tended: list[Any] = [*archive.compact(table, dry_run=dry_run), *archive.tidy(table, dry_run=dry_run)]
+            for done in tended:
                 assert (done.outcome, done.files) == (Outcome.FAILED, 0)
         with pytest.raises(ArchiveError, match="from a backup"):
             archive.restore("event", where="id = 3")
@@ -123,8 +125,8 @@ def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path) -> 
         cold.one()
         # All but the commits that made the tables.
         for table in ("event", "event_read"):
-            for entry in sorted(log(cold, table).glob("*.json"))[1:]:
-                entry.unlink()
+            for commit in sorted(log(cold, table).glob("*.json"))[1:]:
+                commit.unlink()
         assert cold.cold() == []
         told = len(cold.events)
         [repaired] = cold.keeper.archive.repair()

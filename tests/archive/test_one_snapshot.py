@@ -322,11 +322,11 @@ def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> Non
         "_month": ["2026-01"] * len(rows),
     }
     write_deltalake(cold.require(), pa.table(table), mode="append")
-    cold.remove(1, [('["1"]', "a"), ('["2"]', "b"), ('["o\'2"]', "a")], follows=False)
+    cold.remove(1, [('["1"]', "a"), ('["2"]', "b"), ('["o\'2"]', "a")], [], follows=False)
     left = pa.table(cold.require().to_pyarrow_table())
     assert sorted(zip(left["_key"].to_pylist(), left["_version"].to_pylist(), strict=True)) == [
         ('["1"]', "b"),
         ('["2"]', "a"),
     ]
-    cold.remove(1, [], follows=False)
+    cold.remove(1, [], [], follows=False)
     assert pa.table(cold.require().to_pyarrow_table()).num_rows == 2

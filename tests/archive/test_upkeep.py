@@ -153,11 +153,11 @@ def test_a_compaction_that_would_change_a_row_is_not_committed(
         before, named = everything(cold), files(cold)
         moving = compact._moved
 
-        def moved(table: Any, part: Path, path: str) -> Any:
+        def moved(table: Any, part: Path, *more: Any) -> Any:
             rows = pq.ParquetFile(part).read()
             at = rows.column_names.index("body")
             pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), part)
-            return moving(table, part, path)
+            return moving(table, part, *more)
 
         monkeypatch.setattr(compact, "_moved", moved)
         [done] = cold.keeper.archive.compact("event")

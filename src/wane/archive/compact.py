@@ -126,7 +126,10 @@ class Compaction:
             raise SparkError(f"compacting {cold.name} failed on Spark: {first}", "nothing was changed") from problem
         added = [
             _moved(
-                cold, part, f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet"
+                cold,
+                part,
+                f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet",
+                self.upkeep.contract.archive_statistics(cold.name),
             )
             for number, part in enumerate(sorted(staging.glob("part-*.parquet")))
         ]
@@ -161,7 +164,7 @@ class Compaction:
         return [one for one in dict.fromkeys([*times, PARENT, KEY]) if one in columns]
 
 
-def _moved(cold: ColdTable, part: Path, path: str) -> NewFile:
+def _moved(cold: ColdTable, part: Path, path: str, texts: Sequence[str]) -> NewFile:
     """A file that Spark wrote, on the disk and where the table's other files are."""
     handle = os.open(part, os.O_RDONLY)
     try:
@@ -174,4 +177,4 @@ def _moved(cold: ColdTable, part: Path, path: str) -> NewFile:
     sync_folder(place.parent)
     footer = pq.read_metadata(place)
     month = path.partition("/")[0].removeprefix(f"{MONTH}=")
-    return NewFile(path, month, footer.num_rows, place.stat().st_size, json.dumps(statistics(footer)))
+    return NewFile(path, month, footer.num_rows, place.stat().st_size, json.dumps(statistics(footer, texts)))

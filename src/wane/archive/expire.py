@@ -229,6 +229,7 @@ class _Month:
             [file.path for file in files],
             self.due,
             None if own else (str(self.upkeep.cold(self.name).folder), parents, self.shapes.get(self.name, [])),
+            self.upkeep.contract.archive_statistics(name),
         )
         return work(self.upkeep.spark(), job)
 

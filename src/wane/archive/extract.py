@@ -47,6 +47,8 @@ class PartJob:
     copy: str
     widest: str
     checks: str
+    statistics: Sequence[str] = ()
+    """Columns of texts whose edges are written to the archive's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _copy(job: CopyJob, ranges: Sequence[tuple[int, str]]) -> list[dict[str, Any
 
 
 def _copy_part(reader: Reader, job: CopyJob, part: PartJob, number: int, bounds: str, attempt: str) -> dict[str, Any]:
-    files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet")
+    files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet", part.statistics)
     try:
         for table in _tables(reader, part, job.sweep, bounds):
             files.write(table)
@@ -138,9 +140,10 @@ def _require_storable(table: pa.Table, part: PartJob) -> None:
 class _Files:
     """The files of one part of one range: one for each month."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, statistics: Sequence[str]) -> None:
         self._folder = folder
         self._name = name
+        self._statistics = statistics
         self._open: dict[str, _File] = {}
 
     def write(self, table: pa.Table) -> None:
@@ -153,7 +156,7 @@ class _Files:
             self._open[month].write(rows if len(found) == 1 else rows.filter(pc.equal(months, month)))
 
     def finish(self) -> list[dict[str, Any]]:
-        return [file.finish() for file in self._open.values()]
+        return [file.finish(self._statistics) for file in self._open.values()]
 
     def close(self) -> None:
         for file in self._open.values():
@@ -188,7 +191,7 @@ class _File:
         self._writer.write_table(table, row_group_size=max(1, len(table)))
         self._pending, self._rows, self._bytes = [], 0, 0
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, texts: Sequence[str]) -> dict[str, Any]:
         """Close the file, so that a machine that loses power has it."""
         if self._pending:
             self._flush()
@@ -199,7 +202,8 @@ class _File:
         for folder in (self._place.parent, self._place.parent.parent):
             sync_folder(folder)
         footer = pq.read_metadata(self._place)
-        return {**self._told, "bytes": self._place.stat().st_size, "statistics": json.dumps(statistics(footer))}
+        told = json.dumps(statistics(footer, texts))
+        return {**self._told, "bytes": self._place.stat().st_size, "statistics": told}
 
     def close(self) -> None:
         if not self._sink.closed:

@@ -13,9 +13,11 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from wane.archive.content import Shape
 from wane.archive.extract import sync_folder
@@ -34,7 +36,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LOG = "_delta_log"
 _FORMAT = 1
 _ATTEMPTS = 5
-_COPIES_AT_ONCE = 1_000
+_CONFIGURATION = {"delta.dataSkippingStatsColumns": SWEEP}
+"""Files that Delta Lake itself writes, when copies are removed, tell of no column's values in the log but the sweep's."""
 
 
 def place_of(url: str, base: Path | None) -> Path:
@@ -45,8 +48,12 @@ def place_of(url: str, base: Path | None) -> Path:
         raise ArchiveError(problem.message, problem.fix) from None
 
 
-def _quoted(texts: Iterable[str]) -> str:
-    return ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
+def _gone(copies: Sequence[tuple[str, str]], *, follows: bool) -> pa.Table:
+    """The keys and versions of copies as a table; for what followed them each key once."""
+    if follows:
+        return pa.table({"key": pa.array(sorted({key for key, _ in copies}), pa.string())})
+    keys, versions = [key for key, _ in copies], [version for _, version in copies]
+    return pa.table({"key": pa.array(keys, pa.string()), "version": pa.array(versions, pa.string())})
 
 
 def _folder_name(table: str) -> str:
@@ -169,8 +176,16 @@ class ColdTable:
         table = self.open()
         if table is None:
             return DeltaTable.create(
-                str(self.folder), Schema(fields), partition_by=[MONTH], name=self.name, description=self._description
+                str(self.folder),
+                Schema(fields),
+                partition_by=[MONTH],
+                name=self.name,
+                description=self._description,
+                configuration=_CONFIGURATION,
             )
+        if not _CONFIGURATION.items() <= table.metadata().configuration.items():
+            table.alter.set_table_properties(_CONFIGURATION)
+            table = DeltaTable(str(self.folder))
         known = {field.name for field in table.schema().fields}
         added = [field for field in fields if field.name not in known]
         if added:
@@ -304,28 +319,32 @@ class ColdTable:
         """
         from deltalake.exceptions import CommitFailedError
 
-        chunks: list[Sequence[tuple[str, str]] | None] = [None]
-        if copies is not None:
-            chunks = [copies[start : start + _COPIES_AT_ONCE] for start in range(0, len(copies), _COPIES_AT_ONCE)]
-        for chunk in chunks:
-            predicate = f"{SWEEP} = {sweep:d}"
-            if chunk is not None:
-                predicate += f" AND {PARENT if follows else KEY} IN ({_quoted(key for key, _ in chunk)})"
-            if chunk is not None and not follows:
-                pairs = f"concat({VERSION}, ' ', {KEY})"
-                predicate += f" AND {pairs} IN ({_quoted(f'{version} {key}' for key, version in chunk)})"
-            for attempt in range(_ATTEMPTS):
-                table = self.open()
-                if table is None:
-                    return
-                try:
-                    table.delete(
-                        predicate, commit_properties=self.properties(table, leases, {}, removed=f"sweep {sweep}")
-                    )
-                    break
-                except CommitFailedError:
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
+        for attempt in range(_ATTEMPTS):
+            table = self.open()
+            if table is None:
+                return
+            properties = self.properties(table, leases, {}, removed=f"sweep {sweep}")
+            try:
+                if copies is None:
+                    table.delete(f"{SWEEP} = {sweep:d}", commit_properties=properties)
+                else:
+                    # Not by a condition that names the keys: Delta Lake writes conditions into its log.
+                    table.merge(
+                        _gone(copies, follows=follows),
+                        f"cold.{SWEEP} = {sweep:d} AND "
+                        + (
+                            f"cold.{PARENT} = gone.key"
+                            if follows
+                            else f"cold.{KEY} = gone.key AND cold.{VERSION} = gone.version"
+                        ),
+                        source_alias="gone",
+                        target_alias="cold",
+                        commit_properties=properties,
+                    ).when_matched_delete().execute()
+                break
+            except CommitFailedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
         self.sync()
 
     def active(self) -> set[str]:

@@ -1,7 +1,12 @@
-"""Minima and maxima of a file, as Delta Lake writes them: readers skip files by them."""
+"""Minima and maxima of a file, as Delta Lake writes them: readers skip files by them.
+
+They are values of rows, and the log keeps them longer than the rows. So texts, which name people more often than times and numbers do, have none
+unless the contract asks for them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -9,8 +14,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _MOST_TEXT = 32
 
 
-def statistics(footer: Any) -> dict[str, Any]:
-    """From a Parquet footer: rows, and for every column of a type with an order its edges and NULLs."""
+def statistics(footer: Any, texts: Collection[str]) -> dict[str, Any]:
+    """From a Parquet footer: rows, every column's NULLs, and the edges of those of a type with an order; of texts, only of the columns named."""
     edges: dict[str, tuple[Any, Any]] = {}
     nulls: dict[str, int] = {}
     unknown: set[str] = set()
@@ -25,6 +30,8 @@ def statistics(footer: Any) -> dict[str, Any]:
             if not known.has_min_max:
                 if known.null_count < footer.row_group(group).num_rows:
                     unknown.add(name)
+                continue
+            if isinstance(known.min, str) and name not in texts:
                 continue
             least, most = edges.get(name, (known.min, known.max))
             edges[name] = min(least, known.min), max(most, known.max)

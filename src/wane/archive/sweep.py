@@ -372,6 +372,7 @@ class Sweep:
                 literal(self.rows.copy(part, sweep.decided_at)),
                 literal(self.rows.widest(part, sweep.decided_at)),
                 literal(self.rows.checks(part, sweep.decided_at, strict=sweep.strict)),
+                self.contract.archive_statistics(part.name),
             )
             for part, cold in zip(self.rows.parts, self.cold, strict=True)
         ]

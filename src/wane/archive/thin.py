@@ -85,6 +85,8 @@ class ThinJob:
     due: Due
     parents: tuple[str, Sequence[str], Shape] | None
     """Where the rows are that these left with: a folder, its files of that month, and its columns. None for the table itself."""
+    statistics: Sequence[str] = ()
+    """Columns of texts whose edges are written to the archive's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,6 @@ def _thin(job: ThinJob, path: str) -> dict[str, Any]:
         "month": job.due.month,
         "rows": footer.num_rows,
         "bytes": place.stat().st_size,
-        "statistics": json.dumps(statistics(footer)),
+        "statistics": json.dumps(statistics(footer, job.statistics)),
     }
     return {**told, "rest": rest_file, "kept": kept.numbers()}

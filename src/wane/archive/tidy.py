@@ -1,7 +1,8 @@
 """Tidying: files leave the disk that are part of nothing any more, when they have been so for long enough.
 
 Nothing is removed but a data file of this very table, known by its name and its place, that the archive's newest state does not have, that
-left it long ago or was never in it, and that no unfinished sweep or job wrote. Everything else in the folder is left alone.
+left it long ago or was never in it, and that no unfinished sweep or job wrote; and entries of the log that are as old and that only older states
+need. Everything else in the folder is left alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from wane.archive.evict import Closed
 from wane.archive.files import listing
 from wane.archive.model import TidiedTable
 from wane.archive.place import ColdTable
+from wane.archive.trimming import told_of, trim
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
@@ -87,7 +89,9 @@ class Tidying:
                 raise ArchiveError(
                     f"{place} cannot be removed: {problem.strerror}", "check its permissions"
                 ) from problem
-        self._tell(cold, age, leases, done)
+        # Before anything is called erased: the log's old entries tell of files that are gone, with values of their rows.
+        trimmed = trim(cold, self.upkeep.store.now() - age)
+        self._tell(cold, age, trimmed, leases, done)
 
     def _look(self, name: str, age: timedelta, sweeps: dict[int, Swept], done: TidiedTable) -> list[Path]:
         """What may be removed; `done` is told how much that is, and how much has to wait."""
@@ -117,7 +121,7 @@ class Tidying:
         done.bytes = sum(place.stat().st_size for place in chosen if place.is_file())
         return chosen
 
-    def _tell(self, cold: ColdTable, age: timedelta, leases: Sequence[Lease], done: TidiedTable) -> None:
+    def _tell(self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable) -> None:
         with self.upkeep.transaction(leases) as transaction:
             done.erased = self._erased(cold, Jobs(transaction))
             forgotten = forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
@@ -130,6 +134,7 @@ class Tidying:
                         "older_than": format_duration(age),
                         "files": done.files,
                         "bytes": done.bytes,
+                        "log_entries": trimmed,
                         "erased": list(done.erased),
                         **({"forgotten": forgotten} if any(forgotten.values()) else {}),
                     },
@@ -140,7 +145,8 @@ class Tidying:
         self.upkeep.listener(ArchiveTended("tidy", cold.name, {}, done.files, done.bytes, 0.0))
 
     def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:
-        """Expiries whose rows are in no file any more: nothing is left in their month that is older than they are and part of nothing."""
+        """Expiries whose rows are in no file any more: nothing is left in their month that is older than they are and part of nothing, and no
+        entry of the log tells of the files that they removed."""
         handle = cold.open()
         if handle is None:
             return ()
@@ -148,13 +154,15 @@ class Tidying:
         for path in _idle(cold, handle):
             month, changed = path.partition("/")[0], _changed(cold.folder / path)
             left[month] = min(left.get(month, changed), changed)
+        told = told_of(cold)
         found = []
         for writer in self.upkeep.writers(cold.name, self.upkeep.sweeps()):
             for job in jobs.done(writer, EXPIRE, _MOST_EXPIRIES):
                 month = f"{MONTH}={job.plan['inputs']['month']}"
-                here = any(change["table"] == cold.name for change in job.plan["changes"])
+                here = [change for change in job.plan["changes"] if change["table"] == cold.name]
                 if (
                     here
+                    and not any(file["path"] in told for change in here for file in change["removed"])
                     and job.audit_id is not None
                     and left.get(month, datetime.max.replace(tzinfo=UTC)) > job.changed_at
                 ):

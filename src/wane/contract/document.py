@@ -641,6 +641,10 @@ class ArchiveTablePiece(Piece):
     cast: dict[ColumnName, Annotated[str, BeforeValidator(_cast), WithJsonSchema({"enum": list(CASTS)})]] = Field(
         default_factory=dict, description="Columns that the archive keeps as another type."
     )
+    statistics: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns of texts whose least and greatest values stand in the archive's log, so that readers can skip files by them.",
+    )
 
 
 class SparkPiece(Piece):

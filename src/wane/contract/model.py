@@ -305,6 +305,8 @@ class ArchiveTable:
     keep: timedelta | Forever
     cast: tuple[tuple[str, str], ...] = ()
     """Columns whose own type the archive cannot keep, and what their values become there."""
+    statistics: tuple[str, ...] = ()
+    """Columns of texts whose least and greatest values the archive's log has for each file."""
 
 
 class Retired(StrEnum):
@@ -413,6 +415,10 @@ class Contract:
             for rule in table.rules:
                 if rule.active:
                     yield table, rule
+
+    def archive_statistics(self, name: str) -> tuple[str, ...]:
+        """Columns of texts of one of the archive's tables whose least and greatest values its log has."""
+        return next((one.statistics for one in self.archive if str(one.table) == name), ())
 
     def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
         """Every follower of every rule, nested ones too."""

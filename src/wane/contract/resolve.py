@@ -124,7 +124,7 @@ class _Resolver:
                 keep = None if kept is None else surroundings.keep(kept.keep, [*place, "keep"], file.mistakes)
                 if self._may_declare(file, place, name) and keep is not None:
                     assert kept is not None
-                    archive[name] = ArchiveTable(name, keep, tuple(kept.cast.items()))
+                    archive[name] = ArchiveTable(name, keep, tuple(kept.cast.items()), tuple(kept.statistics))
                     if kept.tier == "database":
                         shelved.add(name)
             for name, data, place in self._named(file, "partition"):
