@@ -162,7 +162,7 @@ END"""
         message = f"{self.selection.label}: foreign keys, triggers or heirs changed since the functions were installed"
         return f"""\
   IF wane_total > 0
-    AND ARRAY(SELECT concat(s.oid, ' ', s.stamp) FROM ({stamps}) AS s(oid, stamp) ORDER BY 1 COLLATE "C")
+    AND ARRAY(SELECT concat(s.oid, ' ', s.stamp) AS one FROM ({stamps}) AS s(oid, stamp) ORDER BY concat(s.oid, ' ', s.stamp) COLLATE "C")
       IS DISTINCT FROM {known}::text[]
     AND ({effects}) IS DISTINCT FROM {bound}::text[]
   THEN
