@@ -9,18 +9,22 @@ with wane.open("sqlite:///state.db", contract="wane.toml") as keeper:
 
 from __future__ import annotations
 
-from wane.async_keeper import AsyncKeeper
-from wane.contract.load import load_contract, read_contract
-from wane.contract.model import Budget, Contract
-from wane.errors import WaneError
-from wane.findings import Finding, Severity
-from wane.keeper import Keeper
-from wane.keeper import open_keeper as open
-from wane.plan.model import Plan, Step, read_plan
-from wane.prune.pace import FAST, Pace
-from wane.prune.primitive import Pruned
-from wane.prune.sweep import Outcome, Sweep
-from wane.store.own import AuditEntry, Hold
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wane.async_keeper import AsyncKeeper
+    from wane.contract.load import load_contract, read_contract
+    from wane.contract.model import Budget, Contract
+    from wane.errors import WaneError
+    from wane.findings import Finding, Severity
+    from wane.keeper import Keeper
+    from wane.keeper import open_keeper as open
+    from wane.plan.model import Plan, Step, read_plan
+    from wane.prune.pace import FAST, Pace
+    from wane.prune.primitive import Pruned
+    from wane.prune.sweep import Outcome, Sweep
+    from wane.store.own import AuditEntry, Hold
 
 __version__ = "0.1.0"
 
@@ -47,3 +51,43 @@ __all__ = [
     "read_contract",
     "read_plan",
 ]
+
+_MODULES = {
+    "FAST": "prune.pace",
+    "AsyncKeeper": "async_keeper",
+    "AuditEntry": "store.own",
+    "Budget": "contract.model",
+    "Contract": "contract.model",
+    "Finding": "findings",
+    "Hold": "store.own",
+    "Keeper": "keeper",
+    "Outcome": "prune.sweep",
+    "Pace": "prune.pace",
+    "Plan": "plan.model",
+    "Pruned": "prune.primitive",
+    "Severity": "findings",
+    "Step": "plan.model",
+    "Sweep": "prune.sweep",
+    "WaneError": "errors",
+    "load_contract": "contract.load",
+    "open": "keeper",
+    "read_contract": "contract.load",
+    "read_plan": "plan.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name, or a module, when it is first used: the command must answer an interrupt before everything is imported."""
+    if name in _MODULES:
+        value = getattr(import_module(f"wane.{_MODULES[name]}"), "open_keeper" if name == "open" else name)
+    elif name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    else:
+        try:
+            value = import_module(f"wane.{name}")
+        except ModuleNotFoundError as problem:
+            if problem.name != f"wane.{name}":
+                raise
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    globals()[name] = value
+    return value

@@ -1,7 +1,29 @@
-"""`python -m wane` is `wane`."""
+"""The command `wane`, also as `python -m wane`.
+
+This module imports nothing heavy, so that an interrupt is answered from the first moment on: while the commands are being imported nothing
+has begun that would have to be put in order, and the process just ends.
+"""
 
 from __future__ import annotations
 
-from wane.cli import main
+import signal
+import sys
 
-main()
+
+def main() -> None:
+    """Import the commands and run one."""
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interruptible:  # Not where the shell had it ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from wane.cli import main as run
+
+    try:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

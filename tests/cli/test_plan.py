@@ -157,3 +157,15 @@ def test_rows_that_could_not_be_counted_are_not_called_none(
         other.execute("LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE")
         done = wane("plan", "--at", AT, "--exit-code", "--seconds", "0.2")
     assert done.code == 1
+
+
+@pytest.mark.parametrize("out", ["folder", "file/plan.json", "nowhere/plan.json", "/", "/proc/plan.json"])
+def test_a_plan_that_cannot_be_written_is_an_error(wane: Wane, filled: Database, folder: Path, out: str) -> None:
+    (folder / "folder").mkdir()
+    (folder / "file").touch()
+    before = sorted(folder.iterdir())
+    done = wane("plan", "--out", out)
+    assert (done.code, done.out) == (1, "")
+    assert f"error: the plan cannot be written to {out}: " in done.err
+    assert "hint: " in done.err
+    assert sorted(folder.iterdir()) == before

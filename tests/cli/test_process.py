@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -14,7 +15,7 @@ import pytest
 
 from cli.conftest import Wane
 from cli.running import AT
-from servers import Database
+from servers import Database, SqliteDatabase
 
 WANE = [sys.executable, "-m", "wane"]
 SHELL = f"set -o pipefail; '{sys.executable}' -m wane"
@@ -61,6 +62,113 @@ def test_an_interrupt_ends_the_command_quietly(folder: Path) -> None:
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=60) == 130
         assert "Traceback" not in running.stderr.read()
+
+
+WAITS = """
+import sys, time
+class Waits:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            print("importing", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Waits())
+"""
+
+
+@pytest.mark.parametrize("name", ["wane.cli", "typer", "pydantic"])
+def test_an_interrupt_while_commands_are_imported_causes_no_trace(folder: Path, name: str) -> None:
+    (folder / "sitecustomize.py").write_text(WAITS.format(name=name))
+    running = subprocess.Popen(
+        [*WANE, "--version"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    with running, running.stdout, running.stderr:
+        assert running.stdout.readline() == "importing\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) in (-signal.SIGINT, 130)
+        assert running.stderr.read() == ""
+
+
+def test_the_package_itself_imports_nothing_heavy() -> None:
+    lightly = "import sys, wane, wane.__main__; print([one for one in ('pydantic', 'typer', 'psycopg', 'wane.cli') if one in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", lightly], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+HIDDEN = """
+import contextlib, io, json, sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "pyarrow", "deltalake", "adbc_driver_manager", "pandas", "py4j"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+from importlib import util
+known = util.find_spec
+def find_spec(name, package=None):
+    try:
+        return known(name, package)
+    except ModuleNotFoundError:
+        return None
+util.find_spec = find_spec
+from wane.cli import main
+told = {}
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["wane", *words.split()]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        except BaseException as problem:
+            code = repr(problem)
+    told[words] = [code, out.getvalue(), err.getvalue()]
+print(json.dumps(told))
+"""
+MISSING = (
+    "archive run",
+    "archive ls",
+    "archive verify",
+    "archive query job",
+    "archive tidy",
+    "archive compact",
+    "archive expire",
+    "archive survey",
+    "archive restore job --key id=1",
+)
+WITHOUT = ("archive status", "archive restores", "plan", "check --cover")
+
+
+def test_without_the_libraries_of_the_archive_every_command_says_so(
+    sqlite_database: SqliteDatabase, folder: Path
+) -> None:
+    sqlite_database.execute("CREATE TABLE job (id integer PRIMARY KEY, at integer NOT NULL)")
+    sqlite_database.execute("CREATE INDEX job_at ON job (at, id)")
+    (folder / "wane.toml").write_text(
+        f'[store]\nurl = "{sqlite_database.url}"\n[scheduler]\nt = {{ every = "1m" }}\n[archive]\nurl = "cold"\n'
+        '[archive.job]\nkeep = "30d"\n[table.job]\nwhy = "x"\nscheduler = "t"\n'
+        'time = { column = "at", unit = "s" }\nrule.cold = { keep = "7d", then = "archive" }\n'
+    )
+    words = ["migrate", "enable", *MISSING, *WITHOUT]
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN, json.dumps(words)], capture_output=True, text=True, check=True, timeout=120
+    )
+    told = json.loads(done.stdout)
+    for command in MISSING:
+        code, out, err = told[command]
+        assert (code, out) == (1, ""), command
+        assert err.splitlines()[0].startswith("error: the archive's libraries are missing: pyspark"), command
+        assert err.splitlines()[1:] == ["hint: pip install 'wane[spark]'"], command
+    for command in WITHOUT:
+        assert told[command][0] == 0, told[command]
+    assert not (folder / "cold").exists()
 
 
 def test_on_a_terminal_a_table_is_as_wide_as_the_terminal(filled: Database) -> None:

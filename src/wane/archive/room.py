@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from wane.contract.duration import format_duration
@@ -45,6 +46,14 @@ if TYPE_CHECKING:
 
 Starting = Callable[[str], None]
 """Told where Spark is being started, because that takes seconds."""
+_LIBRARIES = ("pyspark", "pyarrow", "deltalake", "adbc_driver_manager", "pandas")
+
+
+def _require_libraries() -> None:
+    """Raise unless the libraries of the archive are installed; Wane works without them, and only the archive does not."""
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise SparkError(f"the archive's libraries are missing: {', '.join(missing)}", "pip install 'wane[spark]'")
 
 
 class Archive:
@@ -88,6 +97,7 @@ class Archive:
     ) -> list[ExpiredTable]:
         """Delete for good what the archive has kept as long as the contract says, of every table or of those named, if the flags
         allow it. A dry run only says what would go. Safe to repeat after anything."""
+        _require_libraries()
         from wane.archive.expire import Expiry
 
         upkeep = self._upkeep(stop, starting)
@@ -107,6 +117,7 @@ class Archive:
         starting: Starting = lambda _: None,
     ) -> list[CompactedTable]:
         """Write small files of a month anew as few large ones, sorted, where there are at least so many of them."""
+        _require_libraries()
         from wane.archive.compact import Compaction
 
         if least_files < 2:
@@ -126,6 +137,7 @@ class Archive:
         stop: threading.Event | None = None,
     ) -> list[TidiedTable]:
         """Remove files from the disk that have been part of nothing for longer than `older_than`, or than the contract says."""
+        _require_libraries()
         from wane.archive.tidy import LEAST, Tidying
 
         if older_than is not None and older_than < LEAST:
@@ -196,12 +208,14 @@ class Archive:
 
     def tables(self) -> list[ColdStatus]:
         """Every table of the archive: its rows, bytes, files and months, from its own log."""
+        _require_libraries()
         from wane.archive.look import look
 
         return [status for cold in self._cold_tables() if (status := look(cold)) is not None]
 
     def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
         """Read back every file of the archive, on Spark, and compare it with what the archive says of it."""
+        _require_libraries()
         from wane.archive.commits import find_lost
         from wane.archive.look import proof
         from wane.archive.model import Proof
@@ -256,6 +270,7 @@ class Archive:
         starting: Starting = lambda _: None,
     ) -> DataFrame:
         """Archived rows as a Spark DataFrame. `where` is a condition in Spark's SQL."""
+        _require_libraries()
         from wane.archive.query import frame, narrowed
         from wane.archive.session import session
 
@@ -267,7 +282,7 @@ class Archive:
 
     def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
         """How much there is in every hot table and in the archive, how fast it grows, and what will be due when: counted on Spark."""
-        self._archiver()  # Whether its libraries are there.
+        _require_libraries()
         from wane.archive.survey import Surveyor
 
         known = {str(table.name) for table in self._contract.tables}
@@ -308,7 +323,7 @@ class Archive:
             raise WrongArgument(f"no rule archives {table} by itself", hint)
         if (where is not None) + (sweep is not None) + bool(keys) != 1:
             raise WrongArgument("say which rows: exactly one of `where`, `sweep` and `keys`")
-        self._archiver()  # Whether its libraries are there.
+        _require_libraries()
         from wane.archive.commits import require_whole
         from wane.archive.restore import PROTECT, Restorer
         from wane.archive.staging import Choice
@@ -349,7 +364,7 @@ class Archive:
         if restore is None:
             raise WrongArgument(f"there is no restore {number}", "`wane archive restores` lists them")
         table = find_table(self._contract, restore.table)
-        self._archiver()  # Whether its libraries are there.
+        _require_libraries()
         from wane.archive.restore import Restorer
 
         Restorer(self._store, self._contract, actor=self._actor, listener=self._listener).cancel(table, number)
@@ -367,12 +382,9 @@ class Archive:
                 yield table, rule
 
     def _archiver(self, **options: Any) -> Archiver:
-        try:
-            from wane.archive.archiver import Archiver
-        except ImportError as problem:
-            raise SparkError(
-                f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"
-            ) from None
+        _require_libraries()
+        from wane.archive.archiver import Archiver
+
         return Archiver(self._store, self._contract, actor=self._actor, listener=self._listener, **options)
 
     def _upkeep(self, stop: threading.Event | None, starting: Starting) -> Upkeep:
@@ -405,6 +417,7 @@ class Archive:
 
     def _cold_tables(self) -> Iterator[ColdTable]:
         """The archive's table for every table that loses rows to it."""
+        _require_libraries()
         from wane.archive.place import ColdTable, place_of
 
         contract = self._contract

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -22,6 +23,7 @@ from wane.archive.condition import refused, spark_errors
 from wane.cli.archive import starting
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, many, say, table
+from wane.errors import WrongArgument
 from wane.keeper import open_keeper
 
 if TYPE_CHECKING:
@@ -67,32 +69,51 @@ def query(
             f"a table shows at most {_MOST_IN_TABLE:,} rows; ask for csv, json or parquet", param_hint="--limit"
         )
     chosen = [one.strip() for one in columns.split(",")] if columns else None
-    with open_keeper(url, contract=contract) as keeper:
+    with _beside(out) as folder, open_keeper(url, contract=contract) as keeper:
         found = keeper.archive.query(name, where=where, columns=chosen, limit=limit, starting=starting)
         try:
-            if out is None:
+            if out is None or folder is None:
                 print_rows(found.columns, (tuple(row) for row in found.toLocalIterator()), style)
             else:
-                rows = _write_parquet(found, out)
+                rows = _write_parquet(found, folder, out)
                 say(f"{many(rows, 'row')} written to {escape(str(out))}")
         except spark_errors() as problem:
             # A condition may fail on a row only: a text that is no number, a division by zero.
             raise refused(problem, found.columns) from None
 
 
-def _write_parquet(found: DataFrame, out: Path) -> int:
+@contextmanager
+def _beside(out: Path | None) -> Iterator[Path | None]:
+    """A folder beside the new file, to write it in; made before anything is asked, so that one that cannot be made is told at once."""
+    if out is None:
+        yield None
+        return
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
+    except OSError as problem:
+        raise _unwritable(out, problem) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_parquet(found: DataFrame, folder: Path, out: Path) -> int:
     """One file, there as a whole or not at all."""
     import pyarrow.parquet as pq
 
-    place = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
+    found.repartition(1).write.parquet(str(folder / "written"))
+    [written] = (folder / "written").glob("*.parquet")
+    rows = int(pq.read_metadata(written).num_rows)
     try:
-        found.repartition(1).write.parquet(str(place / "written"))
-        [written] = (place / "written").glob("*.parquet")
-        rows = int(pq.read_metadata(written).num_rows)
         written.rename(out)
-        return rows
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    except OSError as problem:
+        raise _unwritable(out, problem) from None
+    return rows
+
+
+def _unwritable(out: Path, problem: OSError) -> WrongArgument:
+    return WrongArgument(f"{out} cannot be written: {problem.strerror}", "name a file in a folder that can be written")
 
 
 def print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Format) -> None:

@@ -11,6 +11,7 @@ import copy
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -292,7 +293,8 @@ class Metrics:
             part.write_bytes(self.text())
             part.replace(path)
         except OSError as problem:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
             raise MetricsError(f"metrics cannot be written to {path}: {problem.strerror}") from problem
 
     def serve(self, port: int, address: str = "127.0.0.1") -> Exporter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -74,13 +75,18 @@ class Plan:
 
     def write(self, path: Path) -> None:
         """Write the plan to a file, whole or not at all."""
+        hint = "name a file in a folder that can be written"
+        if not path.name:
+            raise PlanError(f"the plan cannot be written to {path}: it is a directory", hint)
         partial = path.with_name(path.name + ".partial")
         try:
             partial.write_text(self.as_json() + "\n", encoding="utf-8")
             partial.replace(path)
-        except OSError as problem:
-            partial.unlink(missing_ok=True)
-            raise PlanError(f"the plan cannot be written to {path}: {problem.strerror}") from problem
+        except (OSError, ValueError) as problem:
+            with suppress(OSError, ValueError):
+                partial.unlink()
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            raise PlanError(f"the plan cannot be written to {path}: {reason}", hint) from problem
 
 
 _ADAPTER = TypeAdapter(Plan)
