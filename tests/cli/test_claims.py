@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 
@@ -73,6 +76,38 @@ def test_an_age_that_cannot_be_meant_is_wrong_usage(wane: Wane, worked: Database
     assert (done.code, done.out) == (2, "")
     assert option in done.err
     assert tasks(worked) == before
+
+
+def test_the_program_coordination_is_installed_and_vacuums(
+    worked: Database, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = scripts["coordination"].partition(":")
+    program = getattr(importlib.import_module(module), name)
+
+    def run(*words: object) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["coordination", *map(str, words)])
+        capfd.readouterr()
+        try:
+            program()
+        except SystemExit as end:
+            return end.code or 0, *capfd.readouterr()
+        return 0, *capfd.readouterr()
+
+    before = tasks(worked)
+    code, out, err = run("work-vacuum", "--url", worked.url)
+    assert (code, out) == (2, "")
+    assert "no threshold, no deletion" in " ".join(err.split())
+    assert "coordination work-vacuum" in err
+    assert tasks(worked) == before
+    code, out, _ = run("work-vacuum", "--completed-age-hours", 168, "--abandoned-age-hours", 24, "--url", worked.url)
+    assert code == 0
+    assert "completed 1 pruned" in out
+    assert tasks(worked) == ["abandoned-recent", "completed-recent", "expired", "free", "held"]
+    code, _, err = run("work-vacuum", "--completed-age-hours", 168, "--url", "sqlite:///missing.db")
+    assert (code, "Traceback" in err) == (1, False)
+    assert run("--help")[0] == 0
+    assert run("work-claim")[0] == 2
 
 
 def test_a_dry_run_tells_and_takes_nothing(wane: Wane, worked: Database) -> None:

@@ -208,3 +208,67 @@ def test_a_file_replaces_tables_floors_and_excuses_of_what_it_includes(tmp_path:
     ]
     assert contract.excused == ()
     assert [floor.days for _, floor in contract.floors] == [180]
+
+
+EXCUSING = """
+[excused]
+staging = { elsewhere = "governed by others" }
+cache = { singleton = "one row" }
+"""
+RULED = """
+[scheduler]
+s = { every = "5m" }
+[table.staging]
+scheduler = "s"
+why = "handed over"
+time = "created_at"
+rule.old = { keep = "30d" }
+"""
+
+
+def test_a_file_removes_an_excuse_of_what_it_includes(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(EXCUSING)
+    (tmp_path / "middle.toml").write_text('include = ["base.toml"]\n')
+    (tmp_path / "team.toml").write_text(RULED)
+    path = tmp_path / "wane.toml"
+    path.write_text('include = ["middle.toml", "team.toml"]\n')
+    assert "error said-twice: " in told(read_contract(path)), "neighbours that disagree"
+    path.write_text('include = ["middle.toml", "team.toml"]\n[excused]\nstaging = false\n')
+    contract = load_contract(path)
+    assert [str(table.name) for table in contract.tables] == ["staging"]
+    assert [str(name) for name, _ in contract.excused] == ["cache"]
+    (tmp_path / "outer.toml").write_text('include = ["wane.toml"]\n[excused]\ncache = false\n')
+    assert load_contract(tmp_path / "outer.toml").excused == ()
+
+
+def test_an_excuse_of_a_neighbour_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(EXCUSING)
+    (tmp_path / "team.toml").write_text("[excused]\nstaging = false\n")
+    path = tmp_path / "wane.toml"
+    path.write_text('include = ["base.toml", "team.toml"]\n')
+    assert "error said-twice: team.toml excused.staging" in told(read_contract(path)).replace(str(tmp_path) + "/", "")
+
+
+def test_a_removed_excuse_lets_the_table_follow(tmp_path: Path) -> None:
+    path = tmp_path / "wane.toml"
+    path.write_text(
+        """
+        include = ["reference:substrate"]
+        [excused]
+        "iu_core.iu_staging_record" = false
+        "iu_core.iu_staging_payload" = false
+        [table."iu_core.iu_staging_record"]
+        scheduler = "jobs"
+        why = "handed over"
+        state = "status"
+        live = ["staged", "validating", "promoted", "rejected"]
+        time = "created_at"
+        [table."iu_core.iu_staging_record".rule.cold]
+        when = ["expired"]
+        keep = "30d"
+        with = ["iu_core.iu_staging_payload.record_id"]
+        """
+    )
+    assert told(read_contract(path)) == ""
+    path.write_text(path.read_text().replace('"iu_core.iu_staging_payload" = false', ""))
+    assert "untouchable" in told(read_contract(path))

@@ -100,8 +100,17 @@ def _root(
 
 def main() -> None:
     """Run a command; errors that Wane knows become a sentence and exit code 1."""
+    _run(app)
+
+
+def coordination() -> None:
+    """Run the program `coordination`: `coordination work-vacuum` is `wane claims vacuum`."""
+    _run(claims.coordination_app)
+
+
+def _run(program: typer.Typer) -> None:
     try:
-        app()
+        program()
     except (ContractError, BindError) as problem:
         print_findings(problem.findings, stderr=True)
         say(f"[red]{escape(problem.message)}[/]")

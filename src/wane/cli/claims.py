@@ -1,4 +1,5 @@
-"""`wane claims`: work claims, and vacuuming those that are finished. `wane coordination work-vacuum` is an older name of the latter."""
+"""`wane claims`: work claims, and vacuuming those that are finished. The program `coordination work-vacuum`, and `wane coordination work-vacuum`,
+are older names of the latter."""
 
 from __future__ import annotations
 
@@ -24,7 +25,14 @@ from wane.plan.model import Step
 from wane.reference import contract_path
 
 claims_app = typer.Typer(help="Work claims: who works on what.", no_args_is_help=True)
-coordination_app = typer.Typer(help="Older names of commands about work claims.", no_args_is_help=True)
+coordination_app = typer.Typer(
+    name="coordination",
+    help="Older names of commands about work claims.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 CompletedOption = Annotated[
     float | None, typer.Option(help="Prune completed work whose completion is longer ago than that.")
@@ -181,6 +189,11 @@ def vacuum(
 
 
 coordination_app.command("work-vacuum")(vacuum)
+
+
+@coordination_app.callback()
+def _coordination() -> None:
+    """Older names of commands about work claims."""
 
 
 def _print_preview(steps: dict[WorkState, Step], *, as_json: bool) -> None:

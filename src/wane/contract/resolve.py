@@ -52,7 +52,7 @@ from wane.contract.pieces import Mistakes, describe, key_path
 from wane.contract.rules import Surroundings, check_name, read_excuse, read_rules, read_table
 from wane.contract.sections import EventsPiece, GrowthPiece, PartitionPiece, RolesPiece, SpacePiece, UpkeepPiece
 from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
-from wane.findings import errors_of
+from wane.findings import did_you_mean, errors_of
 
 P = TypeVar("P", bound=Piece)
 
@@ -112,6 +112,9 @@ class _Resolver:
                 if self._may_declare(file, place, name) and table is not None:
                     tables[name] = table
             for name, data, place in self._named(file, "excused"):
+                if data is False:
+                    self._remove_excuse(file, place, name, excused)
+                    continue
                 excuse = file.mistakes.read(ExcusePiece, data, place)
                 if self._may_declare(file, place, name) and excuse is not None:
                     excused[name] = read_excuse(excuse)
@@ -321,6 +324,17 @@ class _Resolver:
         self.declared[section, name] = file
         self.origins.note(section, name, file.mistakes)
         return True
+
+    def _remove_excuse(
+        self, file: SourceFile, place: list[object], name: TableName, excused: dict[TableName, Excuse]
+    ) -> None:
+        """Remove an excuse of a file that this one includes: the table has its rules elsewhere, or is uncovered."""
+        if ("excused", name) not in self.declared:
+            known = [str(one) for section, one in self.declared if section == "excused"]
+            fix = did_you_mean(str(name), known) or "remove this line"
+            file.mistakes.error(place, "unknown-excuse", f"no file that this one includes excuses {name}", fix)
+        elif self._may_declare(file, place, name):
+            excused.pop(name, None)
 
     def _drop_replaced(self, tables: dict[TableName, Table], excused: dict[TableName, Excuse]) -> None:
         """Rules in a file take the place of an excuse in a file it includes, and the other way round."""

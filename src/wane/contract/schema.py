@@ -101,7 +101,17 @@ def json_schema() -> dict[str, Any]:
             "events": _to("EventsPiece"),
             "upkeep": _to("UpkeepPiece"),
             "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
-            "excused": {**_named(_to("ExcusePiece")), "description": "Tables without rules, and why."},
+            "excused": {
+                **_named(
+                    {
+                        "anyOf": [
+                            _to("ExcusePiece"),
+                            {"const": False, "description": "Removes the excuse of an included file."},
+                        ]
+                    }
+                ),
+                "description": "Tables without rules, and why.",
+            },
             "archive": {
                 **_named(_to("ArchiveTablePiece")),
                 "properties": {"url": {**_value(Url), "description": "The cold place: a URL or a path."}},
