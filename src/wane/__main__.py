@@ -1,4 +1,4 @@
-"""The command `wane`, also as `python -m wane`.
+"""The commands `wane` (also as `python -m wane`) and `coordination`.
 
 This module imports nothing heavy, so that an interrupt is answered from the first moment on: while the commands are being imported nothing
 has begun that would have to be put in order, and the process just ends.
@@ -12,15 +12,24 @@ import sys
 
 def main() -> None:
     """Import the commands and run one."""
+    _start("main")
+
+
+def coordination() -> None:
+    """Import the commands and run the one that stands for `wane claims vacuum`."""
+    _start("coordination")
+
+
+def _start(program: str) -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:  # Not where the shell had it ignored.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from wane.cli import main as run
+    from wane import cli
 
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        run()
+        getattr(cli, program)()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
