@@ -48,6 +48,31 @@ def frozen(cold: Cold) -> dict[str, dict[int, tuple[Any, ...]]]:
     return {"event": {row[0]: row for row in rows}, "event_read": {row[0]: row for row in reads}}
 
 
+def test_a_cascade_that_is_created_after_the_copy_keeps_every_row_hot(database: Database, tmp_path: Path) -> None:
+    events(database, 12)
+
+    def act() -> None:
+        database.execute(
+            "CREATE TABLE payment (id bigint PRIMARY KEY, event_id bigint REFERENCES event (id) ON DELETE CASCADE)"
+        )
+        database.execute("INSERT INTO payment SELECT id, id FROM event")
+
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["committed"] = act
+        before = contents(database)
+        done = cold.one()
+        assert (done.outcome, "uncounted" in done.message) == (Outcome.FAILED, True)
+        assert contents(database) == before
+        assert database.query("SELECT count(*) FROM payment") == [(len(before["event"]),)]
+        database.execute("DROP TABLE payment")
+        database.execute("CREATE INDEX harmless ON event (body)")
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        after = contents(database), frozen(cold)
+        for table, rows in before.items():
+            assert sorted([*after[0][table], *after[1][table]]) == sorted(rows)
+
+
 @pytest.mark.parametrize("when", ["planned", "written", "verified", "committed", "batch"])
 def test_whatever_the_application_does_every_row_is_in_exactly_one_place(
     database: Database, tmp_path: Path, when: str

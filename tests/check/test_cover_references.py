@@ -301,6 +301,38 @@ def test_a_foreign_key_of_an_inheriting_table_counts(postgres_database: Postgres
     assert findings(postgres_database, EVENTS + FOLLOW, strict=True) == []
 
 
+def test_a_cascade_of_a_table_that_is_named_like_wanes_own_counts(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.script(HEALTHY + child("ON DELETE CASCADE", name="Wane_orders"))
+    assert codes(findings(sqlite_database, EVENTS + excusing("Wane_orders"))) == ["uncounted-cascade"]
+    assert findings(sqlite_database, EVENTS + 'with = ["Wane_orders.event_id"]', strict=True) == []
+
+
+def test_a_cascade_of_an_extensions_table_counts(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(HEALTHY + child("ON DELETE CASCADE") + "ALTER EXTENSION plpgsql ADD TABLE reads")
+    try:
+        assert codes(findings(postgres_database, EVENTS + excusing("reads"))) == ["uncounted-cascade"]
+        assert findings(postgres_database, EVENTS + FOLLOW, strict=True) == []
+    finally:
+        postgres_database.script("ALTER EXTENSION plpgsql DROP TABLE reads")
+
+
+def test_a_cascade_of_a_table_in_wanes_schema_counts(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(
+        f"{HEALTHY} CREATE SCHEMA wane; {child('ON DELETE CASCADE')} ALTER TABLE reads SET SCHEMA wane"
+    )
+    assert codes(findings(postgres_database, EVENTS + excusing("'wane.reads'"))) == ["uncounted-cascade"]
+
+
+def test_a_cascade_of_an_heir_in_the_middle_counts(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(
+        f"{HEALTHY} CREATE TABLE side (x int); CREATE TABLE reads (id bigint PRIMARY KEY, event_id bigint);"
+        "CREATE INDEX r ON reads (event_id); CREATE TABLE reads_old (CONSTRAINT old_fk FOREIGN KEY (event_id)"
+        " REFERENCES events (id) ON DELETE CASCADE) INHERITS (side, reads)"
+    )
+    assert codes(findings(postgres_database, EVENTS + excusing("reads", "side"))) == ["uncounted-cascade"]
+    assert findings(postgres_database, EVENTS + FOLLOW + excusing("side"), strict=True) == []
+
+
 def test_a_foreign_key_in_another_schema_is_shown_with_it(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(
         f"{HEALTHY} CREATE SCHEMA app; CREATE TABLE app.reads (id bigint PRIMARY KEY,"

@@ -295,6 +295,27 @@ def test_a_table_that_others_inherit_from_has_no_key(postgres_database: Postgres
     ]
 
 
+@pytest.mark.parametrize(
+    "heirs",
+    [
+        "CREATE TABLE above (LIKE events); ALTER TABLE events INHERIT above; CREATE TABLE events_old () INHERITS (events)",
+        "CREATE TABLE side (x int); CREATE TABLE events_old () INHERITS (side, events)",
+    ],
+    ids=["in the middle", "second parent"],
+)
+def test_a_table_that_others_inherit_from_has_no_key_wherever_it_stands(
+    postgres_database: PostgresDatabase, heirs: str
+) -> None:
+    postgres_database.script(f"{HEALTHY} {heirs}")
+    excused = (
+        "\n[excused]\nabove = { inline = 'x' }\n" if "above" in heirs else "\n[excused]\nside = { inline = 'x' }\n"
+    )
+    found = findings(postgres_database, EVENTS + excused)
+    assert [(one.code, one.message) for one in found] == [
+        ("inherited-table", "events has tables that inherit from it: events_old")
+    ]
+
+
 # Types
 
 

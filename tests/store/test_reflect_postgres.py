@@ -122,6 +122,34 @@ def test_tables_and_schemas_that_belong_to_an_extension_are_left_out(extended: P
     assert names(seen(extended)) == ["mine"]
 
 
+def test_a_hidden_table_that_refers_to_another_is_told(extended: PostgresDatabase) -> None:
+    """A table of an extension, one in its schema, one in Wane's, and what refers to those."""
+    script = f"""
+        ALTER TABLE mine ADD PRIMARY KEY (a);
+        ALTER TABLE member ADD PRIMARY KEY (a), ADD FOREIGN KEY (a) REFERENCES mine;
+        ALTER TABLE internals.member ADD FOREIGN KEY (a) REFERENCES member;
+        ALTER TABLE internals.chunk ADD FOREIGN KEY (a) REFERENCES mine;
+        CREATE TABLE internals.alone (a int);
+        CREATE SCHEMA {OWN_SCHEMA};
+        CREATE TABLE {OWN_SCHEMA}.alone (a int);
+        CREATE TABLE {OWN_SCHEMA}.notes (a int REFERENCES mine);
+    """
+    told = [table.qualified for table in seen(extended, script).tables]
+    assert told == [
+        ("internals", "chunk"),
+        ("internals", "member"),
+        ("public", "member"),
+        ("public", "mine"),
+        (OWN_SCHEMA, "notes"),
+    ]
+
+
+def test_a_table_in_another_schema_that_refers_to_one_asked_for_is_told(postgres_database: PostgresDatabase) -> None:
+    script = "CREATE SCHEMA one; CREATE TABLE one.t (a int PRIMARY KEY); CREATE TABLE child (a int REFERENCES one.t)"
+    schema = seen(postgres_database, script, ("one",))
+    assert [table.qualified for table in schema.tables] == [("one", "t"), ("public", "child")]
+
+
 def test_an_extensions_schema_is_told_when_it_is_asked_for_but_not_the_extensions_own_tables(
     extended: PostgresDatabase,
 ) -> None:
@@ -184,6 +212,20 @@ def test_a_table_that_inherits_names_the_root_whose_deletes_reach_it(postgres_da
         ("child", Kind.TABLE, ("public", "base")),
         ("grandchild", Kind.TABLE, ("public", "base")),
     ]
+    base, child, grandchild = schema.tables
+    assert schema.heirs(base) == [child, grandchild]
+    assert schema.heirs(child) == [grandchild]
+    assert schema.heirs(grandchild) == []
+
+
+def test_a_table_that_inherits_from_several_is_an_heir_of_each(postgres_database: PostgresDatabase) -> None:
+    schema = seen(
+        postgres_database,
+        "CREATE TABLE a (x int); CREATE TABLE b (y int); CREATE TABLE b2 () INHERITS (a, b); CREATE TABLE c () INHERITS (b2)",
+    )
+    a, b, b2, c = schema.tables
+    assert (b2.parent, b2.ancestors) == (("public", "a"), (("public", "a"), ("public", "b")))
+    assert [schema.heirs(one) for one in (a, b, b2)] == [[b2, c], [b2, c], [c]]
 
 
 # --- Columns ------------------------------------------------------------------------------------------------------

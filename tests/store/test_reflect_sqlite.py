@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from servers import SqliteDatabase
+from wane.store import open_store
 from wane.store.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 from wane.store.sqlite.reflect import OWN_PREFIX, ROWID_KEY, reflect
+from wane.store.url import resolve_url
 
 
 def seen(database: SqliteDatabase, script: str = "") -> Schema:
@@ -421,13 +423,35 @@ def test_sqlites_and_wanes_own_tables_are_left_out(sqlite_database: SqliteDataba
         f"""
         CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT);
         CREATE TABLE {OWN_PREFIX}audit (a int);
+        CREATE TABLE {OWN_PREFIX.upper()}HOLD (a int);
+        CREATE TABLE wane_claim_fence (a int);
         CREATE TABLE {OWN_PREFIX.upper()}OTHER (a int);
         CREATE TABLE wanes (a int);
         CREATE TABLE "sqliteX" (a int);
         ANALYZE;
         """,
     )
-    assert names(schema) == ["sqliteX", "t", "wanes"]
+    assert names(schema) == ["WANE_OTHER", "sqliteX", "t", "wanes"]
+
+
+def test_wanes_own_tables_are_known_by_name_after_a_migration(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.script("CREATE TABLE wane_orders (a int); CREATE TABLE t (a int)")
+    with open_store(resolve_url(sqlite_database.url)) as store:
+        store.migrate()
+        assert names(store.reflect()) == ["t", "wane_orders"]
+        assert "wane_audit" in names(store.reflect(own=True))
+        assert "wane_orders" not in names(store.reflect(own=True))
+
+
+def test_a_hidden_table_that_refers_to_another_is_told(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.script("""
+        CREATE TABLE t (id INTEGER PRIMARY KEY);
+        CREATE TABLE wane_hold (id INTEGER PRIMARY KEY, t_id int REFERENCES T (id) ON DELETE CASCADE);
+        CREATE TABLE wane_flag (hold_id int REFERENCES wane_hold ON DELETE CASCADE);
+        CREATE TABLE wane_clock (a int);
+        CREATE VIRTUAL TABLE docs USING fts5 (body);
+    """)
+    assert names(seen(sqlite_database)) == ["docs", "t", "wane_flag", "wane_hold"]
 
 
 # --- Databases ----------------------------------------------------------------------------------------------------
