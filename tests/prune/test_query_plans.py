@@ -15,7 +15,8 @@ from prune.keeping import AT, Keeping, ago, follower, keeping, referenced_by, ru
 from servers import Database
 from wane.contract.model import Age, Cap, Mark, Table, WhileNull
 from wane.prune.binding import Bindings
-from wane.store.selection import Selection, follower_paths
+from wane.store.postgres.relied import read_stamps
+from wane.store.selection import Selection, follower_paths, intermediate_paths
 from wane.store.statement import Statement
 from wane.store.transaction import Batch
 
@@ -180,6 +181,26 @@ def test_rows_with_followers_are_looked_up_and_taken_by_their_keys(
         if database.store == "sqlite":
             database.execute("DELETE FROM note")
         check(kept, rows.take_keys(bound, at, keys))
+
+
+def test_followers_with_followers_are_locked_and_taken_by_their_keys(database: Database) -> None:
+    nested = follower("note.job_id", follower("word.note_id"))
+    with large(database, table("job", rule("old", OLD, when=["done"], followers=[nested]))) as kept:
+        database.execute("CREATE TABLE word (id integer NOT NULL PRIMARY KEY, note_id integer REFERENCES note (id))")
+        database.execute("CREATE INDEX word_note ON word (note_id)")
+        database.execute("INSERT INTO word SELECT id, id FROM note WHERE id % 2 = 0")
+        database.execute("ANALYZE")
+        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        keys = [row[:1] for row in kept.keeper.store.read(rows.candidates(bound, at, BATCH), 10)]
+        [path] = intermediate_paths(bound)
+        some = rows.some_followers(bound, path, keys[0], at, BATCH)
+        check(kept, some)
+        found = kept.keeper.store.read(some, 10)
+        assert found
+        check(kept, rows.delete_childless(path[-1], found))
+        if database.store == "postgres":
+            check(kept, rows.lock_followers(bound, path, keys))
+            check(kept, read_stamps(bound))
 
 
 @STATE_CHOICES
