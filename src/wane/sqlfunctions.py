@@ -7,9 +7,10 @@ installed, and calling it says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import combinations, count
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ from wane.observe.watched import watch
 from wane.prune.arguments import MOST_ROWS
 from wane.prune.gates import flag_name
 from wane.store import Store
-from wane.webhooks.family import counted_tables, find_family, has_family
+from wane.store.selection import Selection
+from wane.webhooks.family import LIVE_JOBS, QUEUE, counted_tables, find_family, has_family
 from wane.webhooks.model import MOST_PRUNED, NEVER, PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks.retention import MOST_FOLLOWERS
 
@@ -189,11 +191,13 @@ class _Offers:
     def _floor(self, table: Table) -> timedelta:
         return dict(self.contract.floors).get(table.name, timedelta(0))
 
-    def _take(self, table: Table, rule: Rule, label: str) -> tuple[Taking | None, str]:
+    def _take(
+        self, table: Table, rule: Rule, label: str, adapt: Callable[[Selection], Selection] = lambda one: one
+    ) -> tuple[Taking | None, str]:
         """The function for a rule, or why there is none."""
         taking = None
         try:
-            taking = self._taking(next(self._numbers), self.bindings.selection(table, rule))
+            taking = self._taking(next(self._numbers), adapt(self.bindings.selection(table, rule)))
             self._write(taking)
         except BindError as problem:
             reason = "; ".join([problem.message, *(finding.message for finding in problem.findings)])
@@ -211,7 +215,13 @@ class _Offers:
         return self._orphans_offer(str(table.name), states, taking, self._floor(table), reason)
 
     def _explicit(
-        self, table: Table, states: tuple[str, ...] | None, label: str, *, orphans: bool = False
+        self,
+        table: Table,
+        states: tuple[str, ...] | None,
+        label: str,
+        *,
+        orphans: bool = False,
+        adapt: Callable[[Selection], Selection] = lambda one: one,
     ) -> tuple[Rule | None, Taking | None, str]:
         """The rule of a call with a cutoff of its own, whatever that is, and its function; or why there is none."""
         try:
@@ -219,10 +229,10 @@ class _Offers:
         except WaneError as problem:
             self.refused.append(Refused(label, problem.message))
             return None, None, problem.message
-        return rule, *self._take(table, rule, label)
+        return rule, *self._take(table, rule, label, adapt)
 
     def _webhooks(self) -> Webhooks | None:
-        from wane.store.postgres.functions.webhooks import Webhooks
+        from wane.store.postgres.functions.webhooks import Webhooks, of_any_queue
 
         if not has_family(self.contract):
             return None
@@ -230,7 +240,12 @@ class _Offers:
         events, deliveries = self.bindings.table(family.events), self.bindings.table(family.deliveries)
         choices = []
         for statuses in self._choices(events):
-            rule, taking, _ = self._explicit(events, statuses, f"{PRUNE_EVENTS}({', '.join(statuses)})")
+            rule, taking, _ = self._explicit(
+                events,
+                statuses,
+                f"{PRUNE_EVENTS}({', '.join(statuses)})",
+                adapt=partial(of_any_queue, table=LIVE_JOBS, column=QUEUE),
+            )
             if rule is None:
                 continue
             if taking is None:

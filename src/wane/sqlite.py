@@ -39,7 +39,7 @@ from wane.store.sqlite.functions import (
     require_reading,
 )
 from wane.webhooks.family import counted_tables, has_family
-from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED, RetentionPolicy
+from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks.retention import WebhookRetention
 
 P = ParamSpec("P")
@@ -87,9 +87,9 @@ class Registration:
         if has_family(self._keeper.contract):
             webhooks = _Webhooks(WebhookRetention(self._keeper), self._connection)
             functions |= {
-                "knocker_prune_events": (3, self._answer(webhooks.prune_events)),
-                "knocker_prune_orphan_deliveries": (2, self._answer(webhooks.prune_orphan_deliveries)),
-                "knocker_run_retention_pass": (5, self._answer(webhooks.run_retention_pass)),
+                "knocker_prune_events": (4, self._answer(webhooks.prune_events)),
+                "knocker_prune_orphan_deliveries": (3, self._answer(webhooks.prune_orphan_deliveries)),
+                "knocker_run_retention_pass": (6, self._answer(webhooks.run_retention_pass)),
             }
             add_audits_view(
                 self._connection, counted_tables(self._keeper.contract), PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES
@@ -152,40 +152,53 @@ class Registration:
 
 
 class _Webhooks:
-    """The webhook names. Statuses are a JSON array; NULL means those that are settled."""
+    """The webhook names. Statuses are a JSON array, NULL means those that are settled; cutoffs are unix seconds; a queue that is NULL is
+    the one that the contract names."""
 
     def __init__(self, retention: WebhookRetention, connection: Connection) -> None:
         self._retention = retention
         self._connection = connection
 
-    def prune_events(self, statuses: object, older_than: Any, limit: Any) -> dict[str, Any]:
+    def prune_events(self, statuses: object, older_than: Any, limit: Any, queue: Any) -> dict[str, Any]:
         return asdict(
             self._retention.prune_events(
-                statuses=_statuses(statuses), older_than=older_than, limit=limit, connection=self._connection
+                statuses=_statuses(statuses),
+                older_than=older_than,
+                limit=limit,
+                queue=queue,
+                connection=self._connection,
             )
         )
 
-    def prune_orphan_deliveries(self, older_than: Any, limit: Any) -> dict[str, Any]:
+    def prune_orphan_deliveries(self, older_than: Any, limit: Any, queue: Any) -> dict[str, Any]:
         return asdict(
-            self._retention.prune_orphan_deliveries(older_than=older_than, limit=limit, connection=self._connection)
+            self._retention.prune_orphan_deliveries(
+                older_than=older_than, limit=limit, queue=queue, connection=self._connection
+            )
         )
 
     def run_retention_pass(
         self,
-        event_statuses: object,
-        event_older_than_s: Any,
-        event_limit: Any,
-        orphan_deliveries_older_than_s: Any,
-        orphan_deliveries_limit: Any,
+        statuses: object,
+        events_older_than: Any,
+        events_limit: Any,
+        orphans_older_than: Any,
+        orphans_limit: Any,
+        queue: Any,
     ) -> dict[str, Any]:
-        policy = RetentionPolicy(
-            event_statuses=_statuses(event_statuses),
-            event_older_than_s=event_older_than_s,
-            event_limit=event_limit,
-            orphan_deliveries_older_than_s=orphan_deliveries_older_than_s,
-            orphan_deliveries_limit=orphan_deliveries_limit,
+        done = self._retention.run_retention_pass_before(
+            statuses=_statuses(statuses),
+            events_older_than=events_older_than,
+            events_limit=events_limit,
+            orphans_older_than=orphans_older_than,
+            orphans_limit=orphans_limit,
+            queue=queue,
+            connection=self._connection,
         )
-        return asdict(self._retention.run_retention_pass(policy, connection=self._connection))
+        return {
+            "event_result": None if done.events is None else asdict(done.events),
+            "orphan_result": None if done.orphan_deliveries is None else asdict(done.orphan_deliveries),
+        }
 
 
 def _summary(pruned: Pruned) -> dict[str, Any]:

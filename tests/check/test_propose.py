@@ -233,7 +233,7 @@ def test_states_are_listed_and_none_is_decided(demonstration: Database) -> None:
 
 def test_a_lease_on_work_is_not_taken_for_the_end_of_the_row(demonstration: Database) -> None:
     text = proposed(demonstration)
-    for table, column in (("channel_inbox", "lease_expires_at_ms"), ("knocker_live_jobs", "claimed_until")):
+    for table, column in (("channel_inbox", "lease_expires_at_ms"), ("_honker_live", "claim_expires_at")):
         said = section(text, table)
         assert "expires = " not in said
         assert re.search(f"# Also {column}: .* the end of a lease on the row's work", said)

@@ -67,7 +67,7 @@ def _counts(database: Database, contract: object) -> dict[str, int]:
         | {"event_read", "knocker_attempts"}
         | {
             "knocker_deliveries",
-            "knocker_live_jobs",
+            "_honker_live",
             "oauth_refresh_leases",
             "models_dev_refresh_leases",
             "iu_auto_instantiate_event_log",

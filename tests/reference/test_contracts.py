@@ -99,12 +99,12 @@ LIVE = {
 }
 FOLLOWERS = {
     "event_outbox": ["event_read.event_id"],
-    "knocker_events": ["knocker_attempts.event_id", "knocker_deliveries.event_id", "knocker_live_jobs.event_id"],
+    "knocker_events": ["knocker_attempts.event_id", "knocker_deliveries.event_id", "_honker_live.event_id"],
 }
 EXCUSED = {
     "models_dev_cache": ExcuseKind.SINGLETON,
     "knocker_endpoints": ExcuseKind.CONSTANT,
-    "knocker_live_jobs": ExcuseKind.INLINE,
+    "_honker_live": ExcuseKind.INLINE,
     "dot_iu_runtime_lease": ExcuseKind.IN_PLACE,
     "iu_lifecycle_log": ExcuseKind.APPEND_ONLY,
     "iu_route_worker_cursor": ExcuseKind.CONSTANT,
@@ -288,7 +288,7 @@ def test_followers_leave_with_their_parent(contract: Contract) -> None:
 
 def test_only_jobs_of_the_webhook_queue_follow_an_event(contract: Contract) -> None:
     where = {str(follower.reference.table): follower.where for _, _, follower in contract.followers()}
-    assert where["knocker_live_jobs"] == (("queue_name", "webhooks"),)
+    assert where["_honker_live"] == (("queue", "knocker.events"),)
     assert where["knocker_attempts"] == where["knocker_deliveries"] == ()
 
 

@@ -24,7 +24,7 @@ TABLES = {
         oauth_pending oauth_refresh_leases models_dev_refresh_leases outbox outbox_consumers models_dev_cache
     """,
     "claims": "work_claims work_claim_tombstones",
-    "webhooks": "knocker_endpoints knocker_events knocker_attempts knocker_deliveries knocker_live_jobs",
+    "webhooks": "knocker_endpoints knocker_events knocker_attempts knocker_deliveries _honker_live",
     "substrate": """
         event_outbox event_read event_pending iu_route_dead_letter job_queue job_dead_letter dot_iu_command_run
         iu_core.iu_staging_record iu_core.iu_staging_payload iu_auto_instantiate_event_log iu_lifecycle_log queue_heartbeat

@@ -22,7 +22,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 def fill(database: Database) -> None:
     prepare(database)
-    event(database, 1, "handled", T, attempts=2, deliveries=1, jobs=["webhooks"])
+    event(database, 1, "handled", T, attempts=2, deliveries=1, jobs=["knocker.events"])
     delivery(database, T)
 
 

@@ -363,24 +363,53 @@ def await_lock(database: PostgresDatabase) -> None:
 
 
 def test_a_pass_in_sql_is_one_transaction_with_one_audit_row_for_each_path(hooks: PostgresDatabase) -> None:
-    event(hooks, 1, "handled", T, attempts=2, deliveries=1, jobs=["webhooks", "emails"])
+    event(hooks, 1, "handled", T, attempts=2, deliveries=1, jobs=["knocker.events", "emails"])
     event(hooks, 2, "dead", T)
     delivery(hooks, T)
     [(answer,)] = hooks.query(
-        "SELECT wane.knocker_run_retention_pass(event_older_than_s => 604800, orphan_deliveries_older_than_s => 86400)"
+        "SELECT wane.knocker_run_retention_pass('[\"handled\", \"ignored\"]', ?, 100, ?, 100, 'knocker.events')",
+        (T + 1, T + 1),
     )
     assert answer == {
-        "events": {"events_pruned": 1, "attempts_pruned": 2, "deliveries_pruned": 1, "live_jobs_pruned": 1},
-        "orphan_deliveries": {"deliveries_pruned": 1},
+        "event_result": {"events_pruned": 1, "attempts_pruned": 2, "deliveries_pruned": 1, "live_jobs_pruned": 1},
+        "orphan_result": {"deliveries_pruned": 1},
     }
     assert events(hooks) == [2]
+    assert hooks.query("SELECT queue FROM _honker_live") == [("emails",)]
     found = hooks.query(
         "SELECT kind, queue_name, events_pruned, attempts_pruned, deliveries_pruned, live_jobs_pruned FROM wane.knocker_prune_audits"
     )
     assert found == [
-        ("prune_orphan_deliveries", "webhooks", None, None, 1, None),
-        ("prune_events", "webhooks", 1, 2, 1, 1),
+        ("prune_orphan_deliveries", "knocker.events", None, None, 1, None),
+        ("prune_events", "knocker.events", 1, 2, 1, 1),
     ]
+
+
+def test_a_call_in_sql_names_its_queue(hooks: PostgresDatabase) -> None:
+    event(hooks, 1, "handled", T, jobs=["knocker.events", "emails"])
+    event(hooks, 2, "ignored", T, jobs=["knocker.events"])
+    call = """SELECT wane.knocker_prune_events('["handled"]', ?, 100, 'emails')"""
+    assert hooks.query(call, (T + 1,)) == [
+        ({"events_pruned": 1, "attempts_pruned": 0, "deliveries_pruned": 0, "live_jobs_pruned": 1},)
+    ]
+    assert hooks.query("SELECT queue FROM _honker_live") == [("knocker.events",)] * 2
+    hooks.query("SELECT wane.knocker_prune_orphan_deliveries(?, 10, 'emails')", (T,))
+    [(answer,)] = hooks.query("SELECT wane.knocker_prune_events(NULL, ?, 100, NULL)", (T + 1,))
+    assert (answer["events_pruned"], answer["live_jobs_pruned"]) == (1, 1)
+    named = hooks.query("SELECT queue_name FROM wane.knocker_prune_audits")
+    assert named == [("knocker.events",), ("emails",), ("emails",)]
+
+
+def test_functions_of_older_arguments_are_dropped(hooks: PostgresDatabase) -> None:
+    stamp = hooks.query("SELECT obj_description('wane.contract_fingerprint()'::regprocedure, 'pg_proc')")[0][0]
+    hooks.script(
+        "CREATE FUNCTION wane.knocker_prune_events(statuses text[], older_than float8) RETURNS jsonb LANGUAGE sql"
+        f" AS 'SELECT NULL::jsonb'; COMMENT ON FUNCTION wane.knocker_prune_events(text[], float8) IS '{stamp}'"
+    )
+    with WebhookRetention.open(hooks.url, contract=webhooks_contract()) as webhooks:
+        install(webhooks.keeper)
+    names = "SELECT oid::regprocedure::text FROM pg_proc WHERE proname = 'knocker_prune_events'"
+    assert hooks.query(names) == [("wane.knocker_prune_events(text,double precision,integer,text)",)]
 
 
 def test_the_view_and_the_typed_surface_list_the_same(hooks: PostgresDatabase) -> None:
@@ -395,7 +424,7 @@ def test_the_view_and_the_typed_surface_list_the_same(hooks: PostgresDatabase) -
 
 
 def test_a_pass_in_sql_is_a_pass_for_the_loop_too(hooks: PostgresDatabase) -> None:
-    hooks.query("SELECT wane.knocker_run_retention_pass(event_older_than_s => 604800)")
+    hooks.query("SELECT wane.knocker_run_retention_pass(events_older_than => ?)", (T,))
     policy = RetentionPolicy(interval_s=3600, event_older_than_s=604800)
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
@@ -406,23 +435,28 @@ def test_a_pass_in_sql_is_a_pass_for_the_loop_too(hooks: PostgresDatabase) -> No
 @pytest.mark.parametrize(
     "call",
     [
-        "knocker_prune_events('{handled}', NULL, 10)",
+        "knocker_prune_events('[\"handled\"]', NULL, 10)",
         "knocker_prune_events()",
+        "knocker_prune_events('[]', 1700000000, 10)",
+        "knocker_prune_events('handled', 1700000000, 10)",
         "knocker_prune_events('{}', 1700000000, 10)",
-        "knocker_prune_events(NULL, 1700000000, 10)",
-        "knocker_prune_events('{failed}', 1700000000, 10)",
-        "knocker_prune_events('{handled,dead}', 1700000000, 10)",
-        "knocker_prune_events('{received}', 1700000000, 10)",
-        "knocker_prune_events('{handled}', 1700000000, 0)",
-        "knocker_prune_events('{handled}', 1700000000, 1001)",
-        "knocker_prune_events('{handled}', 1700000000000, 10)",
-        "knocker_prune_events('{handled}', -1, 10)",
+        "knocker_prune_events('[1]', 1700000000, 10)",
+        "knocker_prune_events('[\"handled\"]', 1700000000, 10, '')",
+        "knocker_prune_orphan_deliveries(1700000000, 10, '')",
+        "knocker_prune_events('[\"failed\"]', 1700000000, 10)",
+        'knocker_prune_events(\'["handled", "dead"]\', 1700000000, 10)',
+        "knocker_prune_events('[\"received\"]', 1700000000, 10)",
+        "knocker_prune_events('[\"handled\"]', 1700000000, 0)",
+        "knocker_prune_events('[\"handled\"]', 1700000000, 1001)",
+        "knocker_prune_events('[\"handled\"]', 1700000000000, 10)",
+        "knocker_prune_events('[\"handled\"]', -1, 10)",
         "knocker_prune_orphan_deliveries(NULL, 10)",
         "knocker_prune_orphan_deliveries(1700000000, NULL)",
         "knocker_run_retention_pass()",
-        "knocker_run_retention_pass(event_older_than_s => 0)",
-        "knocker_run_retention_pass(event_older_than_s => 'NaN')",
-        "knocker_run_retention_pass(event_older_than_s => 1, orphan_deliveries_older_than_s => -1)",
+        "knocker_run_retention_pass('[\"handled\"]', NULL, 100, NULL, 100, 'knocker.events')",
+        "knocker_run_retention_pass(events_older_than => 'NaN')",
+        "knocker_run_retention_pass(events_older_than => 1700000000, orphans_older_than => -1)",
+        "knocker_run_retention_pass(events_older_than => 1700000000, events_limit => 0)",
     ],
 )
 def test_slips_in_webhook_calls_are_refused(hooks: PostgresDatabase, call: str) -> None:
@@ -444,7 +478,7 @@ def test_a_pass_in_sql_is_all_or_nothing(hooks: PostgresDatabase) -> None:
     """)
     with pytest.raises(psycopg.errors.RaiseException, match="stays"):
         hooks.query(
-            "SELECT wane.knocker_run_retention_pass(event_older_than_s => 1, orphan_deliveries_older_than_s => 1)"
+            "SELECT wane.knocker_run_retention_pass(events_older_than => ?, orphans_older_than => ?)", (T + 1, T + 1)
         )
     assert events(hooks) == [1]
     assert hooks.query("SELECT count(*) FROM wane.audit") == [(0,)]

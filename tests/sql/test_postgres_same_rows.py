@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -338,10 +339,10 @@ def test_the_webhook_names_do_what_the_typed_surface_does(postgres_database: Pos
             T - number,
             attempts=number % 3,
             deliveries=number % 4,
-            jobs=["webhooks", "emails"],
+            jobs=["knocker.events", "emails"],
         )
         delivery(database, T - number)
-    tables = tuple(f"knocker_{name}" for name in ("events", "attempts", "deliveries", "live_jobs"))
+    tables = ("knocker_events", "knocker_attempts", "knocker_deliveries", "_honker_live")
     with WebhookRetention.open(database.url, contract=webhooks_contract()) as webhooks:
         assert install(webhooks.keeper).refused == ()
         undone = Undone(database, tables)
@@ -353,10 +354,16 @@ def test_the_webhook_names_do_what_the_typed_surface_does(postgres_database: Pos
                     )
                 )
                 answer, *by_sql = undone.by_sql(
-                    "SELECT wane.knocker_prune_events(%s, %s, %s)", statuses, older_than, limit
+                    "SELECT wane.knocker_prune_events(%s, %s, %s)", json.dumps(statuses), older_than, limit
                 )
                 assert by_sql == engine
                 assert answer == {name: getattr(result, name) for name in result.__slots__}
+        result, *engine = undone.by_engine(
+            lambda c: webhooks.prune_events(older_than=T, limit=100, queue="emails", connection=c)
+        )
+        answer, *by_sql = undone.by_sql("SELECT wane.knocker_prune_events(NULL, %s, 100, 'emails')", T)
+        assert by_sql == engine
+        assert answer["live_jobs_pruned"] == result.live_jobs_pruned > 0
         result, *engine = undone.by_engine(
             lambda c: webhooks.prune_orphan_deliveries(older_than=T - 5, limit=9, connection=c)
         )

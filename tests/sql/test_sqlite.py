@@ -315,21 +315,24 @@ def hooked(hooks: SqliteDatabase) -> Iterator[sqlite3.Connection]:
 
 
 def test_the_webhook_names_do_what_the_typed_surface_does(hooked: sqlite3.Connection, hooks: SqliteDatabase) -> None:
-    event(hooks, 1, "handled", T - 3, attempts=2, deliveries=1, jobs=["webhooks", "emails"])
+    event(hooks, 1, "handled", T - 3, attempts=2, deliveries=1, jobs=["knocker.events", "emails"])
     event(hooks, 2, "ignored", T - 2)
     event(hooks, 3, "dead", T - 2)
     delivery(hooks, T - 1)
-    answer = json.loads(one(hooked, "SELECT knocker_prune_events('[\"handled\"]', ?, 100)", T))
+    answer = json.loads(one(hooked, "SELECT knocker_prune_events('[\"handled\"]', ?, 100, 'knocker.events')", T))
     assert answer == {"events_pruned": 1, "attempts_pruned": 2, "deliveries_pruned": 1, "live_jobs_pruned": 1}
-    assert json.loads(one(hooked, "SELECT knocker_prune_events(NULL, ?, 100)", T))["events_pruned"] == 1
-    assert json.loads(one(hooked, "SELECT knocker_prune_orphan_deliveries(?, 100)", T)) == {"deliveries_pruned": 1}
+    assert json.loads(one(hooked, "SELECT knocker_prune_events(NULL, ?, 100, NULL)", T))["events_pruned"] == 1
+    orphans = one(hooked, "SELECT knocker_prune_orphan_deliveries(?, 100, 'emails')", T)
+    assert json.loads(orphans) == {"deliveries_pruned": 1}
+    named = [name for (name,) in hooked.execute("SELECT queue_name FROM knocker_prune_audits")]
+    assert named == ["emails", "knocker.events", "knocker.events"]
     assert events(hooks) == [3]
 
 
 def test_the_view_and_the_typed_surface_list_the_same(hooked: sqlite3.Connection, hooks: SqliteDatabase) -> None:
     event(hooks, 1, "handled", T - 10, attempts=2)
-    one(hooked, "SELECT knocker_prune_events(NULL, ?, 100)", T)
-    one(hooked, "SELECT knocker_prune_orphan_deliveries(?, 7)", T)
+    one(hooked, "SELECT knocker_prune_events(NULL, ?, 100, NULL)", T)
+    one(hooked, "SELECT knocker_prune_orphan_deliveries(?, 7, NULL)", T)
     with WebhookRetention.open(hooks.url, contract=webhooks_contract()) as webhooks:
         listed = webhooks.list_prune_audits()
     viewed = hooked.execute("SELECT * FROM knocker_prune_audits").fetchall()
@@ -342,8 +345,12 @@ def test_the_view_and_the_typed_surface_list_the_same(hooked: sqlite3.Connection
 def test_a_pass_in_sql_is_a_pass_for_the_loop_too(hooked: sqlite3.Connection, hooks: SqliteDatabase) -> None:
     event(hooks, 1, "handled", T)
     delivery(hooks, T)
-    answer = json.loads(one(hooked, "SELECT knocker_run_retention_pass(NULL, 604800, 100, 86400, 100)"))
-    assert answer["events"]["events_pruned"] == answer["orphan_deliveries"]["deliveries_pruned"] == 1
+    call = "SELECT knocker_run_retention_pass(?, ?, 100, ?, 100, 'knocker.events')"
+    answer = json.loads(one(hooked, call, '["handled", "ignored"]', T + 1, T + 1))
+    assert answer == {
+        "event_result": {"events_pruned": 1, "attempts_pruned": 0, "deliveries_pruned": 0, "live_jobs_pruned": 0},
+        "orphan_result": {"deliveries_pruned": 1},
+    }
     assert audits(hooks) == 2
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
@@ -355,14 +362,17 @@ def test_a_pass_in_sql_is_a_pass_for_the_loop_too(hooked: sqlite3.Connection, ho
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        ("knocker_prune_events('handled', 1700000000, 10)", "JSON array"),
-        ("knocker_prune_events('\"handled\"', 1700000000, 10)", "must be a list"),
-        ("knocker_prune_events('[]', 1700000000, 10)", "empty"),
-        ("knocker_prune_events('[\"failed\"]', 1700000000, 10)", "wait for an operator"),
-        ("knocker_prune_events(NULL, NULL, 10)", "unix seconds"),
-        ("knocker_prune_orphan_deliveries(1700000000, 1001)", "from 1 to 1,000"),
-        ("knocker_run_retention_pass(NULL, NULL, 100, NULL, 100)", "no threshold, no deletion"),
-        ("knocker_run_retention_pass('\"handled\"', 1, 100, NULL, 100)", "must be a list"),
+        ("knocker_prune_events('handled', 1700000000, 10, NULL)", "JSON array"),
+        ("knocker_prune_events('\"handled\"', 1700000000, 10, NULL)", "must be a list"),
+        ("knocker_prune_events('[]', 1700000000, 10, NULL)", "empty"),
+        ("knocker_prune_events('[\"failed\"]', 1700000000, 10, NULL)", "wait for an operator"),
+        ("knocker_prune_events(NULL, NULL, 10, NULL)", "unix seconds"),
+        ("knocker_prune_orphan_deliveries(1700000000, 1001, NULL)", "from 1 to 1,000"),
+        ("knocker_run_retention_pass(NULL, NULL, 100, NULL, 100, NULL)", "no threshold, no deletion"),
+        ("knocker_run_retention_pass('\"handled\"', 1, 100, NULL, 100, NULL)", "must be a list"),
+        ("knocker_prune_events(NULL, 1700000000, 10, '')", "queue must be"),
+        ("knocker_prune_orphan_deliveries(1700000000, 10, 5)", "queue must be"),
+        ("knocker_run_retention_pass(NULL, 1700000000000, 100, NULL, 100, NULL)", "not milliseconds"),
     ],
 )
 def test_slips_in_webhook_calls_are_refused(

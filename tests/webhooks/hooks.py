@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,8 +54,8 @@ def event(
         delivery(database, received_at, number)
     for queue in jobs:
         database.execute(
-            "INSERT INTO knocker_live_jobs (queue_name, event_id, run_at) VALUES (?, ?, ?)",
-            (queue, number, received_at),
+            "INSERT INTO _honker_live (queue, payload, run_at) VALUES (?, ?, ?)",
+            (queue, json.dumps({"event_id": number}), received_at),
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from servers import Database
 from wane.contract.model import Rule
-from wane.errors import StoreError, UnknownTable, WrongArgument
+from wane.errors import StoreError, UnknownTable, WrongArgument, WrongArgumentType
 from wane.webhooks import PruneAudit, PruneDeliveriesResult, PruneEventsResult, WebhookRetention
 from wane.webhooks import retention as module
 from webhooks.hooks import T, audits, contract, count, delivery, event, events, prepare
@@ -28,12 +28,13 @@ def webhooks(database: Database) -> Iterator[WebhookRetention]:
 
 
 def test_events_leave_with_everything_of_theirs(webhooks: WebhookRetention, database: Database) -> None:
-    event(database, 1, "handled", T - 10, attempts=3, deliveries=2, jobs=["webhooks"])
+    event(database, 1, "handled", T - 10, attempts=3, deliveries=2, jobs=["knocker.events"])
     event(database, 2, "ignored", T - 9, attempts=1, deliveries=1)
-    event(database, 3, "handled", T, attempts=1, deliveries=1, jobs=["webhooks"])
+    event(database, 3, "handled", T, attempts=1, deliveries=1, jobs=["knocker.events"])
     assert webhooks.prune_events(older_than=T) == PruneEventsResult(2, 4, 3, 1)
     assert events(database) == [3]
-    assert [count(database, f"knocker_{name}") for name in ("attempts", "deliveries", "live_jobs")] == [1, 1, 1]
+    tables = ("knocker_attempts", "knocker_deliveries", "_honker_live")
+    assert [count(database, name) for name in tables] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("received_at", "leaves"), [(T - 1, True), (T, False), (T + 1, False)])
@@ -50,9 +51,65 @@ def test_a_cutoff_between_two_seconds_is_exact(webhooks: WebhookRetention, datab
 
 
 def test_live_jobs_of_other_queues_stay(webhooks: WebhookRetention, database: Database) -> None:
-    event(database, 1, "handled", T - 10, jobs=["webhooks", "emails", "webhooks"])
+    event(database, 1, "handled", T - 10, jobs=["knocker.events", "emails", "knocker.events"])
     assert webhooks.prune_events(older_than=T).live_jobs_pruned == 2
-    assert database.query("SELECT queue_name FROM knocker_live_jobs") == [("emails",)]
+    assert database.query("SELECT queue FROM _honker_live") == [("emails",)]
+
+
+def test_a_call_may_name_another_queue(webhooks: WebhookRetention, database: Database) -> None:
+    event(database, 1, "handled", T - 10, jobs=["knocker.events", "emails", "knocker.events"])
+    delivery(database, T - 10)
+    assert webhooks.prune_events(older_than=T, queue="emails").live_jobs_pruned == 1
+    assert webhooks.prune_orphan_deliveries(older_than=T, queue="emails").deliveries_pruned == 1
+    assert database.query("SELECT queue FROM _honker_live") == [("knocker.events",)] * 2
+    assert [one.queue_name for one in webhooks.list_prune_audits()] == ["emails", "emails"]
+    for wrong in ("", 7, "a\x00b"):
+        with pytest.raises(WrongArgumentType, match="queue"):
+            webhooks.prune_events(older_than=T, queue=wrong)  # type: ignore[arg-type]
+
+
+def test_a_job_whose_payload_names_no_event_stays(webhooks: WebhookRetention, database: Database) -> None:
+    event(database, 1, "handled", T - 10, jobs=["knocker.events"])
+    for payload in ('{"event_id": true}', '{"event_id": "1"}', '{"event_id": 1.5}', "{}", "[1]"):
+        database.execute(
+            "INSERT INTO _honker_live (queue, payload, run_at) VALUES ('knocker.events', ?, 0)", (payload,)
+        )
+    assert webhooks.prune_events(older_than=T).live_jobs_pruned == 1
+    assert count(database, "_honker_live") == 5
+
+
+def test_audits_are_listed_since_a_moment(webhooks: WebhookRetention, database: Database) -> None:
+    webhooks.prune_events(older_than=T)
+    [first] = webhooks.list_prune_audits()
+    audit = "wane_audit" if database.store == "sqlite" else "wane.audit"
+    older = "2001-09-09T01:46:40.500000Z" if database.store == "sqlite" else "2001-09-09 01:46:40.5+00"
+    database.execute(f"UPDATE {audit} SET executed_at = ?", (older,))
+    webhooks.prune_orphan_deliveries(older_than=T)
+    assert [one.kind for one in webhooks.list_prune_audits(since=1_000_000_000)] == [
+        "prune_orphan_deliveries",
+        "prune_events",
+    ]
+    assert [one.kind for one in webhooks.list_prune_audits(since=1_000_000_000.5)][1:] == ["prune_events"]
+    assert [one.kind for one in webhooks.list_prune_audits(since=1_000_000_001)] == ["prune_orphan_deliveries"]
+    assert webhooks.list_prune_audits(kind="prune_events", since=first.executed_at) == []
+    for wrong in ("yesterday", True, 1_700_000_000_000):
+        with pytest.raises((WrongArgument, WrongArgumentType), match="since"):
+            webhooks.list_prune_audits(since=wrong)  # type: ignore[arg-type]
+
+
+def test_a_pass_by_cutoffs(webhooks: WebhookRetention, database: Database) -> None:
+    event(database, 1, "handled", T - 10)
+    event(database, 2, "ignored", T - 10)
+    delivery(database, T - 10)
+    done = webhooks.run_retention_pass_before(statuses=["handled"], events_older_than=T)
+    assert (done.events, done.orphan_deliveries) == (PruneEventsResult(1, 0, 0, 0), None)
+    done = webhooks.run_retention_pass_before(events_older_than=T - 10, orphans_older_than=T)
+    assert done.events == PruneEventsResult(0, 0, 0, 0)
+    assert done.orphan_deliveries == PruneDeliveriesResult(1)
+    assert audits(database) == 3
+    with pytest.raises(WrongArgument, match="no threshold"):
+        webhooks.run_retention_pass_before()
+    assert events(database) == [2]
 
 
 @pytest.mark.parametrize("status", ["received", "processing", "failed", "dead"])
@@ -121,7 +178,7 @@ def test_orphan_deliveries_leave_and_those_of_events_stay(webhooks: WebhookReten
 
 
 def test_the_trail_says_what_was_asked_and_what_left(webhooks: WebhookRetention, database: Database) -> None:
-    event(database, 1, "handled", T - 10, attempts=3, deliveries=2, jobs=["webhooks"])
+    event(database, 1, "handled", T - 10, attempts=3, deliveries=2, jobs=["knocker.events"])
     delivery(database, T - 10)
     before = int(time.time())
     webhooks.prune_events(statuses=["handled"], older_than=T, limit=7)
@@ -130,10 +187,18 @@ def test_the_trail_says_what_was_asked_and_what_left(webhooks: WebhookRetention,
     assert before <= of_events.executed_at <= orphans.executed_at <= time.time()
     assert isinstance(of_events.executed_at, int)
     assert replace(of_events, id=0, executed_at=0) == PruneAudit(
-        0, "prune_events", "webhooks", 0, 1, 3, 2, 1, '{"statuses": ["handled"], "older_than": 1700000000, "limit": 7}'
+        0,
+        "prune_events",
+        "knocker.events",
+        0,
+        1,
+        3,
+        2,
+        1,
+        '{"statuses": ["handled"], "older_than": 1700000000, "limit": 7}',
     )
     assert replace(orphans, id=0, executed_at=0) == PruneAudit(
-        0, "prune_orphan_deliveries", "webhooks", 0, None, None, 1, None, '{"older_than": 1700000000, "limit": 8}'
+        0, "prune_orphan_deliveries", "knocker.events", 0, None, None, 1, None, '{"older_than": 1700000000, "limit": 8}'
     )
 
 
@@ -143,7 +208,7 @@ def test_the_general_trail_has_the_same_rows(webhooks: WebhookRetention, databas
     [entry] = webhooks.keeper.audit(kind="prune_events")
     assert (entry.table, entry.actor, entry.rows) == ("knocker_events", "tester", 4)
     assert entry.cutoff == datetime.fromtimestamp(T, UTC)
-    assert entry.inputs["queue_name"] == "webhooks"
+    assert entry.inputs["queue_name"] == "knocker.events"
 
 
 def test_a_prune_that_takes_nothing_is_audited_too(webhooks: WebhookRetention) -> None:

@@ -41,7 +41,7 @@ def webhooks(database: Database) -> Iterator[WebhookRetention]:
 
 def fill(database: Database) -> None:
     now = int(time.time())
-    event(database, 1, "handled", now - 8 * DAY, attempts=2, deliveries=1, jobs=["webhooks"])
+    event(database, 1, "handled", now - 8 * DAY, attempts=2, deliveries=1, jobs=["knocker.events"])
     event(database, 2, "handled", now - 6 * DAY)
     delivery(database, now - 2 * DAY)
     delivery(database, now - DAY // 2)

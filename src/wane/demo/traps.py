@@ -66,7 +66,7 @@ TRAPS = (
     Trap("knocker_events", "events-boundary", "dedupe_key", "exactly as old as its window", lasting=False),
     Trap("knocker_deliveries", "young-orphan", "provider_delivery_id", "an orphan, but received an hour ago"),
     Trap("knocker_deliveries", "receipt-of-dead", "provider_delivery_id", "old, but its event is dead and stays"),
-    Trap("knocker_live_jobs", "other-queue", "worker", "its event is due, but the job belongs to another queue"),
+    Trap("_honker_live", "other-queue", "worker_id", "its event is due, but the job belongs to another queue"),
     # Substrate
     Trap("event_outbox", "future-event", "event_stream", "created in the future, by a writer with a wrong clock"),
     Trap("event_outbox", "epoch-event", "event_stream", "created on 1970-01-01, which is a placeholder"),

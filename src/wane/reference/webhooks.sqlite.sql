@@ -51,14 +51,22 @@ CREATE TABLE knocker_deliveries (
 );
 CREATE INDEX knocker_deliveries_event ON knocker_deliveries (event_id, received_at, id);
 
-CREATE TABLE knocker_live_jobs (
-    id            INTEGER PRIMARY KEY AUTOINCREMENT,
-    queue_name    TEXT    NOT NULL,
-    event_id      INTEGER NOT NULL,
-    attempts      INTEGER NOT NULL DEFAULT 0,
-    worker        TEXT,
-    run_at        INTEGER NOT NULL,
-    claimed_until INTEGER
+-- The queue's own table: a job names its event in its payload, so it has a column computed from that. It is all that the contract needs of
+-- the queue, and a queue that is there already gets it by the two statements below the table.
+CREATE TABLE _honker_live (
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue            TEXT    NOT NULL,
+    payload          TEXT    NOT NULL,
+    state            TEXT    NOT NULL DEFAULT 'pending',
+    priority         INTEGER NOT NULL DEFAULT 0,
+    run_at           INTEGER NOT NULL,
+    worker_id        TEXT,
+    claim_expires_at INTEGER,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    max_attempts     INTEGER NOT NULL DEFAULT 3,
+    expires_at       INTEGER
 );
-CREATE INDEX knocker_live_jobs_event ON knocker_live_jobs (event_id, queue_name);
-CREATE INDEX knocker_live_jobs_due   ON knocker_live_jobs (queue_name, run_at, id);
+CREATE INDEX _honker_live_claim ON _honker_live (queue, priority DESC, run_at, id) WHERE state IN ('pending', 'processing');
+ALTER TABLE _honker_live ADD COLUMN event_id INTEGER GENERATED ALWAYS AS (CASE WHEN NOT json_valid(payload) THEN NULL
+    WHEN json_type(payload, '$.event_id') = 'integer' THEN json_extract(payload, '$.event_id') END) VIRTUAL;
+CREATE INDEX _honker_live_event ON _honker_live (event_id, queue);

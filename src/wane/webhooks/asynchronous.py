@@ -58,6 +58,7 @@ class AsyncWebhookRetention:
     prune_events = _later(WebhookRetention.prune_events)
     prune_orphan_deliveries = _later(WebhookRetention.prune_orphan_deliveries)
     run_retention_pass = _later(WebhookRetention.run_retention_pass)
+    run_retention_pass_before = _later(WebhookRetention.run_retention_pass_before)
 
     async def run_retention(
         self, policy: RetentionPolicy, *, stop_event: asyncio.Event | None = None, max_runs: int | None = None

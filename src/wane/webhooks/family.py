@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wane.contract.model import Contract, Follower, Table
+from wane.contract.model import Contract, Follower, Rule, Table
 from wane.errors import UnknownTable, WrongArgument
 
 EVENTS = "knocker_events"
 ATTEMPTS = "knocker_attempts"
 DELIVERIES = "knocker_deliveries"
-LIVE_JOBS = "knocker_live_jobs"
+LIVE_JOBS = "_honker_live"
+"""The queue's own table."""
+QUEUE = "queue"
+"""Its column with the queue that a job is in."""
+_COUNTED = {
+    "events_pruned": EVENTS,
+    "attempts_pruned": ATTEMPTS,
+    "deliveries_pruned": DELIVERIES,
+    "live_jobs_pruned": LIVE_JOBS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Family:
     events: str
     deliveries: str
     queue_name: str | None
-    """None: no live jobs leave with events."""
+    """Whose live jobs leave with events, unless a call names another. None: no live jobs leave with events."""
 
     def counts(self, counts: dict[str, int]) -> dict[str, int]:
         """Counts by the tables' bare names."""
@@ -36,10 +45,19 @@ def counted_tables(contract: Contract) -> dict[str, str]:
     """What a summary counts (`events_pruned` …), by the tables as the trail names them."""
     names = {one.reference.table.name: str(one.reference.table) for _, _, one in contract.followers()}
     names |= {name: str(_table(contract, name).name) for name in (EVENTS, DELIVERIES)}
-    return {
-        f"{name.removeprefix('knocker_')}_pruned": names.get(name, name)
-        for name in (EVENTS, ATTEMPTS, DELIVERIES, LIVE_JOBS)
-    }
+    return {count: names.get(name, name) for count, name in _COUNTED.items()}
+
+
+def with_queue(rule: Rule, queue: str) -> Rule:
+    """Return the rule with the live jobs of another queue leaving with its events."""
+
+    def named(follower: Follower) -> Follower:
+        where = follower.where
+        if follower.reference.table.name == LIVE_JOBS:
+            where = tuple((column, queue if column == QUEUE else value) for column, value in where)
+        return replace(follower, where=where, followers=tuple(map(named, follower.followers)))
+
+    return replace(rule, followers=tuple(map(named, rule.followers)))
 
 
 def has_family(contract: Contract) -> bool:
@@ -61,14 +79,14 @@ def _queue_name(contract: Contract) -> str | None:
         None if name is None else str(name)
         for one in followers
         if one.reference.table.name == LIVE_JOBS
-        for name in [dict(one.where).get("queue_name")]
+        for name in [dict(one.where).get(QUEUE)]
     }
     if not queues:
         return None
     if len(queues) > 1 or None in queues:
         raise WrongArgument(
             f"{LIVE_JOBS} must leave with the events of one named queue only",
-            'write where = { queue_name = "…" } in the `with` of every rule of the events',
+            f'write where = {{ {QUEUE} = "…" }} in the `with` of every rule of the events',
         )
     return queues.pop()
 

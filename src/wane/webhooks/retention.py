@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,11 +20,11 @@ from wane.errors import WrongArgument, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import did_you_mean
 from wane.keeper import Keeper, open_keeper
-from wane.prune.arguments import MOST_ROWS, require_limit
+from wane.prune.arguments import MOST_ROWS, require_limit, require_moment
 from wane.prune.primitive import Order, Pruned, Pruner
 from wane.store.own import AuditEntry
 from wane.store.transaction import Transaction
-from wane.webhooks.family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family
+from wane.webhooks.family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family, with_queue
 from wane.webhooks.loop import PASS, Loop
 from wane.webhooks.model import (
     KINDS,
@@ -86,22 +86,56 @@ class WebhookRetention:
         statuses: Collection[str] = SETTLED,
         older_than: float,
         limit: int = 100,
+        queue: str | None = None,
         connection: object | None = None,
     ) -> PruneEventsResult:
-        """Prune at most `limit` events received strictly before `older_than` (unix seconds), oldest first, with everything of theirs."""
-        order = self._events(require_statuses(statuses), older_than, limit)
+        """Prune at most `limit` events received strictly before `older_than` (unix seconds), oldest first, with everything of theirs.
+
+        Live jobs leave with their event if they are in `queue`, or else in the queue that the contract names.
+        """
+        order = self._events(require_statuses(statuses), older_than, limit, queue)
         return self._events_result(self._pruner.take(order, None, connection))
 
     def prune_orphan_deliveries(
-        self, *, older_than: float, limit: int = 100, connection: object | None = None
+        self, *, older_than: float, limit: int = 100, queue: str | None = None, connection: object | None = None
     ) -> PruneDeliveriesResult:
-        """Prune at most `limit` deliveries without an event that were received strictly before `older_than` (unix seconds)."""
-        order = self._orphans(older_than, limit)
+        """Prune at most `limit` deliveries without an event that were received strictly before `older_than` (unix seconds).
+
+        `queue` is what the trail says that it was done for; the queue that the contract names unless given.
+        """
+        order = self._orphans(older_than, limit, queue)
         return self._orphans_result(self._pruner.take(order, None, connection))
 
     def run_retention_pass(self, policy: RetentionPolicy, *, connection: object | None = None) -> RetentionPassResult:
         """Everything that the policy enables, once, in one transaction: one audit row for each path, all or nothing."""
         result = self.attempt_pass(policy, connection=connection)
+        assert result is not None
+        return result
+
+    def run_retention_pass_before(
+        self,
+        *,
+        statuses: Collection[str] = SETTLED,
+        events_older_than: float | None = None,
+        events_limit: int = 100,
+        orphans_older_than: float | None = None,
+        orphans_limit: int = 100,
+        queue: str | None = None,
+        connection: object | None = None,
+    ) -> RetentionPassResult:
+        """Run a pass by cutoffs in unix seconds instead of ages. A path whose cutoff is None is off; no path on is an error."""
+        if events_older_than is None and orphans_older_than is None:
+            raise WrongArgument(
+                "the pass enables nothing: no threshold, no deletion",
+                "give events_older_than, orphans_older_than, or both",
+            )
+        mark = {PASS: uuid.uuid4().hex}
+        orders: list[Order] = []
+        if events_older_than is not None:
+            orders.append(self._events(require_statuses(statuses), events_older_than, events_limit, queue, mark))
+        if orphans_older_than is not None:
+            orders.append(self._orphans(orphans_older_than, orphans_limit, queue, mark))
+        result = self._pass(orders, lambda _: True, connection)
         assert result is not None
         return result
 
@@ -122,17 +156,28 @@ class WebhookRetention:
         return loop.runs
 
     def list_prune_audits(
-        self, *, kind: str | None = None, limit: int = 100, connection: object | None = None
+        self,
+        *,
+        kind: str | None = None,
+        since: float | None = None,
+        limit: int = 100,
+        connection: object | None = None,
     ) -> list[PruneAudit]:
-        """The trail of these two kinds, newest first."""
+        """List the trail of these two kinds, newest first; with `since` (unix seconds) only what was executed then or later."""
         if kind is not None and kind not in KINDS:
             raise WrongArgument(
                 f"{kind!r} is not a kind of prune audit", did_you_mean(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
             )
         require_limit(limit, MOST_PRUNED)
+        moment = None if since is None else require_moment(_require_unix_seconds(since, "since"), "since")
         self.keeper.store.require_migrated()
         with self.keeper.store.transaction(connection) as transaction:
-            entries = [one for name in KINDS if kind in (None, name) for one in self._trail(transaction, name, limit)]
+            entries = [
+                one
+                for name in KINDS
+                if kind in (None, name)
+                for one in transaction.own.trail(kind=name, since=moment, limit=limit)
+            ]
         newest = sorted(entries, key=lambda entry: entry.id or 0, reverse=True)[:limit]
         return [self._audit(entry) for entry in newest]
 
@@ -151,10 +196,15 @@ class WebhookRetention:
         orders: list[Order] = []
         if policy.event_older_than_s is not None:
             moment = _before(now, policy.event_older_than_s)
-            orders.append(self._events(policy.event_statuses, moment, policy.event_limit, mark))
+            orders.append(self._events(policy.event_statuses, moment, policy.event_limit, None, mark))
         if policy.orphan_deliveries_older_than_s is not None:
             moment = _before(now, policy.orphan_deliveries_older_than_s)
-            orders.append(self._orphans(moment, policy.orphan_deliveries_limit, mark))
+            orders.append(self._orphans(moment, policy.orphan_deliveries_limit, None, mark))
+        return self._pass(orders, wanted, connection)
+
+    def _pass(
+        self, orders: Sequence[Order], wanted: Callable[[Transaction], bool], connection: object | None
+    ) -> RetentionPassResult | None:
         taken = {one.kind: one for one in self._pruner.take_together(orders, None, connection, wanted=wanted)}
         if not taken:
             return None
@@ -171,20 +221,30 @@ class WebhookRetention:
         return self.keeper.pruner
 
     def _events(
-        self, statuses: tuple[str, ...], older_than: object, limit: object, mark: dict[str, Any] | None = None
+        self,
+        statuses: tuple[str, ...],
+        older_than: object,
+        limit: object,
+        queue: object,
+        mark: dict[str, Any] | None = None,
     ) -> Order:
         moment, many = _require_unix_seconds(older_than), require_limit(limit, MOST_PRUNED)
         asked = {"statuses": list(statuses), "older_than": moment, "limit": many}
         order = self._pruner.order(self.family.events, None, statuses, moment)
-        return self._named(order, PRUNE_EVENTS, asked, mark)
+        if queue is not None:
+            order = replace(order, rule=with_queue(order.rule, _require_queue(queue)))
+        return self._named(order, PRUNE_EVENTS, asked, queue, mark)
 
-    def _orphans(self, older_than: object, limit: object, mark: dict[str, Any] | None = None) -> Order:
+    def _orphans(self, older_than: object, limit: object, queue: object, mark: dict[str, Any] | None = None) -> Order:
         moment, many = _require_unix_seconds(older_than), require_limit(limit, MOST_PRUNED)
         order = self._pruner.order(self.family.deliveries, None, None, moment, orphans=True)
-        return self._named(order, PRUNE_ORPHAN_DELIVERIES, {"older_than": moment, "limit": many}, mark)
+        return self._named(order, PRUNE_ORPHAN_DELIVERIES, {"older_than": moment, "limit": many}, queue, mark)
 
-    def _named(self, order: Order, kind: str, asked: dict[str, Any], mark: dict[str, Any] | None) -> Order:
-        inputs = {**asked, "queue_name": self.family.queue_name, **(mark or {})}
+    def _named(
+        self, order: Order, kind: str, asked: dict[str, Any], queue: object, mark: dict[str, Any] | None
+    ) -> Order:
+        name = self.family.queue_name if queue is None else _require_queue(queue)
+        inputs = {**asked, "queue_name": name, **(mark or {})}
         return replace(order, kind=kind, limit=asked["limit"], most=MOST_FOLLOWERS, asked=inputs)
 
     def _events_result(self, pruned: Pruned) -> PruneEventsResult:
@@ -193,9 +253,6 @@ class WebhookRetention:
 
     def _orphans_result(self, pruned: Pruned) -> PruneDeliveriesResult:
         return PruneDeliveriesResult(self.family.counts(pruned.counts)[DELIVERIES])
-
-    def _trail(self, transaction: Transaction, kind: str, limit: int) -> list[AuditEntry]:
-        return transaction.own.trail(kind=kind, limit=limit)
 
     def _audit(self, entry: AuditEntry) -> PruneAudit:
         counts = self.family.counts(entry.counts)
@@ -227,9 +284,13 @@ def _before(now: datetime, seconds: float) -> float:
         raise WrongArgument(f"a window of {seconds!r} seconds is before all time") from None
 
 
-def _require_unix_seconds(older_than: object) -> float:
-    if isinstance(older_than, bool) or not isinstance(older_than, int | float):
-        raise WrongArgumentType(
-            f"older_than must be unix seconds, not {older_than!r}", "a datetime has them as .timestamp()"
-        )
-    return older_than
+def _require_unix_seconds(moment: object, name: str = "older_than") -> float:
+    if isinstance(moment, bool) or not isinstance(moment, int | float):
+        raise WrongArgumentType(f"{name} must be unix seconds, not {moment!r}", "a datetime has them as .timestamp()")
+    return moment
+
+
+def _require_queue(queue: object) -> str:
+    if not isinstance(queue, str) or not queue or "\x00" in queue:
+        raise WrongArgumentType(f"queue must be the name of a queue, not {queue!r}")
+    return queue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from wane.demo.traps import trap
 ENDPOINTS = ("stripe", "github", "shopify", "slack")
 TYPES = ("invoice.paid", "push", "order.created", "message.posted")
 STATUSES = {"handled": 88, "ignored": 6, "failed": 3, "dead": 3}
-QUEUE = "webhooks"
+QUEUE = "knocker.events"
 
 
 def webhooks(world: World) -> Iterator[Load]:
@@ -28,7 +29,8 @@ def webhooks(world: World) -> Iterator[Load]:
     yield load("knocker_attempts", "event_id outcome error duration_ms attempted_at", family.attempts)
     columns = "endpoint_id event_id provider_delivery_id signature_valid signature_error headers_json body received_at"
     yield load("knocker_deliveries", columns, family.deliveries)
-    yield load("knocker_live_jobs", "queue_name event_id worker run_at", family.jobs)
+    jobs = [(queue, json.dumps({"event_id": event}), worker, time) for queue, event, worker, time in family.jobs]
+    yield load("_honker_live", "queue payload worker_id run_at", jobs)
 
 
 class _Webhooks:

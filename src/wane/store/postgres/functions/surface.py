@@ -21,6 +21,7 @@ from wane.store.postgres.functions.webhooks import (
     WEBHOOK_FUNCTIONS,
     Webhooks,
     audits_view,
+    stale_webhook_functions,
     webhook_functions,
 )
 from wane.store.postgres.functions.words import PINNED, dollars, interval, literal, plpgsql, table_of, wrong
@@ -103,7 +104,7 @@ BEGIN
   LOOP EXECUTE one; END LOOP;
   FOR one IN SELECT format('DROP FUNCTION %s', oid::regprocedure) FROM pg_proc
     WHERE pronamespace = to_regnamespace('{OWN_SCHEMA}') AND obj_description(oid, 'pg_proc') LIKE {like}
-      AND proname <> ALL ({names}::text[])
+      AND (proname <> ALL ({names}::text[]) OR {stale_webhook_functions()})
   LOOP EXECUTE one; END LOOP;
 END"""
     return f"DO {dollars(body)}"

@@ -39,6 +39,8 @@ SETTINGS = function_settings(
 )
 """What the engine's own connection is set to. A generic plan would not know how many rows are due."""
 
+QUEUE = Variable("wane_queue")
+"""The queue that a call of the webhook family names: what it asked for says which."""
 _PARAMETERS = (
     "wane_kind text, wane_rule text, wane_inputs jsonb, wane_limit integer, wane_most integer,"
     " wane_now timestamptz, wane_skip boolean"
@@ -96,6 +98,8 @@ class _Writer:
         declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in places]
         declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
         declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
+        if any(value is QUEUE for path in follower_paths(self.selection) for _, value in path[-1].where):
+            declared.append(f"{QUEUE.name} text := wane_inputs ->> 'queue_name';")
         computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
         if cutoff(rule, ANY_MOMENT) is not None:
             keep = ANY_MOMENT - cutoff(rule, ANY_MOMENT)  # type: ignore[operator]
