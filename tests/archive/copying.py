@@ -28,6 +28,7 @@ from wane.archive.verify import FileJob, ProofJob, files_of, read_back
 from wane.contract.model import Age, Archive, ArchiveTable, Contract, Rule, Table, Time, Unit
 from wane.contract.names import TableName
 from wane.store import Store, open_store
+from wane.store.archive_reader import Source, open_reader
 from wane.store.archive_rows import ArchiveRows, bind_archive
 from wane.store.selection import bind_rule
 from wane.store.url import resolve_url
@@ -83,6 +84,12 @@ def copied(
         told += Checks(*answer["checks"])
     table = pa.concat_tables([_read(file) for file in files]) if files else pa.table({})
     return table, Checks(*manifest["parts"][0]["checks"]), told
+
+
+def batch_sizes(kind: str, path: str | None, secret: str | None, copy: str, widest: str) -> list[tuple[int, int]]:
+    """The rows and bytes of every batch that a reader gives."""
+    with open_reader(Source(kind, path, secret)) as reader:
+        return [(batch.num_rows, batch.nbytes) for batch in reader.batches(copy, widest)]
 
 
 def _read(file: FileJob) -> pa.Table:

@@ -67,13 +67,13 @@ def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Databas
             other.execute("BEGIN")
             other.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
         go.set()
-        await_true(lambda: bool(at_work(database)), "a task is at work")
+        await_true(lambda: bool(at_work(database)), "a task is at work", seconds=60)
         killed = at_work(database)
         for process in killed:
             os.kill(process, signal.SIGKILL)
         if database.store == "postgres":
             other.execute("ROLLBACK")
-        done = running.result()
+        done = running.result(seconds=120)
         assert killed
         assert done.outcome is Outcome.DONE, done.message
         assert done.evicted["event"] == ROWS

@@ -124,16 +124,16 @@ class Background(Generic[R]):
     def running(self) -> bool:
         return self._thread.is_alive()
 
-    def result(self) -> R:
-        self._thread.join(PATIENCE_SECONDS)
+    def result(self, seconds: float = PATIENCE_SECONDS) -> R:
+        self._thread.join(seconds)
         assert not self.running, "it still waits"
         if self._error:
             raise self._error[0]
         return self._result[0]
 
 
-def await_true(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def await_true(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(0.002)

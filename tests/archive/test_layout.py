@@ -1,0 +1,140 @@
+"""A table whose columns are others than when it was copied keeps its rows, although no row's version and no column's name or type changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.cold import CONTRACT, STAYING, cold_keeper, conserve, events
+from archive.forked import without_spark
+from servers import Database
+from wane.prune.sweep import Outcome
+
+pytestmark = [pytest.mark.timeout(120)]
+
+ROWS = 20
+SCRUBBED = ["ALTER TABLE event DROP COLUMN body", "ALTER TABLE event ADD COLUMN body text DEFAULT 'redacted'"]
+FOLLOWERS = ["ALTER TABLE event_read DROP COLUMN who", "ALTER TABLE event_read ADD COLUMN who text DEFAULT 'redacted'"]
+BEFORE = [
+    "CREATE TYPE mood AS ENUM ('good', 'bad')",
+    "CREATE TYPE spot AS (x integer, y integer)",
+    "ALTER TABLE event ADD COLUMN mood mood DEFAULT 'good'",
+    "ALTER TABLE event ADD COLUMN moods mood[] DEFAULT '{bad}'",
+    "ALTER TABLE event ADD COLUMN spot spot DEFAULT '(1,2)'",
+    "ALTER TABLE event ADD COLUMN other text DEFAULT 'other'",
+]
+SWAPPED = [
+    "ALTER TABLE event RENAME body TO swapping",
+    "ALTER TABLE event RENAME other TO body",
+    "ALTER TABLE event RENAME swapping TO other",
+]
+CAST = '[archive.event]\ncast = { spot = "text", moods = "text" }\n'
+
+
+class Died(BaseException):
+    """What no product code catches."""
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+
+
+def everything(database: Database) -> dict[str, set[int]]:
+    return {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
+
+
+def run_statements(database: Database, statements: Sequence[str]) -> None:
+    for statement in statements:
+        database.execute(statement)
+
+
+@pytest.mark.parametrize("change", [SCRUBBED, FOLLOWERS], ids=["row", "follower"])
+@pytest.mark.parametrize("died", [False, True])
+def test_a_column_that_was_dropped_and_added_again_keeps_the_rows(
+    database: Database, tmp_path: Path, change: list[str], died: bool
+) -> None:
+    events(database, ROWS)
+    ever = everything(database)
+
+    def change_and_die() -> None:
+        run_statements(database, change)
+        if died:
+            raise Died
+
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["committed"] = change_and_die
+        if died:
+            with pytest.raises(Died):
+                cold.one()
+        else:
+            assert cold.one().stale == (ROWS if database.store == "postgres" or change is SCRUBBED else followed())
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+        assert cold.hot() == STAYING
+        table, column = ("event", "body") if change is SCRUBBED else ("event_read", "who")
+        assert {row[column] for row in cold.archived(table)} == {"redacted"}
+
+
+def followed() -> int:
+    return sum(1 for n in range(1, ROWS + 1) if n % 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["ALTER TYPE mood RENAME VALUE 'good' TO 'fine'"],
+        ["ALTER TYPE mood RENAME VALUE 'bad' TO 'worse'"],
+        ["ALTER TYPE mood RENAME VALUE 'good' TO 'x'", "ALTER TYPE mood RENAME VALUE 'x' TO 'good'"],
+        ["ALTER TYPE spot ADD ATTRIBUTE z integer CASCADE"],
+        SWAPPED,
+    ],
+    ids=["label", "label in an array", "label and back", "composite", "names swapped"],
+)
+def test_a_type_or_a_name_that_changed_its_meaning_keeps_the_rows(
+    clusters: Any, tmp_path: Path, change: list[str]
+) -> None:
+    contract = CONTRACT.replace("[archive.event]\n", CAST.replace("{", "{{").replace("}", "}}"))
+    with clusters["postgres"].database() as database:
+        events(database, ROWS)
+        run_statements(database, BEFORE)
+        ever = everything(database)
+        with cold_keeper(database, tmp_path, contract) as cold:
+            cold.at["committed"] = lambda: run_statements(database, change)
+            done = cold.one()
+            assert (done.outcome, done.stale) == (Outcome.DONE, ROWS), done.message
+            conserve(cold, ever, done=True)
+            assert cold.cold() == []
+            hot = {
+                row[0]: row[1:] for row in database.query("SELECT id, mood::text, spot::text, body, other FROM event")
+            }
+        with cold_keeper(database, tmp_path, contract) as cold:
+            assert cold.one().outcome is Outcome.DONE
+            conserve(cold, ever, done=True)
+            found = {row["id"]: (row["mood"], row["spot"], row["body"], row["other"]) for row in cold.archived()}
+            assert found == {number: row for number, row in hot.items() if number not in STAYING}
+
+
+def test_a_copy_that_was_cut_short_begins_anew_when_a_column_is_another_one(database: Database, tmp_path: Path) -> None:
+    events(database, ROWS)
+    ever = everything(database)
+
+    def die() -> None:
+        run_statements(database, SCRUBBED)
+        raise Died
+
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["written"] = die
+        with pytest.raises(Died):
+            cold.one()
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+        assert {row["body"] for row in cold.archived()} <= {"redacted"}
+        assert cold.one().outcome is Outcome.DONE
+        assert cold.hot() == STAYING
