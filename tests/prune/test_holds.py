@@ -28,6 +28,7 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Cap, Mark, Orphans, Table
 from wane.errors import UnknownTable, WrongArgument
 from wane.prune.pace import FAST
+from wane.store.transaction import gated
 
 NOW = datetime.now(UTC)
 
@@ -454,3 +455,146 @@ def test_a_table_that_the_contract_does_not_name_can_be_held(database: Database)
     with keeping(database) as kept:
         hold(kept, "note", {"id": 1})
         assert [one.table.rpartition(".")[2] for one in kept.keeper.holds("note")] == ["note"]
+
+
+# --- Parts of tables, and what has no rows --------------------------------------------------------------------------
+
+PARTITIONED = """
+CREATE TABLE event (id integer NOT NULL, at_ms bigint NOT NULL, PRIMARY KEY (id, at_ms)) PARTITION BY RANGE (at_ms);
+CREATE TABLE event_old PARTITION OF event FOR VALUES FROM (MINVALUE) TO (2000000000000) PARTITION BY RANGE (at_ms);
+CREATE TABLE event_older PARTITION OF event_old FOR VALUES FROM (MINVALUE) TO (1999999999999);
+CREATE INDEX event_age ON event (at_ms, id);
+"""
+EVENTS = table("event", rule(when=()), state=None)
+
+
+@pytest.mark.parametrize("name", ["event", "event_old", "event_older"])
+def test_a_held_partition_loses_no_rows(postgres_database: PostgresDatabase, name: str) -> None:
+    postgres_database.script(PARTITIONED)
+    insert(postgres_database, "event", "id, at_ms", (1, ago(30)), (2, ago(30)))
+    with keeping(postgres_database, EVENTS) as kept:
+        held = hold(kept, name)
+        assert [one.table for one in kept.keeper.holds(name)] == ["public.event"]
+        assert kept.keeper.prune("event", rule="old", limit=10).rows == 0
+        kept.keeper.release_hold(held)
+        hold(kept, name, {"id": 1, "at_ms": ago(30)})
+        assert kept.keeper.prune("event", rule="old", limit=10).rows == 1
+        assert kept.ids("event") == [1]
+
+
+def heirs(database: PostgresDatabase) -> None:
+    """Notes, and two tables that inherit from them; the rows of the last have another key of their own."""
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
+    notes(database)
+    database.script(
+        "CREATE TABLE note_old (at_ms bigint, PRIMARY KEY (id)) INHERITS (note);"
+        "CREATE TABLE note_older (serial integer PRIMARY KEY) INHERITS (note_old);"
+        "CREATE INDEX ON note_old (job_id); CREATE INDEX ON note_older (job_id);"
+    )
+    insert(database, "note_older", "id, job_id, at_ms, serial", (1, 1, ago(30), 71), (2, 2, ago(30), 72))
+
+
+@pytest.mark.parametrize("name", ["note", "note_old", "note_older"])
+@pytest.mark.parametrize("key", [None, {"id": 1}], ids=["table", "row"])
+def test_a_held_heir_keeps_what_it_follows(
+    postgres_database: PostgresDatabase, name: str, key: dict[str, object] | None
+) -> None:
+    heirs(postgres_database)
+    with keeping(postgres_database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
+        hold(kept, name, key)
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == (0 if key is None else 2)
+        assert kept.ids() == ([1, 2] if key is None else [1])
+        assert 1 in kept.ids("note")
+
+
+@pytest.mark.parametrize("name", ["note", "note_old", "note_older"])
+@pytest.mark.parametrize("key", [None, {"id": 1}], ids=["table", "row"])
+def test_what_is_held_of_a_table_stays_when_an_heir_loses_rows(
+    postgres_database: PostgresDatabase, name: str, key: dict[str, object] | None
+) -> None:
+    heirs(postgres_database)
+    declared = table("note_older", rule(when=()), state=None)
+    with keeping(postgres_database, declared) as kept:
+        hold(kept, name, key)
+        assert kept.keeper.prune("note_older", rule="old", limit=10).rows == (0 if key is None else 1)
+        assert kept.ids("note_older") == ([1, 2] if key is None else [1])
+
+
+def test_a_hold_waits_for_batches_that_take_rows_through_an_heir(postgres_database: PostgresDatabase) -> None:
+    """The gate that a hold closes is the one that the batch is in."""
+    heirs(postgres_database)
+    with keeping(postgres_database, table("note_older", rule(when=()), state=None)) as kept:
+        selection = kept.keeper.pruner.bindings.selection(
+            kept.keeper.contract.tables[0], kept.keeper.contract.tables[0].rules[0]
+        )
+        with kept.keeper.store.transaction() as batch:
+            batch.enter(gated(selection))
+            inside = postgres_database.query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+            free = postgres_database.query(
+                "SELECT pg_try_advisory_xact_lock(classid::int, hashtext('public.note')) FROM pg_locks"
+                " WHERE locktype = 'advisory' LIMIT 1"
+            )
+        assert (inside, free) == ([(3,)], [(False,)])
+
+
+def test_a_table_that_inherits_from_two_is_held_by_both(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script("CREATE TABLE a (id int); CREATE TABLE b (id int); CREATE TABLE c () INHERITS (a, b)")
+    with (
+        keeping(postgres_database) as kept,
+        pytest.raises(WrongArgument, match=r"public\.a and public\.b.*\n.*hold both"),
+    ):
+        hold(kept, "c")
+
+
+def test_a_view_is_not_held_and_names_its_tables(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)))
+    notes(database)
+    database.execute("CREATE VIEW seen AS SELECT job.id FROM job LEFT JOIN note ON note.job_id = job.id")
+    database.execute("CREATE VIEW seen_again AS SELECT id FROM seen")
+    schema = "main" if database.store == "sqlite" else "public"
+    with keeping(database) as kept:
+        for key in (None, {"id": 1}):
+            with pytest.raises(WrongArgument, match="seen_again is a view") as raised:
+                kept.keeper.hold("seen_again", key, reason="a test")
+            assert raised.value.hint in (f"hold {schema}.job, {schema}.note", f"hold {schema}.job")
+        assert kept.keeper.holds() == []
+
+
+def test_a_materialized_view_is_not_held(postgres_database: PostgresDatabase) -> None:
+    jobs(postgres_database, (1, "done", ago(30)))
+    postgres_database.execute("CREATE MATERIALIZED VIEW seen AS SELECT id FROM job")
+    with (
+        keeping(postgres_database) as kept,
+        pytest.raises(WrongArgument, match=r"materialized view.*\n.*hold public\.job"),
+    ):
+        hold(kept, "seen")
+
+
+def test_a_virtual_table_is_not_held(sqlite_database: SqliteDatabase) -> None:
+    jobs(sqlite_database)
+    sqlite_database.execute("CREATE VIRTUAL TABLE words USING fts5 (body)")
+    with keeping(sqlite_database) as kept, pytest.raises(WrongArgument, match="words is a virtual table"):
+        hold(kept, "words")
+
+
+def test_a_foreign_table_is_not_held(postgres_database: PostgresDatabase) -> None:
+    jobs(postgres_database)
+    postgres_database.script(
+        "CREATE FOREIGN DATA WRAPPER elsewhere; CREATE SERVER there FOREIGN DATA WRAPPER elsewhere;"
+        "CREATE FOREIGN TABLE far (id integer) SERVER there"
+    )
+    with keeping(postgres_database) as kept, pytest.raises(WrongArgument, match="far is a foreign table"):
+        hold(kept, "far")
+
+
+def test_a_hold_outlives_a_name_in_another_case(sqlite_database: SqliteDatabase) -> None:
+    """SQLite compares names without regard to case."""
+    jobs(sqlite_database, (1, "done", ago(30)), (2, "done", ago(30)))
+    with keeping(sqlite_database) as kept:
+        hold(kept, "job", {"id": 1})
+    sqlite_database.execute("ALTER TABLE job RENAME TO work")
+    sqlite_database.execute("ALTER TABLE work RENAME TO JOB")
+    with keeping(sqlite_database, table("JOB")) as kept:
+        assert len(kept.keeper.holds("JOB")) == 1
+        assert kept.keeper.prune("JOB", rule="old", limit=10).rows == 1
+        assert kept.ids() == [1]

@@ -25,7 +25,7 @@ from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.store import Store
 from wane.store.archive_jobs import Jobs
 from wane.store.archive_types import KEY, PARENT
-from wane.store.due import qualified
+from wane.store.due import hold_names
 from wane.store.own import Hold
 from wane.store.schema import TableInfo
 from wane.store.transaction import Transaction
@@ -75,7 +75,7 @@ def known_by_key(store: Store, contract: Contract, info: TableInfo, name: str) -
 
 
 def holds_of(transaction: Transaction, tables: Sequence[TableInfo]) -> list[Hold]:
-    return [hold for info in tables for hold in transaction.own.holds(table=qualified(info), limit=MOST)]
+    return [hold for info in tables for hold in transaction.own.holds(tables=hold_names(info), limit=MOST)]
 
 
 def look(upkeep: Upkeep, names: Sequence[str]) -> Held:

@@ -14,6 +14,7 @@ from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, counts_text, moment_text, print_fitting, print_json, say, table
 from wane.contract.duration import parse_duration
+from wane.contract.names import TableName
 from wane.keeper import open_keeper
 from wane.store.own import AuditEntry
 
@@ -78,7 +79,9 @@ def hold_add(
     if as_json:
         print_json(asdict(hold))
     else:
-        what = escape(name) if hold.key is None else f"{escape(name)} {escape(hold.key)}"
+        # Of a partition, the table that it is a part of is held.
+        held = name if TableName.parse(name).name == TableName.parse(hold.table).name else hold.table
+        what = escape(held) if hold.key is None else f"{escape(held)} {escape(hold.key)}"
         until = "" if hold.ends_at is None else f" until {moment_text(hold.ends_at)}"
         say(f"hold [bold]{hold.id}[/]: {what} stays{until}")
 

@@ -12,9 +12,9 @@ from wane.findings import did_you_mean
 from wane.prune.arguments import require_limit
 from wane.prune.primitive import whoami
 from wane.store import Store
-from wane.store.due import qualified
+from wane.store.due import hold_names, qualified
 from wane.store.own import Hold
-from wane.store.schema import Column, TableInfo
+from wane.store.schema import Column, Kind, Schema, TableInfo
 from wane.store.transaction import Transaction
 
 MOST_SHOWN = 10_000
@@ -40,7 +40,10 @@ def add_hold(
     ends_at: datetime | None = None,
     archive: Elsewhere | None = None,
 ) -> Hold:
-    """Hold a row by its primary key, archived or not, or the whole table. When this returns, no batch can take what is held."""
+    """Hold a row by its primary key, archived or not, or the whole table. When this returns, no batch can take what is held.
+
+    Rows of a partition, or of a table that inherits, are rows of the table at the root as well: that one is held.
+    """
     if not reason.strip():
         raise WrongArgument("a hold needs a reason")
     store.require_migrated()
@@ -76,9 +79,9 @@ def _asked(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[st
 def list_holds(store: Store, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
     """Holds in force, newest first; with `everything`, past ones too."""
     store.require_migrated()
-    name = None if table is None else qualified(_find(store, table))
+    names = [] if table is None else hold_names(_find(store, table))
     with store.transaction() as transaction:
-        return transaction.own.holds(table=name, everything=everything, limit=require_limit(limit, MOST_SHOWN))
+        return transaction.own.holds(tables=names, everything=everything, limit=require_limit(limit, MOST_SHOWN))
 
 
 def release_hold(store: Store, number: int, *, by: str | None = None) -> None:
@@ -96,6 +99,27 @@ def _find(store: Store, table: str) -> TableInfo:
     if info is None:
         raise UnknownTable(
             f"the database has no table {table}", did_you_mean(name.name, [one.name for one in schema.tables])
+        )
+    return _root(store, schema, info)
+
+
+def _root(store: Store, schema: Schema, info: TableInfo) -> TableInfo:
+    """Return the table under whose name rows of a table are held; raise if they cannot be."""
+    above = [one for name in info.ancestors if (one := schema.find(*name)) is not None]
+    roots = [one for one in above if not one.ancestors]
+    if len(roots) > 1:
+        names = " and ".join(qualified(one) for one in roots)
+        raise WrongArgument(f"{info.name} inherits from {names}, and may lose rows with either", "hold both")
+    if roots:
+        return roots[0]
+    if info.kind in (Kind.VIEW, Kind.MATERIALIZED_VIEW):
+        tables = ", ".join(store.tables_behind(info)) or "the tables that it reads"
+        raise WrongArgument(f"{info.name} is a {info.kind.value}: it has no rows of its own", f"hold {tables}")
+    if info.kind in (Kind.FOREIGN, Kind.VIRTUAL):
+        where = "the database that has them" if info.kind is Kind.FOREIGN else "the tables behind it"
+        raise WrongArgument(
+            f"{info.name} is a {info.kind.value}: no rule deletes its rows, and no hold keeps them",
+            f"hold rows in {where}",
         )
     return info
 

@@ -150,6 +150,10 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def tables_behind(self, view: TableInfo) -> list[str]:
+        """The full names of the tables that a view reads, directly or through other views; empty if that cannot be said."""
+
+    @abstractmethod
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, again and again the same: it may be prepared."""
 

@@ -148,8 +148,17 @@ class Due:
 
     def _active_hold(self, p: Parameters, table: TableInfo) -> tuple[str, str]:
         """Where holds are, and the condition that one is on the table or a row of it, and in force."""
-        active = f"h.table_name = {p.bind('held', qualified(table))} AND {self.dialect.in_force('h')}"
-        return f"{self.dialect.own('hold')} AS h", active
+        return f"{self.dialect.own('hold')} AS h", f"{self.hold_on(p, table)} AND {self.dialect.in_force('h')}"
+
+    def hold_on(self, p: Parameters, table: TableInfo) -> str:
+        """The condition that a hold `h` is on the table or a row of it, or on a table that has its rows too."""
+        return self.dialect.names_table("h.table_name", [p.bind("held", name) for name in hold_names(table)])
+
+    def hold_of_row(self, table: TableInfo, alias: str) -> str:
+        """The condition that a hold `h` on a table is on the whole of it or on a row: by the table's keys, whatever key the contract chose."""
+        columns = [[column for name in key if (column := table.column(name)) is not None] for key in table.hold_keys]
+        mine = ["h.key IS NULL", *(f"h.key = {self.dialect.key_text(key, alias)}" for key in columns)]
+        return f"({' OR '.join(mine)})"
 
     def _nothing_held(self, p: Parameters, selection: Selection) -> list[str]:
         """Nobody holds anything of the tables that lose rows. Answered once for the whole statement."""
@@ -181,10 +190,7 @@ class Due:
             table = path[-1].reference.table if path else selection.table
             hold, active = self._active_hold(p, table)
             last = f"f{len(path) - 1}" if path else "t"
-            # Holds name rows by the table's own key, whatever key the contract chose.
-            keys = [self.dialect.key_text(key, last) for key in _hold_keys(table)]
-            mine = " OR ".join(["h.key IS NULL", *(f"h.key = {key}" for key in keys)])
-            mine = f"({mine})" if keys else mine
+            mine = self.hold_of_row(table, last)
             source, links = self.chain(p, path, "t")
             tables = ", ".join(part for part in (hold, source) if part)
             where = " AND ".join(part for part in (active, mine, links) if part)
@@ -196,10 +202,7 @@ class Due:
     def is_held(self, p: Parameters, table: TableInfo, alias: str) -> str:
         """The condition that a row, or its whole table, is held."""
         hold, active = self._active_hold(p, table)
-        mine = " OR ".join(
-            ["h.key IS NULL", *(f"h.key = {self.dialect.key_text(key, alias)}" for key in _hold_keys(table))]
-        )
-        return f"EXISTS (SELECT 1 FROM {hold} WHERE {active} AND ({mine}))"
+        return f"EXISTS (SELECT 1 FROM {hold} WHERE {active} AND {self.hold_of_row(table, alias)})"
 
     def _scope(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
         return [
@@ -324,7 +327,6 @@ def qualified(table: TableInfo) -> str:
     return join_name([table.schema, table.name])
 
 
-def _hold_keys(table: TableInfo) -> list[list[Column]]:
-    """The keys that a hold may know a row by: its own, and the whole primary key where that says more."""
-    names = dict.fromkeys((table.row_key, table.primary_key))
-    return [[column for name in key if (column := table.column(name)) is not None] for key in names if key]
+def hold_names(table: TableInfo) -> list[str]:
+    """The names under which holds keep rows of a table: its own, and those of the tables that it is a part of."""
+    return [qualified(table), *(join_name(list(above)) for above in table.ancestors)]

@@ -14,7 +14,7 @@ from typing import Final
 
 from wane.contract.model import Cap, Expiry, State, Table, Time
 from wane.contract.names import TableName
-from wane.store.due import cutoff, qualified
+from wane.store.due import cutoff, hold_names
 from wane.store.moments import LATEST
 from wane.store.rows import Rows
 from wane.store.schema import Column, TableInfo
@@ -88,13 +88,14 @@ class Looks:
     def __init__(self, rows: Rows, held: Collection[str] | None = None) -> None:
         """`held` are the tables of which anything is held, if that was read just now: of others no row is asked for holds."""
         self.rows = rows
-        self._held = held
+        self._held = None if held is None else {name.lower() for name in held}
         self._free = rows.without_holds()
 
     def may_be_held(self, selection: Selection) -> bool:
         """Whether rows of a rule have to be asked for holds."""
         return self._held is None or (
-            bool(self._held) and any(qualified(table) in self._held for table in losing(selection))
+            bool(self._held)
+            and any(name.lower() in self._held for table in losing(selection) for name in hold_names(table))
         )
 
     def _asking(self, selection: Selection) -> Rows:

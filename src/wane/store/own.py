@@ -264,12 +264,12 @@ class OwnTables:
         )
         return int(number)
 
-    def holds(self, *, table: str | None = None, everything: bool = False, limit: int) -> list[Hold]:
-        """Holds in force, newest first; with `everything`, those that ended or were released too."""
+    def holds(self, *, tables: Sequence[str] = (), everything: bool = False, limit: int) -> list[Hold]:
+        """Holds in force, of all tables or of some, newest first; with `everything`, those that ended or were released too."""
         p = self._parameters()
         conditions = ["1 = 1"] if everything else [self.dialect.in_force("h")]
-        if table is not None:
-            conditions.append(f"table_name = {p.bind('table', table)}")
+        if tables:
+            conditions.append(self.dialect.names_table("table_name", [p.bind("table", name) for name in tables]))
         found = self._run(
             p,
             "SELECT id, table_name, key, reason, author, created_at, ends_at, released_at, released_by"

@@ -113,6 +113,8 @@ class TableInfo:
     """(schema, table) at the root of the tree that a partition belongs to or an inheriting table inherits from."""
     ancestors: tuple[tuple[str, str], ...] = ()
     """PostgreSQL: every (schema, table) that it is a partition of or inherits from, directly or not: their rows include its own."""
+    inherited_keys: tuple[tuple[str, ...], ...] = ()
+    """PostgreSQL: the keys of the tables that it inherits from, by which holds on those name its rows too."""
     partition_key: tuple[str, ...] = ()
     """PostgreSQL: the columns that decide in which partition a row lies."""
     rows_estimate: int | None = None
@@ -128,6 +130,11 @@ class TableInfo:
         """The primary key, without what only says in which partition the row lies: the same before and after a table is partitioned."""
         rest = tuple(name for name in self.primary_key if name not in self.partition_key)
         return rest or self.primary_key
+
+    @property
+    def hold_keys(self) -> tuple[tuple[str, ...], ...]:
+        """The keys that a hold may know a row by: its own, the whole primary key where that says more, and those that it inherits."""
+        return tuple(key for key in dict.fromkeys((self.row_key, self.primary_key, *self.inherited_keys)) if key)
 
     @property
     def qualified(self) -> tuple[str, str]:

@@ -180,6 +180,10 @@ class Dialect(ABC):
     def key_text(self, columns: Sequence[Column], alias: str) -> str:
         """A row's key as one text, as holds write it: equal for the same row only."""
 
+    def names_table(self, expression: str, names: Sequence[str]) -> str:
+        """The condition that a text is one of some tables' full names, as the database compares names."""
+        return f"{expression} = {names[0]}" if len(names) == 1 else f"{expression} IN ({', '.join(names)})"
+
     @abstractmethod
     def in_force(self, hold: str) -> str:
         """The condition that a hold is in force, by the database's clock."""

@@ -306,6 +306,13 @@ def reflect(
         else _table(row, details)
         for row in relations
     ]
+    keys = {table.qualified: table.hold_keys for table in tables}
+    tables = [
+        replace(table, inherited_keys=tuple(dict.fromkeys(key for one in table.ancestors for key in keys.get(one, ()))))
+        if table.kind is Kind.TABLE and table.ancestors
+        else table
+        for table in tables
+    ]
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(searched))
 
 

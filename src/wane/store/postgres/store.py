@@ -17,6 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from wane.contract.model import Contract, Shelve
+from wane.contract.names import join_name
 from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import UNLIMITED, Source
 from wane.store.base import Store, Watch
@@ -113,6 +114,24 @@ _MIGRATION_TABLE = (
     " (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
 )
 
+_BEHIND = """
+WITH RECURSIVE reads AS (
+    SELECT to_regclass(%(view)s)::oid AS relation
+  UNION
+    SELECT source.refobjid
+    FROM reads
+    JOIN pg_catalog.pg_rewrite AS rule ON rule.ev_class = reads.relation
+    JOIN pg_catalog.pg_depend AS source
+      ON source.classid = 'pg_catalog.pg_rewrite'::regclass AND source.objid = rule.oid
+     AND source.refclassid = 'pg_catalog.pg_class'::regclass
+)
+SELECT DISTINCT namespace.nspname::text, class.relname::text
+FROM reads
+JOIN pg_catalog.pg_class AS class ON class.oid = reads.relation AND class.relkind IN ('r', 'p')
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+ORDER BY 1, 2
+"""
+
 
 class PostgresStore(Store):
     """A PostgreSQL database."""
@@ -188,6 +207,10 @@ class PostgresStore(Store):
         store = PostgresStore(self._url, read_only=self._read_only, answer_seconds=answer_seconds)
         store.audit = self.audit
         return store
+
+    def tables_behind(self, view: TableInfo) -> list[str]:
+        found = self.run(_BEHIND, {"view": self.rows.dialect.table(view).replace("%%", "%")})
+        return [join_name([schema, name]) for schema, name in found]
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 
 from wane.contract.model import Mark, Shelve
 from wane.errors import StoreError
-from wane.store.due import qualified
+from wane.store.due import hold_names, qualified
 from wane.store.postgres.cold import Shelf, shelves
 from wane.store.postgres.reflect import LOCKS_PARENT
 from wane.store.postgres.relied import read_stamps
@@ -333,7 +333,8 @@ def _steps(selection: Selection, paths: Sequence[Sequence[BoundFollower]]) -> li
 
 
 def _gates(tables: Sequence[TableInfo]) -> dict[str, object]:
-    return {"gate": _GATE, "tables": [qualified(table) for table in tables]}
+    names = dict.fromkeys(name for table in tables for name in hold_names(table))
+    return {"gate": _GATE, "tables": sorted(names)}
 
 
 @contextmanager

@@ -178,6 +178,9 @@ class SqliteDialect(Dialect):
         # quote() tells the number 1 from the text '1' and writes blobs too.
         return f"json_array({', '.join(f'quote({alias}.{self.quote(column.name)})' for column in columns)})"
 
+    def names_table(self, expression: str, names: Sequence[str]) -> str:
+        return super().names_table(f"{expression} COLLATE NOCASE", names)
+
     def in_force(self, hold: str) -> str:
         # SQLite's clock tells milliseconds; stamps have microseconds, and texts are compared digit by digit.
         clock = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')"

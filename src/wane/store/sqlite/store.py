@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import threading
@@ -14,6 +15,7 @@ from typing import Any, Never
 from urllib.parse import quote
 
 from wane.contract.model import Contract
+from wane.contract.names import join_name
 from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
@@ -172,6 +174,20 @@ class SqliteStore(Store):
         store = SqliteStore(url, read_only=read_only, attach=attach)
         store.audit = self.audit
         return store
+
+    def tables_behind(self, view: TableInfo) -> list[str]:
+        # No catalog says what a view reads. The program that reads all of it opens every table, or an index of it, by its first page.
+        with self._turn, suppress(sqlite3.Error):
+            program = self._connection.execute(f"EXPLAIN SELECT * FROM {self.rows.dialect.table(view)}").fetchall()
+            pages = json.dumps([row[3] for row in program if row[1] == "OpenRead"])
+            schema = self.rows.dialect.quote(view.schema)
+            found = self._connection.execute(
+                f"SELECT DISTINCT tbl_name FROM {schema}.sqlite_master WHERE rootpage IN"
+                " (SELECT value FROM json_each(?)) ORDER BY 1",
+                (pages,),
+            )
+            return [join_name([view.schema, name]) for (name,) in found]
+        return []
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
