@@ -145,12 +145,12 @@ class ColdTable:
             if name not in wanted:
                 raise ArchiveError(
                     f"{self.name} has no column {name!r} any more, and its archive has one",
-                    "move the archive away (it stays readable), so that a new one begins; or bring the column back",
+                    "move the archive away (it stays readable) and run `wane archive adopt`, so that a new one begins; or bring the column back",
                 )
             if wanted[name] != kind:
                 raise ArchiveError(
                     f"{self.name}.{name} is now {wanted[name]}, and its archive holds {kind}",
-                    "move the archive away (it stays readable), so that a new one begins; or cast it in the contract",
+                    "move the archive away (it stays readable) and run `wane archive adopt`, so that a new one begins; or cast it in the contract",
                 )
 
     def require_writable(self) -> None:

@@ -159,7 +159,7 @@ class Sweep:
             if last >= number:
                 raise ArchiveError(
                     f"the archive of {self.table.name} has sweep {last}, and this database is only at {number}",
-                    "the database was restored from a backup: name another folder as the archive's url",
+                    "the database was restored from a backup: name another folder as the archive's url, and run `wane archive adopt`",
                 )
             sweep = journal.sweep(number)
         self._tell(sweep, began)

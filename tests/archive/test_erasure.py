@@ -1,0 +1,183 @@
+"""The log of the archive keeps no texts of rows, and nothing at all of rows that the audit trail calls erased."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from archive.cold import DAY_MS, NOW_MS, Cold, cold_keeper
+from archive.forked import without_spark
+from servers import Database, SqliteDatabase
+from wane.archive.trimming import trim
+from wane.prune.sweep import Outcome
+
+LONG_AGO = time.time() - 40 * 86_400
+CONTRACT = """
+[store]
+url = {url}
+[archive]
+url = "cold"
+[archive.person]
+keep = "150d"
+[scheduler]
+night = {{ every = "1h" }}
+[table.person]
+scheduler = "night"
+why   = "a test"
+time  = {{ column = "at_ms", unit = "ms" }}
+[table.person.rule.cold]
+keep = "90d"
+then = "archive"
+[spark]
+lease_seconds = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+
+
+def people(database: Database) -> None:
+    """Rows whose key is a text: two months that are due for erasure, one that is not."""
+    database.execute("CREATE TABLE person (email text PRIMARY KEY, at_ms bigint NOT NULL, iban text, born integer)")
+    database.execute("CREATE INDEX person_at ON person (at_ms, email)")
+    rows = [
+        (f"{name}@example.org", NOW_MS - days * DAY_MS, f"DE89-{name}", 700_000_000 + days)
+        for name, days in (("alice", 300), ("bob", 299), ("carol", 298), ("dan", 220), ("erin", 120), ("frank", 119))
+    ]
+    database.executemany("INSERT INTO person VALUES (?, ?, ?, ?)", rows)
+
+
+def told(cold: Cold) -> str:
+    """Everything that the log says: commits as they are, checkpoints without compression."""
+    log = cold.folder / "cold" / "person" / "_delta_log"
+    texts = [place.read_text() for place in sorted(log.glob("*.json"))]
+    texts += [str(pq.read_table(place).to_pylist()) for place in sorted(log.glob("*.parquet"))]
+    return "\n".join(texts)
+
+
+def age(cold: Cold) -> None:
+    """Let everything have happened long ago."""
+    folder = cold.folder / "cold" / "person"
+    for entry in (folder / "_delta_log").glob("*.json"):
+        old = rf"\g<1>{int(LONG_AGO * 1000)}"
+        entry.write_text(re.sub(r'("deletionTimestamp":)\d+', old, entry.read_text()))
+    for place in [*folder.glob("_month=*/*"), *(folder / "_delta_log").iterdir()]:
+        os.utime(place, (LONG_AGO, LONG_AGO))
+
+
+def test_no_text_of_a_row_stands_in_the_log(database: Database, tmp_path: Path) -> None:
+    people(database)
+    with cold_keeper(database, tmp_path, CONTRACT) as cold:
+        cold.at["committed"] = lambda: database.execute("UPDATE person SET born = 1 WHERE email LIKE 'bob%'")
+        done = cold.one()
+        assert (done.outcome, done.stale) == (Outcome.DONE, 1)
+        assert cold.one().archived == {"person": 1}
+        assert cold.keeper.archive.restore("person", keys=[{"email": "carol@example.org"}]).restored == {"person": 1}
+        log = told(cold)
+        assert "example.org" not in log
+        assert "DE89" not in log
+        # Times and numbers are there, so that readers can skip files.
+        assert str(NOW_MS - 300 * DAY_MS) in log
+        names = {row["email"].partition("@")[0] for row in cold.archived("person")}
+        assert names == {"alice", "bob", "dan", "erin", "frank"}
+
+
+def test_texts_that_the_contract_asks_for_stand_in_the_log(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    people(sqlite_database)
+    contract = CONTRACT.replace('keep = "150d"', 'keep = "150d"\nstatistics = ["iban"]')
+    with cold_keeper(sqlite_database, tmp_path, contract) as cold:
+        cold.one()
+        assert "DE89-alice" in told(cold)
+        assert "example.org" not in told(cold)
+
+
+def test_nothing_in_the_log_tells_of_erased_rows(database: Database, tmp_path: Path) -> None:
+    people(database)
+    contract = CONTRACT.replace('keep = "150d"', 'keep = "150d"\nstatistics = ["email"]')
+    with cold_keeper(database, tmp_path, contract) as cold:
+        cold.one()
+        [expired] = cold.keeper.archive.expire()
+        assert sum(expired.rows["person"].values()) == 4
+        [early] = cold.keeper.archive.tidy()
+        assert early.erased == ()
+        assert "alice" in told(cold)
+        age(cold)
+        [tidied] = cold.keeper.archive.tidy()
+        assert tidied.outcome is Outcome.DONE, tidied.message
+        expiries = [entry.id for entry in cold.keeper.audit(kind="archive_expire") if entry.counts["person"]]
+        assert sorted(tidied.erased) == sorted(number for number in expiries if number is not None)
+        log = told(cold)
+        assert not [name for name in ("alice", "bob", "carol", "dan") if name in log]
+        assert "erin" in log
+        # The table reads as before, the pipeline goes on, and the log has all its commits.
+        assert {row["email"] for row in cold.archived("person")} == {"erin@example.org", "frank@example.org"}
+        assert cold.keeper.check_live() == []
+        database.execute("INSERT INTO person VALUES ('gina@example.org', ?, 'x', 1)", (NOW_MS - 118 * DAY_MS,))
+        assert cold.one().outcome is Outcome.DONE
+        assert len(cold.archived("person")) == 3
+
+
+def test_an_expiry_is_not_called_erased_while_the_log_tells_of_its_files(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT) as cold:
+        cold.one()
+        cold.keeper.archive.expire()
+        age(cold)
+        for place in (cold.folder / "cold" / "person" / "_delta_log").iterdir():
+            os.utime(place)
+        [tidied] = cold.keeper.archive.tidy()
+        assert (tidied.files > 0, tidied.erased) == (True, ())
+
+
+def test_readers_of_delta_lake_read_a_trimmed_log(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    import polars
+
+    people(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT) as cold:
+        cold.one()
+        age(cold)
+        folder = str(cold.folder / "cold" / "person")
+        cold.keeper.archive.tidy()
+        assert sorted(place.name for place in Path(folder, "_delta_log").iterdir()) == [
+            "00000000000000000001.checkpoint.parquet",
+            "00000000000000000001.json",
+            "_last_checkpoint",
+        ]
+        read: Any = polars.read_delta(folder)
+        assert sorted(read["email"].to_list())[0] == "alice@example.org"
+        assert len(read) == 6
+        [status] = cold.keeper.archive.tables()
+        assert (status.rows, status.version) == (6, 1)
+
+
+def test_a_log_without_its_checkpoint_is_refused(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    people(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT) as cold:
+        cold.one()
+        age(cold)
+        cold.keeper.archive.tidy()
+        [checkpoint] = (cold.folder / "cold" / "person" / "_delta_log").glob("*.checkpoint.parquet")
+        checkpoint.unlink()
+        [found] = cold.keeper.check_live()
+        assert found.code == "archive-log"
+        assert "from a backup" in found.fix
+        assert cold.one().outcome is Outcome.FAILED
+
+
+def test_entries_that_are_young_stay(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    people(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, CONTRACT) as cold:
+        cold.one()
+        [table] = cold.keeper.archive._cold_tables()
+        assert trim(table, cold.keeper.store.now().replace(year=2020)) == 0
+        assert len(list((table.folder / "_delta_log").iterdir())) == 2
