@@ -286,7 +286,12 @@ Listener = Callable[[Event], None]
 
 def hard_deleted(table: str, rule: str | None, rows: int, audit: int | None) -> HardDeleted:
     """The event of a table's rows that are gone for good."""
-    return HardDeleted(f"system/{table}_hard_deleted", table, rule, rows, audit)
+    return HardDeleted(hard_deleted_name(table), table, rule, rows, audit)
+
+
+def hard_deleted_name(table: str) -> str:
+    """What the event of a table's rows that are gone for good is called."""
+    return f"system/{table}_hard_deleted"
 
 
 def archived_name(table: str) -> str:

@@ -139,7 +139,9 @@ class _Offers:
         orphans = [self._orphans(table) for table in self._with_orphans()]
         mark = fingerprint(self.contract)
         watching = self._watching(mark)
-        surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), watching, MOST_ROWS)
+        surface = Surface(
+            mark, self.takings, rules, orphans, self._webhooks(), watching, self.contract.events, MOST_ROWS
+        )
         statements = tuple(install_statements(surface))
         return SqlSurface(mark, statements, tuple(self.refused))
 

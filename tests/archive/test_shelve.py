@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, events
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, events, insert_events
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.errors import BindError, ContractError, StoreError, WrongArgument
 from wane.events import RowsArchived
@@ -70,6 +70,30 @@ def test_due_rows_move_to_their_months_with_what_leaves_with_them(database: Post
         assert sweep(cold).counts == {"event": 0}
         with pytest.raises(WrongArgument, match="in the same database"):
             cold.keeper.archive.restore("event", where="id = 1")
+
+
+def test_every_batch_that_moves_rows_writes_its_event(database: PostgresDatabase, tmp_path: Path) -> None:
+    events(database, 60)
+    database.script("CREATE TABLE told (kind text, many bigint, body jsonb)")
+    contract = SHELVED + (
+        '[events.outbox]\ntable = "told"\n'
+        'columns = {{ kind = "{{name}}", many = "{{rows}}", body = "{{payload}}" }}\n'
+        '[excused]\ntold = {{ elsewhere = "a test" }}\n'
+    )
+    with cold_keeper(database, tmp_path, contract) as cold:
+        swept = sweep(cold)
+        written = database.query("SELECT kind, sum(many), count(*) FROM told GROUP BY kind")
+        [(kind, rows, many)] = written
+        assert (kind, rows) == ("system/event_archived", swept.counts["event"])
+        assert many in (swept.batches, swept.batches - 1), "the last batch may find nothing"
+        [(audits,)] = database.query("SELECT array_agg(DISTINCT (body ->> 'audit')::bigint) FROM told")
+        [entry] = cold.keeper.audit(kind="shelve")
+        assert audits == [entry.id]
+        database.script("DROP TABLE told")
+        insert_events(database, range(1_000, 1_010))
+        failed = sweep(cold)
+        assert (failed.outcome, failed.counts["event"]) == (Outcome.FAILED, 0)
+        assert "cannot be written to told" in failed.message
 
 
 def test_what_is_guarded_or_held_stays_and_arrives_nowhere(database: PostgresDatabase, tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ class OutboxPiece(Piece):
 
     table: Annotated[str, BeforeValidator(_table_name), WithJsonSchema({"type": "string", "minLength": 1})]
     columns: dict[str, Filled] = Field(min_length=1, description="What each column is filled with.")
+    prunes: ToldTables = Field(default=False, description="Whether what ordinary prunes delete is written too.")
 
 
 class EventsPiece(Piece):
@@ -214,7 +215,8 @@ class EventsPiece(Piece):
         """These settings, with what they leave out taken from the default."""
         given = {key: getattr(self, key) for key in self.model_fields_set}
         if isinstance(self.outbox, OutboxPiece):
-            given["outbox"] = OutboxSettings(self.outbox.table, tuple(self.outbox.columns.items()))
+            outbox = self.outbox
+            given["outbox"] = OutboxSettings(outbox.table, tuple(outbox.columns.items()), outbox.prunes)
         return replace(default, **given)
 
 

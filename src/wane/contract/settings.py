@@ -68,6 +68,8 @@ class OutboxSettings:
     table: str
     columns: tuple[tuple[str, str], ...]
     """Texts, with `{name}` and the like in them: see `wane.store.outbox`."""
+    prunes: bool | tuple[str, ...] = False
+    """Whether what ordinary prunes delete is written too: of all tables, of none, or of those that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,14 @@ class EventSettings:
     hard_deleted: bool | tuple[str, ...] = True
     archived: bool | tuple[str, ...] = True
     outbox: OutboxSettings | None = None
-    """Where those of the archive are written too, in the transaction that they tell of."""
+    """Where those of the archive are written too, and those of prunes if it says so, in the transaction that they tell of."""
 
     def tells_hard_deleted(self, table: str) -> bool:
         return _tells(self.hard_deleted, table)
+
+    def writes_pruned(self, table: str) -> bool:
+        """Whether what an ordinary prune deletes of a table is written to the outbox."""
+        return self.outbox is not None and _tells(self.outbox.prunes, table) and self.tells_hard_deleted(table)
 
     def tells_archived(self, table: str) -> bool:
         return _tells(self.archived, table)

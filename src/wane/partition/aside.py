@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from wane.errors import PartitionError
-from wane.events import hard_deleted
+from wane.events import hard_deleted, hard_deleted_name
 from wane.partition.leaving import Leaving
 from wane.partition.model import Retiring
+from wane.store.outbox import write_event
 from wane.store.own import Execute, OwnTables
 from wane.store.partitions import MIN, Range
 from wane.store.postgres.partition_anatomy import Anatomy, quote
@@ -116,6 +117,11 @@ class Aside:
             leaving.require(run)
             PartitionJournal(run).move(one.id, "dropped", place=None)
             numbers.append(leaving.audit(OwnTables(work.store.rows.dialect, run), "drop", one, counts))
+            events, now = work.contract.events, work.store.now()
+            for table, rows in one.counts.items():
+                if rows and events.outbox is not None and events.writes_pruned(table):
+                    name = hard_deleted_name(table)
+                    write_event(work.store.rows.dialect, run, events.outbox, name, table, rows, numbers[0], now)
 
         counts = work.steps.drop_aside(
             [one.place, *(each["place"] for each in one.along)], note, leaving.place.patience

@@ -22,6 +22,7 @@ from wane.prune.arguments import require_limit, require_moment, require_states
 from wane.prune.binding import Bindings
 from wane.store import Store
 from wane.store.due import cutoff
+from wane.store.outbox import tell_taken
 from wane.store.own import AuditEntry
 from wane.store.selection import Selection
 from wane.store.transaction import Batch, Taken, Transaction, gated
@@ -277,6 +278,7 @@ class Pruner:
             seconds=round(time.monotonic() - began, 6),
         )
         number = transaction.own.record(entry)
+        tell_taken(transaction, self.contract.events, entry, number)
         return Pruned(name, rule, order.kind, counts, ending, number, skip_locked)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:

@@ -40,6 +40,7 @@ from wane.prune.pace import Pace
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.store import Store
 from wane.store.due import cutoff
+from wane.store.outbox import tell_taken
 from wane.store.own import AuditEntry, OwnTables
 from wane.store.selection import Selection
 from wane.store.transaction import Batch, Position, Taken, Transaction, gated
@@ -394,10 +395,9 @@ class _RuleSweep:
                 seconds=round(time.monotonic() - self.entered, 6),
             )
             total = self.earlier + self.counts + Counter(entry.counts)
-            if self.audit_id is None:
-                number = transaction.own.record(entry)
-            else:
-                number = self.audit_id
+            number = transaction.own.record(entry) if self.audit_id is None else self.audit_id
+            tell_taken(transaction, self.sweeper.contract.events, entry, number)
+            if self.audit_id is not None:
                 trail = OwnTables(transaction.rows.dialect, transaction.finish)
                 # A sum of counters forgets the zeros, and a table that lost nothing is told too.
                 trail.add_to_record(number, entry, {**self.counts, **entry.counts, **total})

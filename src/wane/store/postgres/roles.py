@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wane.contract.model import Archive, Contract, Mark
+from wane.contract.names import TableName
 from wane.contract.settings import RoleSettings
 from wane.store.own import Execute
 from wane.store.postgres.reflect import OWN_SCHEMA
@@ -172,6 +173,12 @@ class RolePlanner:
             table = self._schema.find(name.schema, name.name)
             if table is not None:  # An excuse is checked by counting.
                 rights.append(_Right(admin, *table.qualified, _SELECT))
+        outbox = self._contract.events.outbox
+        if outbox is not None:
+            name = TableName.parse(outbox.table)
+            table = self._schema.find(name.schema, name.name)
+            if table is not None:  # Events are written in the transaction that deletes.
+                rights.append(_Right(admin, *table.qualified, _INSERT))
         return list(dict.fromkeys(rights))
 
     def _swept(self, selection: Selection) -> Iterable[tuple[TableInfo, Privilege]]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from wane.contract.settings import EventSettings
 from wane.store.postgres.functions.health import HEALTH_FUNCTION, health_function
+from wane.store.postgres.functions.outbox import EVENT_VARIABLES, event_statements
 from wane.store.postgres.functions.stamp import STAMP
 from wane.store.postgres.functions.taking import Taking, take_function
 from wane.store.postgres.functions.watching import (
@@ -62,6 +64,7 @@ class Surface:
     orphans: Sequence[Orphans]
     webhooks: Webhooks | None
     watching: Watching
+    events: EventSettings
     most_rows: int
 
 
@@ -73,7 +76,7 @@ _PATH = f"SET LOCAL search_path = {SEARCH_PATH}"
 
 def install_statements(surface: Surface) -> list[str]:
     """The statements that install a surface in place of whatever was installed before, to run in one transaction."""
-    functions = _shared() + [take_function(taking) for taking in surface.takings]
+    functions = _shared(surface.events) + [take_function(taking) for taking in surface.takings]
     functions += [_fingerprint(surface), _prune(surface), _prune_orphans(surface)]
     public = list(_PUBLIC)
     view: list[str] = []
@@ -126,7 +129,7 @@ END"""
     return f"DO {dollars(body)}"
 
 
-def _shared() -> list[str]:
+def _shared(events: EventSettings) -> list[str]:
     moment = """\
 BEGIN
   RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
@@ -134,13 +137,14 @@ BEGIN
     || '+00:00';
 END"""
     record = f"""\
-DECLARE number bigint;
+DECLARE number bigint; {EVENT_VARIABLES}
 BEGIN
   INSERT INTO {OWN_SCHEMA}.audit (executed_at, kind, table_name, rule, actor, cutoff, inputs, counts, row_count, batches, seconds)
   VALUES (wane_clock, wane_kind, wane_table, wane_rule,
     coalesce(nullif(current_setting('wane.actor', true), ''), session_user), wane_cutoff, wane_inputs, wane_counts, wane_rows, 1,
     round(extract(epoch FROM clock_timestamp() - wane_began)::numeric, 6))
   RETURNING id INTO number;
+{event_statements(events)}
   RETURN jsonb_build_object('table', wane_table, 'rule', wane_rule, 'kind', wane_kind, 'counts', wane_counts, 'rows', wane_rows,
     'cutoff', {OWN_SCHEMA}.sql_moment(wane_cutoff), 'audit_id', number);
 END"""
