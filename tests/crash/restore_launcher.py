@@ -18,7 +18,7 @@ from typing import Any
 from archive import forked
 from crash.archive_launcher import PACE
 from crash.launcher import Steps
-from wane.archive import archiver, restore, sweep, verify
+from wane.archive import archiver, restore, sweep, unique, verify
 from wane.contract.load import load_contract
 from wane.errors import ArchiveBusy, ArchiveError
 from wane.keeper import open_keeper
@@ -37,6 +37,7 @@ def hook(steps: Steps) -> None:
         (restore, "run", run),
         (sweep, "run", run),
         (verify, "run", run),
+        (unique, "run", run),
         (restore, "stage", forked.stage),
         (restore.Restorer, "spark", lambda _: None),
         (archiver.Archiver, "spark", lambda _: None),

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
@@ -208,15 +208,17 @@ class _Job:
             done = 0
             while job.is_alive():
                 job.join(_LOOK_SECONDS)
-                before, done = done, self._done()
+                before, done = done, max(done, self._done())
                 if done > before:
                     progress(done, self._count)
                 yield from _new(self._early.value, given)
         finally:
             if job.is_alive():  # Nobody waits for the answers any more.
-                self._spark.sparkContext.cancelJobGroup(self._group)
+                with suppress(Exception):
+                    self._spark.sparkContext.cancelJobGroup(self._group)
                 job.join()
-        yield from _new([*self._early.value, *self._all], given)
+            early, self._early.value = self._early.value, []  # Spark keeps every accumulator for good.
+        yield from _new([*early, *self._all], given)
         if self._problem is None:
             return
         answer = raised(str(self._problem))
@@ -251,10 +253,13 @@ class _Job:
             self._problem = problem
 
     def _done(self) -> int:
-        tracker = self._spark.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        """How many tasks are done; 0 if Spark does not answer, which the job's own end tells better."""
+        with suppress(Exception):
+            tracker = self._spark.sparkContext.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        return 0
 
 
 def _listing() -> AccumulatorParam[list[tuple[int, str]]]:

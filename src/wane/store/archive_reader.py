@@ -1,7 +1,8 @@
 """Reading a database from another process: what the archive's tasks use.
 
 A reader sees one state of the database, however long it reads, and reads it twice over: as Arrow through ADBC, and as plain values for checks that
-the database computes. On PostgreSQL all readers of a sweep share one state, which the process that started them exports. A reader holds no secret but its connection's, which it fetches from the process that started it.
+the database computes. On PostgreSQL all readers of a sweep share one state, which the process that started them exports. A reader holds no
+secret but its connection's, which it fetches from that process.
 """
 
 from __future__ import annotations
