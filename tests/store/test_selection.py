@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import timedelta
 from pathlib import Path
 
@@ -457,6 +458,99 @@ def test_what_cannot_be_compared_is_no_reference(postgres_database: PostgresData
         ]
     with opened(postgres_database) as store:
         assert bound_rule(store, referenced("tag", ("n",))).saved_by
+
+
+COMPARED = {
+    ("text", "text"): True,
+    ("text", "varchar(9)"): True,
+    ("text", "integer"): False,
+    ("text", "real"): False,
+    ("text", "numeric"): False,
+    ("text", "decimal(9)"): False,
+    ("text", "blob"): False,
+    ("text", ""): False,
+    ("text", "any"): False,
+    ("blob", "blob"): True,
+    ("blob", ""): True,
+    ("blob", "text"): True,
+    ("blob", "integer"): False,
+    ("", "integer"): False,
+    ("", "text"): True,
+    ("integer", "bigint"): True,
+    ("integer", "real"): True,
+    ("integer", "text"): True,
+    ("integer", "blob"): True,
+    ("integer", ""): True,
+    ("numeric", "text"): True,
+    ("text COLLATE nocase", "text"): True,
+    ("text", "text COLLATE nocase"): True,
+    ("text COLLATE rtrim", "text COLLATE nocase"): True,
+    ("any", "any"): True,
+    ("any", "integer"): False,
+}
+"""Types of a parent's and a child's column on SQLite, and whether comparing them is what a foreign key does."""
+VALUES = ["'1'", "'a '", "'01'", "1", "1.0", "'1.0'", "x'31'", "'a'", "'A'", "1e20", "'1e20'"]
+
+
+@pytest.mark.parametrize(("key", "reference"), COMPARED, ids=str)
+def test_sqlite_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
+    sqlite_database: SqliteDatabase, key: str, reference: str
+) -> None:
+    """Which child refers to which parent: by SQLite's own foreign keys, and by the statement that Wane would run."""
+    sqlite_database.script(
+        f"CREATE TABLE job (id {key} PRIMARY KEY, happened integer);"
+        f"CREATE TABLE child (n integer PRIMARY KEY, job_id {reference} REFERENCES job (id));"
+    )
+    declared = referenced("child", ("job_id",))
+    if not COMPARED[key, reference]:
+        [(path, code, message, _)] = told(sqlite_database, declared)
+        assert (path, code) == ("table.job.rule.rule.unless", "wrong-reference")
+        assert "otherwise than a foreign key does" in message
+        return
+    with opened(sqlite_database) as store:
+        [guard] = bound_rule(store, declared).saved_by
+        joined = f"SELECT 1 FROM job AS t, child AS g WHERE {store.rows.refers(guard, 'g', 't')}"
+        among = " AND ".join(store.rows._refers_among(guard, "g", "SELECT id FROM job"))
+    connection = sqlite_database.connect()
+    connection.execute("PRAGMA foreign_keys = OFF")
+    for parent in VALUES:
+        for child in VALUES:
+            connection.execute("DELETE FROM child")
+            connection.execute("DELETE FROM job")
+            try:
+                connection.execute(f"INSERT INTO job (id) VALUES ({parent})")
+            except sqlite3.IntegrityError:
+                continue  # A rowid is a whole number.
+            connection.execute(f"INSERT INTO child (job_id) VALUES ({child})")
+            by_key = not connection.execute("PRAGMA foreign_key_check").fetchall()
+            for ours in (joined, f"SELECT 1 FROM child AS g WHERE {among}"):
+                assert bool(connection.execute(ours).fetchall()) is by_key, (parent, child)
+
+
+@pytest.mark.parametrize(
+    ("key", "reference", "fits"),
+    [
+        ("bigint", "integer", True),
+        ("bigint", "numeric", True),
+        ("bigint", "double precision", False),
+        ("numeric", "real", False),
+        ("integer", "double precision", True),
+        ("double precision", "bigint", True),
+        ("text", "character varying(5)", True),
+        ("text", "character(5)", True),
+        ("character(5)", "text", False),
+        ("character(5)", "character varying(5)", False),
+        ("character(5)", "character(9)", True),
+    ],
+)
+def test_postgres_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
+    postgres_database: PostgresDatabase, key: str, reference: str, fits: bool
+) -> None:
+    postgres_database.script(
+        f"CREATE TABLE job (id {key} PRIMARY KEY, happened bigint); CREATE TABLE child (job_id {reference})"
+    )
+    found = told(postgres_database, referenced("child", ("job_id",)))
+    assert [code for _, code, _, _ in found] == ([] if fits else ["wrong-reference"])
 
 
 def test_a_fixed_value_of_a_follower_must_fit_its_column(tables: Database) -> None:

@@ -31,6 +31,7 @@ _FEW_BYTES = 16 * 8192
 _WHOLE = ("smallint", "integer", "bigint")
 _BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _FRACTIONAL = ("double precision", "numeric")
+_INEXACT = ("real", "double precision")
 _COMPARABLE = ({*_WHOLE, *_FRACTIONAL, "real"}, {"text", "character varying", "character"})
 _MOST_NAME_BYTES = 63
 _DAY = (
@@ -266,10 +267,17 @@ class PostgresTypes(Types):
         return ""
 
     def reference(self, column: Column, to: Column) -> str:
-        kinds = {_bare(column), _bare(to)}
-        if len(kinds) == 1 or any(kinds <= family for family in _COMPARABLE):
+        mine, theirs = _bare(column), _bare(to)
+        types = f"{column.name} is {column.type} and {to.name} is {to.type}"
+        if mine == theirs:
             return ""
-        return f"{column.name} is {column.type} and {to.name} is {to.type}, which cannot be compared"
+        if not any({mine, theirs} <= family for family in _COMPARABLE):
+            return f"{types}, which cannot be compared"
+        if mine in _INEXACT and theirs in ("bigint", "numeric"):
+            return f"{types}, which are compared inexactly: one value may refer to two rows"
+        if theirs == "character":
+            return f"{types}: a foreign key ignores blanks at the end, and a comparison of the two does not"
+        return ""
 
     def loose(self, column: Column) -> bool:
         return column.loose

@@ -227,7 +227,15 @@ class SqliteTypes(Types):
         return ""
 
     def reference(self, column: Column, to: Column) -> str:
-        return ""
+        mine, theirs = _affinity(column), _affinity(to)
+        # A foreign key gives the child's value the parent's affinity. A comparison of two columns makes numbers of both if one of them is
+        # numeric, and converts nothing otherwise.
+        if theirs == "NUMERIC" or mine == theirs or (theirs == "BLOB" and mine == "TEXT"):
+            return ""
+        return (
+            f"{column.name} is declared {column.type or 'without a type'} and {to.name} {to.type or 'without a type'}: SQLite compares"
+            " their values otherwise than a foreign key does, '1' and '01' may be equal; declare both alike"
+        )
 
     def loose(self, column: Column) -> bool:
         return column.collation is not None
@@ -242,6 +250,16 @@ class SqliteTypes(Types):
 
     def shelving_allowed(self, table: TableInfo) -> str:
         return f'SQLite has no schemas to keep rows of {table.name} in: archive to `url`, without `tier = "database"`'
+
+
+def _affinity(column: Column) -> str:
+    """What SQLite makes of a column's values by its declared type: whole numbers and fractions compare alike, so both are NUMERIC here."""
+    if column.type == "ANY":
+        return "ANY"  # In a STRICT table it converts nothing, elsewhere it is numeric.
+    for words, affinity in ((("INT",), "NUMERIC"), (_TEXT_TYPES, "TEXT"), (("BLOB",), "BLOB")):
+        if any(word in column.type for word in words):
+            return affinity
+    return "NUMERIC" if column.type else "BLOB"
 
 
 def _fits_json(value: object) -> bool:
