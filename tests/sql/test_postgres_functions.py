@@ -476,6 +476,8 @@ def test_a_pass_in_sql_is_all_or_nothing(hooks: PostgresDatabase) -> None:
         CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'stays'; END $$;
         CREATE TRIGGER keep BEFORE DELETE ON knocker_deliveries FOR EACH ROW EXECUTE FUNCTION keep();
     """)
+    with WebhookRetention.open(hooks.url, contract=webhooks_contract()) as webhooks:
+        install(webhooks.keeper)
     with pytest.raises(psycopg.errors.RaiseException, match="stays"):
         hooks.query(
             "SELECT wane.knocker_run_retention_pass(events_older_than => ?, orphans_older_than => ?)", (T + 1, T + 1)
