@@ -71,7 +71,9 @@ def test_a_database_that_was_restored_from_before_its_archive(sqlite_database: S
         cold.keeper.archive.tables()  # Which names the database; the backup has the same name.
         sqlite_database.execute("VACUUM INTO ?", (str(backup),))
         cold.one()
-    restored = SqliteDatabase(backup)
+    sqlite_database.close()
+    backup.replace(sqlite_database.path)
+    restored = SqliteDatabase(sqlite_database.path)
     with cold_keeper(restored, tmp_path) as cold:
         refused(cold, "restored from a backup")
     restored.close()

@@ -56,6 +56,7 @@ def age(cold: Cold, table: str = "event") -> None:
         lines = entry.read_text().splitlines()
         old = str(int(LONG_AGO * 1000))
         entry.write_text("\n".join(re.sub(r'("deletionTimestamp":)\d+', rf"\g<1>{old}", line) for line in lines) + "\n")
+        os.utime(entry, (LONG_AGO, LONG_AGO))
 
 
 def june(database: Database, ids: range, *more: str) -> None:
