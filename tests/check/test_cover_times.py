@@ -137,7 +137,7 @@ def test_two_ways_in_one_column_are_told(database: Database) -> None:
             "events",
             PLACE,
             "at is written in several ways: 2 of 3 sampled values as declared (ms), 1 as s",
-            "write all of them in one way",
+            "write all of them in one way, or name every way: unit = […]",
         )
     ]
     database.execute("UPDATE events SET at = at * 1000 WHERE at < 100000000000")

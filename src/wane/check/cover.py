@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from wane.check.indexes import check_age_index, check_indexes
+from wane.check.indexes import check_age_index, check_indexes, observed
 from wane.check.references import check_references
 from wane.check.report import Report, rule_place
 from wane.check.values import check_excuse, check_states, check_times
@@ -54,11 +54,11 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
         if isinstance(selection.rule.action, Archive):
             report.findings += _unarchivable(store, contract, selection)
     for table in contract.tables:
-        column, findings = bind_age(contract, table, schema, store.types)
+        age, findings = bind_age(contract, table, schema, store.types)
         report.findings += findings
         mine = next((one for one in selections if one.name == table.name), None)
-        if column is not None and mine is not None:
-            check_age_index(store, table, mine, column, report)
+        if age is not None and mine is not None:
+            check_age_index(store, table, observed(mine, *age), report)
     _check_tables(store, contract, schema, seconds, Severity.ERROR if strict else Severity.WARNING, report)
     return report.findings
 

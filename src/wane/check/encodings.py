@@ -45,8 +45,12 @@ def encoding(value: object, now: datetime) -> str:
     return unit.value if match["suffix"] else f"{unit.value} without zone"
 
 
-def declared_encoding(time: Time, store: str) -> str:
+def declared_encodings(time: Time, store: str) -> list[str]:
     """How `encoding` calls values that are written as declared."""
+    return [_declared(one, store) for one in time.each]
+
+
+def _declared(time: Time, store: str) -> str:
     if time.unit is Unit.NATIVE:
         return Unit.NATIVE.value if store == "postgres" else "text without zone"
     if time.unit in (Unit.ISO, Unit.TEXT) and time.zone is not None:

@@ -34,7 +34,16 @@ RowCount = Callable[[TableInfo], int | None]
 def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Report) -> None:
     """Report rules that would read whole tables, with the statement that mends it."""
     place = rule_place(selection)
-    if not any(serves(index, selection, store.kind) for index in selection.table.indexes):
+    if not store.rows.dialect.walks(selection.time_column, selection.time):
+        report.add(
+            _severity(rows(selection.table)),
+            "no-index",
+            selection.name,
+            place,
+            f"{selection.time.column} writes numbers as texts, which no index has in order, so every batch reads the whole table",
+            "write all of its moments in one way",
+        )
+    elif not any(serves(index, selection, store.kind) for index in selection.table.indexes):
         columns = wanted_columns(selection)
         report.add(
             _severity(rows(selection.table)),
@@ -91,6 +100,8 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
 
     () is one walk for all rows; states are one walk for each of them; None means that no index serves.
     """
+    if not store.rows.dialect.walks(selection.time_column, selection.time):
+        return None
     states = (state for rule in table.rules for state in rule.states)
     known = tuple(dict.fromkeys([*table.live, *states, *dict(table.excused)]))
     for way in dict.fromkeys([(), known, selection.rule.states]):
@@ -107,11 +118,10 @@ def observed(selection: Selection, age: Time, column: Column) -> Selection:
     return replace(selection, rule=rule, time=age, time_column=column)
 
 
-def check_age_index(store: Store, table: Table, selection: Selection, column: Column, report: Report) -> None:
-    """Report an age that only small tables can be asked for, with the statement that creates the index."""
-    assert table.age is not None
-    asked = observed(selection, table.age, column)
-    if find_way(store, table, asked) is None:
+def check_age_index(store: Store, table: Table, selection: Selection, report: Report) -> None:
+    """Report an age that only small tables can be asked for, with the statement that creates the index. See `observed`."""
+    column = selection.time_column
+    if find_way(store, table, selection) is None:
         report.add(
             Severity.WARNING,
             "no-age-index",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from wane.check.encodings import NOT_A_MOMENT, declared_encoding, encodings, how_to_declare, unsortable
+from wane.check.encodings import NOT_A_MOMENT, declared_encodings, encodings, how_to_declare, unsortable
 from wane.check.indexes import serves
 from wane.check.report import Report, rule_place
 from wane.contract.model import Excuse, Table, Unit
@@ -15,6 +15,7 @@ from wane.contract.names import TableName
 from wane.contract.pieces import key_path
 from wane.findings import Severity
 from wane.store import Store
+from wane.store.moments import DIGITS
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import Selection
 
@@ -88,11 +89,15 @@ def _check_encoding(
 ) -> None:
     indexed = any(serves(index, selection, store.kind) for index in selection.table.indexes)
     values = store.sample_times(selection, _SAMPLE, seconds, indexed=indexed)
+    if selection.time.also:
+        # A column of texts that mixes numbers and texts holds the numbers as texts.
+        values = [int(one) if isinstance(one, str) and DIGITS.fullmatch(one) else one for one in values]
     found = encodings(dict.fromkeys(values), now)
-    declared = declared_encoding(selection.time, store.kind)
-    others = {name: count for name, count in found.items() if name not in (declared, NOT_A_MOMENT)}
+    units = declared_encodings(selection.time, store.kind)
+    declared, as_declared = " or ".join(units), sum(found[unit] for unit in units)
+    others = {name: count for name, count in found.items() if name not in (*units, NOT_A_MOMENT)}
     total = sum(found.values())
-    if others and declared not in found:
+    if others and not as_declared:
         [name, *rest] = sorted(others, key=lambda one: -others[one])
         seen = name if not rest else f"{name} and {', '.join(rest)}"
         message = (
@@ -101,9 +106,10 @@ def _check_encoding(
         report.add(Severity.ERROR, "wrong-encoding", selection.name, place, message, how_to_declare(name))
     elif others:
         seen = ", ".join(f"{count} as {name}" for name, count in others.items())
-        message = f"{column.name} is written in several ways: {found[declared]} of {total} sampled values as declared ({declared}), {seen}"
-        report.add(Severity.ERROR, "mixed-encoding", selection.name, place, message, "write all of them in one way")
-    elif total and declared not in found:
+        message = f"{column.name} is written in several ways: {as_declared} of {total} sampled values as declared ({declared}), {seen}"
+        fix = "write all of them in one way, or name every way: unit = […]"
+        report.add(Severity.ERROR, "mixed-encoding", selection.name, place, message, fix)
+    elif total and not as_declared:
         message = f"{column.name} is declared {declared}, but none of {total} sampled values is a moment"
         report.add(
             Severity.ERROR, "wrong-encoding", selection.name, place, message, "name the column that holds moments"

@@ -154,20 +154,36 @@ def _time(value: object) -> Time:
             raise Refused(f"unknown key {key!r}", f"{hint} allowed: column, unit, zone".strip())
     if "column" not in value:
         raise Refused("the column is missing", 'write { column = "…" }')
-    unit = value.get("unit", Unit.NATIVE.value)
-    _undecided(unit)
-    if unit not in list(Unit):
-        hint = did_you_mean(unit, Unit)
-        raise Refused(f"unknown unit {told(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
-    return Time(_column(value["column"]), Unit(unit), _zone(value.get("zone"), Unit(unit)))
+    first, *also = _units(value.get("unit", Unit.NATIVE.value))
+    return Time(_column(value["column"]), first, _zone(value.get("zone"), (first, *also)), tuple(also))
 
 
-def _zone(value: object, unit: Unit) -> str | None:
+def _units(value: object) -> list[Unit]:
+    """One way of writing moments, or several that one column mixes."""
+    _undecided(value)
+    given = value if isinstance(value, list) else [value]
+    if not given:
+        raise Refused("no unit", f"allowed: {', '.join(Unit)}")
+    for unit in given:
+        _undecided(unit)
+        if not isinstance(unit, str) or unit not in list(Unit):
+            hint = did_you_mean(unit, Unit)
+            raise Refused(f"unknown unit {told(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
+    if len(set(given)) != len(given):
+        raise Refused("a unit is named twice", "name it once")
+    return [Unit(str(unit)) for unit in given]
+
+
+def _zone(value: object, units: tuple[Unit, ...]) -> str | None:
     _undecided(value)
     if value is None:
         return None
-    if unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
-        raise Refused(f"a number of {unit.value} since 1970 has no zone", "remove it")
+    if all(unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS) for unit in units):
+        raise Refused(f"a number of {units[0].value} since 1970 has no zone", "remove it")
+    if len(units) > 1 and value != "UTC":
+        raise Refused(
+            "moments of one column in several units must all be in UTC", 'write zone = "UTC" for texts without a zone'
+        )
     try:
         # "localtime" is whatever the machine that happens to read the contract is set to.
         if isinstance(value, str) and value != "localtime":
@@ -278,7 +294,18 @@ _TIME_SCHEMA = {
             "type": "object",
             "properties": {
                 "column": {"type": "string"},
-                "unit": {"enum": [unit.value for unit in Unit]},
+                "unit": {
+                    "anyOf": [
+                        {"enum": [unit.value for unit in Unit]},
+                        {
+                            "type": "array",
+                            "items": {"enum": [unit.value for unit in Unit]},
+                            "minItems": 1,
+                            "uniqueItems": True,
+                            "description": "Several that the column mixes: each value is in one of them.",
+                        },
+                    ]
+                },
                 "zone": {"type": "string", "description": "Values are wall-clock times of this place."},
             },
             "required": ["column"],

@@ -41,7 +41,7 @@ _PROSE = {
     "lock",
 }
 
-_LATER = {"partitions", "live_leaves"}
+_LATER = {"partitions", "live_leaves", "also"}
 """What came later: a contract without it means what it meant before."""
 
 

@@ -37,6 +37,13 @@ class Time:
     column: str
     unit: Unit = Unit.NATIVE
     zone: str | None = None
+    also: tuple[Unit, ...] = ()
+    """Other ways in which the same column writes them: each value is in one of all these."""
+
+    @property
+    def each(self) -> tuple[Time, ...]:
+        """The same column in each of its ways alone."""
+        return tuple(Time(self.column, unit, self.zone) for unit in (self.unit, *self.also))
 
 
 @dataclass(frozen=True, slots=True)

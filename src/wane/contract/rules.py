@@ -11,6 +11,7 @@ from wane.contract.document import ExcusePiece, FollowerPiece, GuardPiece, RuleP
 from wane.contract.model import (
     FOREVER,
     Age,
+    Archive,
     Bound,
     Budget,
     Cap,
@@ -275,6 +276,13 @@ class _RuleReader:
             self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
             return None
         if piece.most is not None:
+            if time.also:
+                self._error(
+                    "most",
+                    "several-units",
+                    f"{time.column} writes moments in several units, and a cap needs one order of all rows",
+                    "name a column with one unit: `time = …` in the rule",
+                )
             return Cap(time, piece.most, piece.per or ())
         if keep is None:
             return None
@@ -351,6 +359,13 @@ class _RuleReader:
                 )
             if self.piece.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
+        if isinstance(then, Archive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
+            self._error(
+                "then",
+                "several-units",
+                f"{bound.time.column} writes moments in several units, and the archive is by the month of one",
+                "name a column with one unit: `time = …` in the rule",
+            )
         if isinstance(bound, Cap) and not isinstance(then, Prune):
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
 

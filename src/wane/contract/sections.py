@@ -259,6 +259,10 @@ def _retired(value: object) -> Retired:
 
 def require_range(time: Any) -> None:
     """Raise unless a time can be the key of partitions."""
+    if time.also:
+        raise Refused(
+            "moments in several units have no order that partitions could rely on", "partition by a column with one"
+        )
     if time.unit in (Unit.ISO, Unit.TEXT):
         raise Refused(
             "moments that are written as text have no order that partitions could rely on",

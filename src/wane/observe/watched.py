@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from wane.check.cover import uncovered
 from wane.check.indexes import find_way, observed
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract, Expiry, Table
+from wane.contract.model import Contract, Expiry, Table, Time
 from wane.contract.names import TableName
 from wane.findings import Finding
 from wane.store import Store
@@ -76,7 +76,7 @@ def watch(store: Store, contract: Contract) -> Watched:
         if info is not None and info.kind in READABLE:
             hot = sight = _sight(store, table, selections)
             if table.age is not None:
-                sight = None if age is None else _declared(store, table, selections, info, age)
+                sight = None if age is None else _declared(store, table, selections, info, *age)
             tables[info.qualified] = WatchedTable(
                 table.name,
                 info,
@@ -114,12 +114,13 @@ def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | N
     return next((sight for sight in found if not sight.small), None) or _along(store, table, by_age[0])
 
 
-def _declared(store: Store, table: Table, selections: list[Selection], info: TableInfo, column: Column) -> Sight:
+def _declared(
+    store: Store, table: Table, selections: list[Selection], info: TableInfo, age: Time, column: Column
+) -> Sight:
     """By the column that the table declares its age by."""
-    assert table.age is not None
     if not selections:
-        return Sight(info, table.age, column, small=True)
-    return _along(store, table, observed(selections[0], table.age, column))
+        return Sight(info, age, column, small=True)
+    return _along(store, table, observed(selections[0], age, column))
 
 
 def _along(store: Store, table: Table, selection: Selection) -> Sight:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import product
 from typing import Any
 
-from wane.contract.model import Cap, State
+from wane.contract.model import Cap, State, Time
 from wane.store.due import Due
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, BoundReference, Selection
@@ -52,23 +53,38 @@ class Looking(Due):
     def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
         """The time of the oldest or newest due row: one probe per state, because a probe over several states would sort them all."""
         p = self.parameters()
-        probes = self.edge_probes(p, selection, now, newest=newest)
+        probes = [probe for probe, _ in self.edge_probes(p, selection, now, newest=newest)]
         return p.statement(f"SELECT moment FROM ({' UNION ALL '.join(probes)}) AS edges")
 
-    def edge_probes(self, p: Parameters, selection: Selection, now: datetime, *, newest: bool) -> list[str]:
-        """The probes that `edge_due` puts together."""
+    def edge_probes(
+        self, p: Parameters, selection: Selection, now: datetime, *, newest: bool
+    ) -> list[tuple[str, Time]]:
+        """The probes that `edge_due` puts together, each with how the moments that it finds are written."""
         direction = "DESC" if newest else "ASC"
         time = self.dialect.order("t", selection.time_column, selection.time)
         probes = []
-        for number, states in enumerate(self.one_state_each(selection)):
-            where = " AND ".join(self.due(p, selection, now, states))
+        for number, (one, states) in enumerate(self.one_walk_each(selection)):
+            where = " AND ".join(self.due(p, one, now, states))
             probe = (
                 f"SELECT {self.column(selection.time_column)} AS moment FROM {self.dialect.table(selection.table)} AS t"
             )
             probes.append(
-                f"SELECT moment FROM ({probe} WHERE {where} ORDER BY {time} {direction} LIMIT 1) AS p{number}"
+                (
+                    f"SELECT moment FROM ({probe} WHERE {where} ORDER BY {time} {direction} LIMIT 1) AS p{number}",
+                    one.time,
+                )
             )
         return probes
+
+    def first_of(self, probes: Sequence[tuple[str, Time]], *, newest: bool, instants: bool) -> str:
+        """The oldest or newest moment that some probes find, however each writes it: as the column has it, or as an instant."""
+        parts = [
+            f"SELECT moment, {self.dialect.instant('moment', time)} AS at FROM ({probe}) AS w{number} WHERE moment IS NOT NULL"
+            for number, (probe, time) in enumerate(probes)
+        ]
+        direction = "DESC" if newest else "ASC"
+        found = "at" if instants else "moment"
+        return f"SELECT {found} FROM ({' UNION ALL '.join(parts)}) AS ends ORDER BY at {direction} LIMIT 1"
 
     def count_followers(self, selection: Selection, path: Sequence[BoundFollower], now: datetime) -> Statement:
         """How many rows at the end of a path of followers would leave with due rows."""
@@ -109,8 +125,10 @@ class Looking(Due):
         )
         return [self.one_among(reference.to, way, leaving) for way in ways]
 
-    def one_state_each(self, selection: Selection) -> list[list[State] | None]:
-        return [[state] for state in selection.rule.states] or [None]
+    def one_walk_each(self, selection: Selection) -> list[tuple[Selection, list[State] | None]]:
+        """One walk along an index for each state, and for each unit of a time that has several."""
+        states: list[list[State] | None] = [[state] for state in selection.rule.states] or [None]
+        return [(replace(selection, time=time), one) for one in states for time in selection.time.each]
 
     def places(self, selection: Selection) -> list[str]:
         """What `oldest` calls a row's position."""
@@ -154,8 +172,8 @@ class Looking(Due):
         keys = [f"{self.column(column)} AS k{number}" for number, column in enumerate(selection.key)]
         time = self.dialect.order("t", selection.time_column, selection.time)
         parts = []
-        for number, states in enumerate(self.one_state_each(selection)):
-            due = self.due(p, selection, now, states, held=held, floored=floor is not None)
+        for number, (one, states) in enumerate(self.one_walk_each(selection)):
+            due = self.due(p, one, now, states, held=held, floored=floor is not None)
             where = " AND ".join([*due, *self.behind(p, selection, floor)])
             source = f"{self.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {ascending} LIMIT {n}"
             parts.append(f"SELECT * FROM (SELECT {', '.join(keys)}, {time} AS moment FROM {source}) AS s{number}")

@@ -7,7 +7,7 @@ limit, and reads no more of a large table than of a small one. What is due is `D
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 from typing import Final
@@ -112,8 +112,19 @@ class Looks:
         mine = dialect.one_of(p, "state", self.rows.column(selection.state), selection.state, states)
         return f"SELECT count(*) FROM {dialect.table(selection.table)} AS t WHERE {mine}"
 
-    def edge(self, p: Parameters, sight: Sight, most: int, *, newest: bool) -> str:
-        """The oldest or the newest moment in a table's time column; NULL if there is none, or if it would take a walk over all rows."""
+    def edge(self, p: Parameters, sight: Sight, most: int, *, newest: bool, instants: bool = False) -> str:
+        """The oldest or the newest moment in a table's time column; NULL if there is none, or if it would take a walk over all rows.
+
+        As the column has it, or, with `instants`, as what it means.
+        """
+        if not sight.time.also and not instants:
+            return self._edge(p, sight, most, newest=newest)
+        probes = [
+            (self._edge(p, replace(sight, time=one), most, newest=newest, named=True), one) for one in sight.time.each
+        ]
+        return self.rows.first_of(probes, newest=newest, instants=instants)
+
+    def _edge(self, p: Parameters, sight: Sight, most: int, *, newest: bool, named: bool = False) -> str:
         dialect = self.rows.dialect
         time = dialect.order("t", sight.column, sight.time)
         best = "max" if newest else "min"
@@ -121,7 +132,7 @@ class Looks:
             where = " AND ".join(self._moments(p, sight.time, sight.column))
             some = f"SELECT * FROM {dialect.table(sight.table)} LIMIT {p.bind('counted', most + 1)}"  # Of more, any could be the oldest.
             few = f"(SELECT count(*) FROM ({some}) AS t) <= {p.bind('few', most)}"
-            return f"SELECT {best}({time}) FROM ({some}) AS t WHERE {where} AND {few}"
+            return f"SELECT {best}({time}){' AS moment' if named else ''} FROM ({some}) AS t WHERE {where} AND {few}"
         probes = []
         for state in sight.states or (None,):
             conditions = self._moments(p, sight.time, sight.column)
@@ -135,7 +146,7 @@ class Looks:
         if len(probes) == 1:
             return probes[0]
         each = " UNION ALL ".join(f"SELECT * FROM ({probe}) AS p{number}" for number, probe in enumerate(probes))
-        return f"SELECT {best}(moment) FROM ({each}) AS edges"
+        return f"SELECT {best}(moment){' AS moment' if named else ''} FROM ({each}) AS edges"
 
     def _moments(self, p: Parameters, time: Time, column: Column) -> list[str]:
         """The row has a moment, and not one that never comes."""
@@ -160,15 +171,18 @@ class Looks:
         """In no order, which would have to be made where a rule has several states."""
         table, rows = self.rows.dialect.table(selection.table), self._asking(selection)
         counts = []
-        for states in rows.one_state_each(selection):
-            where = " AND ".join(rows.due(p, selection, now, states))
+        for one, states in rows.one_walk_each(selection):
+            where = " AND ".join(rows.due(p, one, now, states))
             some = f"SELECT 1 FROM {table} AS t WHERE {where} LIMIT {p.bind('counted', most + 1)}"
             counts.append(f"(SELECT count(*) FROM ({some}) AS some_due)")
         return f"SELECT {' + '.join(counts)}"
 
-    def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
-        """The moment of the oldest due row."""
-        probes = self._asking(selection).edge_probes(p, selection, now, newest=False)
+    def oldest_due(self, p: Parameters, selection: Selection, now: datetime, *, instants: bool = False) -> str:
+        """The moment of the oldest due row: as its column has it, or, with `instants`, as what it means."""
+        found = self._asking(selection).edge_probes(p, selection, now, newest=False)
+        if instants or selection.time.also:
+            return self.rows.first_of(found, newest=False, instants=instants)
+        probes = [probe for probe, _ in found]
         return probes[0] if len(probes) == 1 else f"SELECT min(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
 
     def soon_due(self, p: Parameters, selection: Selection, now: datetime, within: timedelta, most: int) -> str:

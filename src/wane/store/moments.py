@@ -30,6 +30,8 @@ below it; so do placeholders. All but the first mean 3 March 1973."""
 TEXT_SHAPE = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?(?P<suffix>Z|\+00:00)?", re.ASCII
 )
+DIGITS = re.compile(r"\d{1,18}", re.ASCII)
+"""A number that is written as text: what a column of texts makes of it, where it mixes numbers and texts."""
 _A_DAY_AND_MORE = timedelta(hours=25)
 """Clocks go forward by a day at most (Samoa left out 30 December 2011)."""
 
@@ -150,6 +152,11 @@ def _write(wall: datetime, unit: Unit) -> str:
 
 def read_moment(value: object, time: Time) -> datetime | None:
     """The moment that a column's value means; None if it means none, or one that is not plausible."""
+    if time.also:
+        if isinstance(value, str) and DIGITS.fullmatch(value):
+            value = int(value)
+        moments = (read_moment(value, one) for one in time.each)
+        return next((moment for moment in moments if moment is not None), None)
     moment: datetime | None
     if value is None or isinstance(value, bool):
         return None

@@ -200,8 +200,8 @@ class Rows(Looking):
         position, places = self.position(selection, "t"), self.places(selection)
         named = ", ".join(f"{one} AS {name}" for one, name in zip(position, places, strict=True))
         parts = []
-        for states in self.one_state_each(selection):
-            due = self.due(p, selection, now, states, held=False, floored=floor is not None)
+        for one, states in self.one_walk_each(selection):
+            due = self.due(p, one, now, states, held=False, floored=floor is not None)
             where = [*due, *self.behind(p, selection, floor)]
             parts.append(f"SELECT {named} FROM {self.dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}")
         order = ", ".join(places)

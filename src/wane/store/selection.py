@@ -111,7 +111,8 @@ class Selection:
 class Types:
     """What a store says of its column types. Each answer is "" if the type is fine, else what is wrong with it."""
 
-    def time(self, column: Column, time: Time) -> str:
+    def time(self, column: Column, time: Time, *, several: bool = False) -> str:
+        """`several`: the column mixes values that are written so with values that are written otherwise."""
         raise NotImplementedError
 
     def state(self, column: Column, state: State) -> str:
@@ -152,7 +153,9 @@ def bind_rule(
     return binder.bind(), binder.findings
 
 
-def bind_age(contract: Contract, table: Table, schema: Schema, types: Types) -> tuple[Column | None, list[Finding]]:
+def bind_age(
+    contract: Contract, table: Table, schema: Schema, types: Types
+) -> tuple[tuple[Time, Column] | None, list[Finding]]:
     """Find the column that a table declares to tell the age of its rows by; None if it declares none, or it does not fit."""
     if table.age is None or schema.find(table.name.schema, table.name.name) is None:
         return None, []  # Binding its rules reports a missing table.
@@ -187,15 +190,22 @@ class _Binder:
             return None
         return None if self.findings else replace(selection, relied=_relied(selection, self.schema))
 
-    def age(self, time: Time) -> Column | None:
+    def age(self, time: Time) -> tuple[Time, Column] | None:
         try:
             column = self._column(self._table(self.declared.name, "age"), time.column, "age")
         except _Missing:
             return None
-        problem = self.types.time(column, time)
-        if problem:
-            self._error("age", "wrong-time-type", problem)
-        return None if problem else column
+        written = self._written(column, time, "age")
+        return None if written is None else (written, column)
+
+    def _written(self, column: Column, time: Time, place: str) -> Time | None:
+        """Keep the units of a time that the column can hold; None, with a finding, if it can hold none of them."""
+        problems = [self.types.time(column, one, several=bool(time.also)) for one in time.each]
+        fitting = [one.unit for one, problem in zip(time.each, problems, strict=True) if not problem]
+        if not fitting:
+            self._error(place, "wrong-time-type", problems[0])
+            return None
+        return replace(time, unit=fitting[0], also=tuple(fitting[1:]))
 
     def _selection(self) -> Selection:
         rule, declared = self.rule, self.declared
@@ -215,11 +225,8 @@ class _Binder:
         key = self._key(table)
         state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
         self._check_states(state)
-        time = rule.bound.time
-        time_column = self._column(table, time.column, f"rule.{rule.name}.time")
-        problem = self.types.time(time_column, time)
-        if problem:
-            self._error(f"rule.{rule.name}.time", "wrong-time-type", problem)
+        time_column = self._column(table, rule.bound.time.column, f"rule.{rule.name}.time")
+        time = self._written(time_column, rule.bound.time, f"rule.{rule.name}.time") or rule.bound.time
 
         def column(name: str, place: str) -> Column:
             return self._column(table, name, f"rule.{rule.name}.{place}")

@@ -107,6 +107,18 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    def instant(self, expression: str, time: Time) -> str:
+        """What a plausible value of one unit means, so that values of several units can be compared."""
+
+    @abstractmethod
+    def walks(self, column: Column, time: Time) -> bool:
+        """Whether an index on the column is in the order of time, for values of each unit: not of numbers that are written as texts."""
+
+    def any_unit(self, each: Sequence[Sequence[str]]) -> list[str]:
+        """The condition that a value is as one of several units has it: all conditions of that unit, and no other's."""
+        return ["(" + " OR ".join(f"({' AND '.join(conditions)})" for conditions in each) + ")"]
+
+    @abstractmethod
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         """The condition that a column holds one of some values."""
 

@@ -38,15 +38,17 @@ class SurveyRows:
         """The time of the oldest or the newest row that has one."""
         p = self.rows.parameters()
         column, time, dialect = selection.time_column, selection.time, self.rows.dialect
-        where = [
-            *dialect.plausible(p, "t", column, time),
-            *dialect.before(p, "t", column, time, LATEST, inclusive=False),
-        ]
         order = f"{dialect.order('t', column, time)} {'DESC' if newest else 'ASC'}"
-        return p.statement(
-            f"SELECT {self.rows.column(column)} FROM {dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}"
-            f" ORDER BY {order} LIMIT 1"
-        )
+        probes = []
+        for one in time.each:
+            where = [
+                *dialect.plausible(p, "t", column, one),
+                *dialect.before(p, "t", column, one, LATEST, inclusive=False),
+            ]
+            source = f"{dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}"
+            probe = f"SELECT {self.rows.column(column)} AS moment FROM {source} ORDER BY {order} LIMIT 1"
+            probes.append((probe, one))
+        return p.statement(self.rows.first_of(probes, newest=newest, instants=False) if time.also else probes[0][0])
 
     def count(self, selection: Selection, slice_: Slice) -> Statement:
         """How many rows lie in a slice, whatever their state."""

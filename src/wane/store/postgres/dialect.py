@@ -77,7 +77,21 @@ class PostgresDialect(Dialect):
         bare = expression if time.zone is not None else f"replace(replace({expression}, 'Z', ''), '+00:00', '')"
         return f"(left({bare}, 19) || '.' || rpad(substr({bare}, 21), 9, '0')) COLLATE \"C\""
 
+    def instant(self, expression: str, time: Time) -> str:
+        """A timestamptz."""
+        if time.unit in PER_SECOND:
+            return f"to_timestamp(({expression})::float8 / {PER_SECOND[time.unit]})"
+        if time.unit is Unit.NATIVE:
+            return f"({expression})" if time.zone is None else f"(({expression}) AT TIME ZONE {_literal(time.zone)})"
+        if time.zone is None:
+            return f"({expression})::timestamptz"
+        return f"(({expression})::timestamp AT TIME ZONE {_literal(time.zone)})"
+
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
+        if time.also:
+            return self.any_unit([self.plausible(p, alias, column, one) for one in time.each])
+        if _digits(column, time):
+            return [self._number(alias, column, f">= {p.bind('earliest', SMALLEST[time.unit])}::bigint")]
         expression = self.order(alias, column, time)
         if time.unit in PER_SECOND:
             return [f"{expression} >= {p.bind('earliest', SMALLEST[time.unit])}::{_bare(column)}"]
@@ -94,8 +108,22 @@ class PostgresDialect(Dialect):
     def before(
         self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
     ) -> list[str]:
-        expression = self.order(alias, column, time)
         sign = "<=" if inclusive else "<"
+        if time.also:
+            # A text of one unit may stand before the bound of another: a bound counts for values of its own unit only.
+            return self.any_unit(
+                [
+                    [
+                        *self.plausible(p, alias, column, one),
+                        *self.before(p, alias, column, one, moment, inclusive=inclusive),
+                    ]
+                    for one in time.each
+                ]
+            )
+        if _digits(column, time):
+            bounded = p.bind("cutoff", number_bound(moment, time.unit, inclusive=inclusive))
+            return [self._number(alias, column, f"{sign} {bounded}::bigint")]
+        expression = self.order(alias, column, time)
         if time.unit in PER_SECOND:
             # A bound of another type than the column's would cast the column and lose the index.
             whole = column.type in _WHOLE
@@ -114,6 +142,11 @@ class PostgresDialect(Dialect):
         ]
 
     def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+        if time.also:
+            return self.any_unit([self.since(p, alias, column, one, moment) for one in time.each])
+        if _digits(column, time):
+            first = p.bind("since", number_bound(moment, time.unit, inclusive=False))
+            return [self._number(alias, column, f">= {first}::bigint")]
         expression = self.order(alias, column, time)
         shape = self.plausible(p, alias, column, time)[:-1]
         if time.unit in PER_SECOND:
@@ -124,6 +157,14 @@ class PostgresDialect(Dialect):
             bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=False)
             return [*shape, f"{expression} >= {p.bind('since', bound)}::{_bare(column)}"]
         return [*shape, f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
+
+    def walks(self, column: Column, time: Time) -> bool:
+        return not any(_digits(column, one) for one in time.each)
+
+    def _number(self, alias: str, column: Column, compared: str) -> str:
+        """A text of digits, compared as the number that it is. The order in which conditions are asked is not that in which they stand."""
+        expression = f"{alias}.{self.quote(column.name)}"
+        return f"CASE WHEN {expression} ~ '^[0-9]{{1,18}}$' THEN {expression}::bigint {compared} ELSE false END"
 
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
         # With ANY, even of one, the planner no longer sees that an index on (state, time) is in the order of time.
@@ -231,8 +272,10 @@ class PostgresDialect(Dialect):
 class PostgresTypes(Types):
     """PostgreSQL's types are strict, so what fits is decided here, before any statement."""
 
-    def time(self, column: Column, time: Time) -> str:
+    def time(self, column: Column, time: Time, *, several: bool = False) -> str:
         kind = _bare(column)
+        if several and _digits(column, time):
+            return ""
         if time.unit in PER_SECOND:
             wide = kind in ("bigint", *_FRACTIONAL)
             if wide or (kind == "integer" and time.unit is Unit.SECONDS):
@@ -303,6 +346,15 @@ def _native(column: Column, time: Time, kind: str) -> str:
     if kind in ("text", "character varying"):
         return f'{column.name} is {column.type} and needs a unit: "iso" or "text"'
     return f"{column.name} is {column.type}, which is no moment"
+
+
+def _digits(column: Column, time: Time) -> bool:
+    """Whether numbers are written as texts of digits, where a column of texts mixes them with other moments."""
+    return time.unit in PER_SECOND and _bare(column) in ("text", "character varying")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _bare(column: Column) -> str:

@@ -34,7 +34,7 @@ class SqliteDialect(Dialect):
         # A column may compare its texts without regard to case; moments are compared byte by byte.
         return (
             f"{expression} COLLATE BINARY"
-            if column.collation is not None and time.unit not in PER_SECOND
+            if column.collation is not None and (time.also or time.unit not in PER_SECOND)
             else expression
         )
 
@@ -45,8 +45,26 @@ class SqliteDialect(Dialect):
         fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000000', 1, 9)"
         return f"substr({expression}, 1, 19) || '.' || {fraction}"
 
+    def instant(self, expression: str, time: Time) -> str:
+        """Microseconds since 1970."""
+        if time.unit in PER_SECOND:
+            return f"CAST({expression} AS INTEGER) * {1_000_000 // PER_SECOND[time.unit]}"
+        fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000', 1, 6)"
+        return f"(strftime('%s', substr({expression}, 1, 19)) * 1000000 + CAST({fraction} AS INTEGER))"
+
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
+        if time.also:
+            return self.any_unit([self.plausible(p, alias, column, one) for one in time.each])
         expression = self.order(alias, column, time)
+        if _digits(column, time):
+            smallest = p.bind("earliest", SMALLEST[time.unit])
+            return [
+                f"typeof({expression}) = 'text'",
+                f"{expression} NOT GLOB '*[^0-9]*'",
+                f"length({expression}) BETWEEN 1 AND 18",
+                f"instr({expression}, char(0)) = 0",
+                f"CAST({expression} AS INTEGER) >= {smallest}",
+            ]
         if time.unit in PER_SECOND:
             smallest = p.bind("earliest", SMALLEST[time.unit])
             # Numbers stand before every text and blob; asking typeof() of each row takes a third longer.
@@ -72,11 +90,24 @@ class SqliteDialect(Dialect):
     def before(
         self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
     ) -> list[str]:
+        if time.also:
+            # A text of one unit may stand before the bound of another: a bound counts for values of its own unit only.
+            return self.any_unit(
+                [
+                    [
+                        *self.plausible(p, alias, column, one),
+                        *self.before(p, alias, column, one, moment, inclusive=inclusive),
+                    ]
+                    for one in time.each
+                ]
+            )
         expression = self.order(alias, column, time)
         sign = "<=" if inclusive else "<"
         if time.unit in PER_SECOND:
             bound = fraction_bound(moment, time.unit)
             whole = int(bound)
+            if _digits(column, time):
+                expression = f"CAST({expression} AS INTEGER)"
             # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
             return [f"{expression} {sign} {p.bind('cutoff', whole if whole == bound else float(bound))}"]
         text = text_bound(moment, time, inclusive=inclusive)
@@ -86,10 +117,17 @@ class SqliteDialect(Dialect):
             f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
         ]
 
+    def walks(self, column: Column, time: Time) -> bool:
+        return not any(_digits(column, one) for one in time.each)
+
     def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+        if time.also:
+            return self.any_unit([self.since(p, alias, column, one, moment) for one in time.each])
         expression = self.order(alias, column, time)
         # Of two lower bounds SQLite walks an index from the first.
         shape = self.plausible(p, alias, column, time)[:-1]
+        if _digits(column, time):
+            expression = f"CAST({expression} AS INTEGER)"
         if time.unit in PER_SECOND:
             return [*shape, f"{expression} >= {p.bind('since', float(fraction_bound(moment, time.unit)))}"]
         return [*shape, f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
@@ -202,22 +240,23 @@ class SqliteDialect(Dialect):
 class SqliteTypes(Types):
     """SQLite's declared types are intentions; what a value really is, the statements check themselves."""
 
-    def time(self, column: Column, time: Time) -> str:
+    def time(self, column: Column, time: Time, *, several: bool = False) -> str:
         numeric = "INT" in column.type or any(
             word in column.type for word in ("REAL", "FLOA", "DOUB", "NUMERIC", "DEC")
         )
         if time.unit is Unit.NATIVE and time.zone not in (None, "UTC"):
             return f'SQLite writes CURRENT_TIMESTAMP in UTC: use unit = "text" for wall-clock times of {time.zone}'
-        if time.unit in (Unit.NATIVE, Unit.ISO, Unit.TEXT) and numeric:
+        # Whatever a column is declared as, it takes texts; and numbers, which a column of texts makes texts of.
+        if time.unit in (Unit.NATIVE, Unit.ISO, Unit.TEXT) and numeric and not several:
             return f'{column.name} is declared {column.type} and needs a unit of numbers: "s", "ms" or "us"'
-        if time.unit in PER_SECOND and any(word in column.type for word in _TEXT_TYPES):
+        if time.unit in PER_SECOND and _is_text(column) and not several:
             return f'{column.name} is declared {column.type} and needs a unit of text: "iso", "text" or none'
         if "BLOB" in column.type:
             return f"{column.name} is declared {column.type}, which holds no moments"
         return ""
 
     def state(self, column: Column, state: State) -> str:
-        text = any(word in column.type for word in _TEXT_TYPES)
+        text = _is_text(column)
         if text and not isinstance(state, str):
             return f"{column.name} is declared {column.type}, and {state!r} is not a text"
         if "INT" in column.type and isinstance(state, str):
@@ -265,6 +304,15 @@ def _affinity(column: Column) -> str:
 def _fits_json(value: object) -> bool:
     """Whether SQLite reads a value from JSON as the very value: whole numbers do, and texts without a zero byte."""
     return type(value) is int or (type(value) is str and "\x00" not in value)
+
+
+def _is_text(column: Column) -> bool:
+    return any(word in column.type for word in _TEXT_TYPES)
+
+
+def _digits(column: Column, time: Time) -> bool:
+    """Whether numbers are written as texts of digits, as a column of texts does."""
+    return time.unit in PER_SECOND and _is_text(column)
 
 
 def _naive(time: Time) -> bool:

@@ -150,7 +150,11 @@ END"""
         if isinstance(rule.bound, Cap):
             return {}
         inclusive = isinstance(rule.bound, Expiry)
-        return bounds(self.selection.time_column, self.selection.time, inclusive=inclusive)
+        return {
+            f"{time.unit.value}_{name}": bound
+            for time in self.selection.time.each
+            for name, bound in bounds(self.selection.time_column, time, inclusive=inclusive).items()
+        }
 
     def _gates(self) -> str:
         recorder = Recorder(self.rows)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from wane.contract.model import Cap, HealthSettings, Time, Unit
+from wane.contract.model import Cap, HealthSettings, Time
 from wane.contract.settings import GrowthSettings
 from wane.errors import WrongArgument
 from wane.store.looks import Look, Looks, WatchedTable
-from wane.store.moments import LATEST, PER_SECOND
+from wane.store.moments import LATEST
 from wane.store.postgres.dialect import PostgresDialect
 from wane.store.postgres.functions.words import (
     ANY_MOMENT,
@@ -95,7 +95,7 @@ class WatchingDialect(PostgresDialect):
     ) -> list[str]:
         known = set(p.values)
         written = super().before(p, alias, column, time, moment, inclusive=inclusive)
-        if moment != LATEST:
+        if moment != LATEST and not time.also:
             computed = bounds(column, time, inclusive=inclusive)
             for name in set(p.values) - known:
                 p.values[name] = self._computed(computed[NUMBERED.sub("", name)], moment)
@@ -104,6 +104,8 @@ class WatchingDialect(PostgresDialect):
     def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
         known = set(p.values)
         written = super().since(p, alias, column, time, moment)
+        if time.also:
+            return written
         computed = bounds(column, time, inclusive=False)
         for name in set(p.values) - known:
             if NUMBERED.sub("", name) == "since":
@@ -135,17 +137,6 @@ BEGIN
   IF current_setting('wane.watch_as_owner', true) = 'true' THEN ALTER FUNCTION {watch} SECURITY DEFINER; END IF;
 END"""
     return [f"DO {dollars(before)}", replaced, f"DO {dollars(after)}"]
-
-
-def instant(expression: str, time: Time) -> str:
-    """A column's value as a moment."""
-    if time.unit in PER_SECOND:
-        return f"to_timestamp(({expression})::float8 / {PER_SECOND[time.unit]})"
-    if time.unit is Unit.NATIVE:
-        return f"({expression})" if time.zone is None else f"(({expression}) AT TIME ZONE {literal(time.zone)})"
-    if time.zone is None:
-        return f"({expression})::timestamptz"
-    return f"(({expression})::timestamp AT TIME ZONE {literal(time.zone)})"
 
 
 def _estimate() -> str:
@@ -226,11 +217,9 @@ END"""
         ]
         if one.sight is not None:
             sight = one.sight
-            oldest = self._one(lambda p: looks.edge(p, sight, self.most, newest=False))
-            newest = self._one(lambda p: looks.edge(p, sight, self.most, newest=True))
-            lines.append(
-                f"    wane_oldest := {instant(oldest, sight.time)}; wane_newest := {instant(newest, sight.time)};"
-            )
+            oldest = self._one(lambda p: looks.edge(p, sight, self.most, newest=False, instants=True))
+            newest = self._one(lambda p: looks.edge(p, sight, self.most, newest=True, instants=True))
+            lines.append(f"    wane_oldest := {oldest}; wane_newest := {newest};")
         lines += ["    IF wane_all THEN", f"      wane_bytes := {self._one(lambda p: table_size(p, one.info))};"]
         lines += [*self._large(one), *self._hot(one), "    END IF;", "  EXCEPTION WHEN OTHERS THEN NULL;", "  END;"]
         lines.append("  wane_sum := 0; wane_most := 0; wane_worst := 'exact';")
@@ -310,7 +299,7 @@ END"""
             return lines
         oldest = self._asked(
             "wane_oldest_due",
-            lambda looks, p: instant(f"({looks.oldest_due(p, selection, ANY_MOMENT)})", selection.time),
+            lambda looks, p: f"({looks.oldest_due(p, selection, ANY_MOMENT, instants=True)})",
         )
         lines += ["    IF wane_all THEN", f"      {oldest}"]
         every = one.every

@@ -57,10 +57,10 @@ class FunctionDialect(PostgresDialect):
     ) -> list[str]:
         known = set(p.values)
         written = super().before(p, alias, column, time, moment, inclusive=inclusive)
-        if moment != LATEST:
-            # The text is the engine's; what it just bound is replaced by what the function computes.
+        if moment != LATEST and not time.also:
+            # The text is the engine's; what it just bound is replaced by what the function computes, for each unit on its own.
             for name in set(p.values) - known:
-                p.values[name] = Variable(f"wane_{NUMBERED.sub('', name)}")
+                p.values[name] = Variable(f"wane_{time.unit.value}_{NUMBERED.sub('', name)}")
         return written
 
     def back(self, p: Parameters, name: str, column: Column, value: object) -> str:
@@ -121,7 +121,7 @@ def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[st
         )
     if time.unit in PER_SECOND:
         number = f"extract(epoch FROM wane_moment) * {PER_SECOND[time.unit]}"
-        if column.type in ("smallint", "integer", "bigint"):
+        if column.type in ("smallint", "integer", "bigint") or column.type.startswith(("text", "character varying")):
             return {"cutoff": ("bigint", f"{'floor' if inclusive else 'ceil'}({number})")}
         return {"cutoff": ("numeric", number)}
     wall = "wane_moment AT TIME ZONE 'UTC'"
