@@ -222,6 +222,7 @@ def test_states_are_listed_and_none_is_decided(demonstration: Database) -> None:
         "job_queue": "status",
         "knocker_events": "status",
         "work_claims": "state",
+        "_honker_live": "state",
     }
     assert data["work_claims"]["live"] == [OPEN]
     assert data["work_claims"]["rule"]["finished"] == {"when": [OPEN], "keep": OPEN}

@@ -128,9 +128,9 @@ def test_presence_is_rebuilt_by_heartbeats(database: Database, tmp_path: Path) -
         def beat(instance: str, hours: float) -> None:
             """What an instance that is there says of itself, again and again."""
             world.database.execute(
-                "INSERT INTO presence_entries (tenant_id, instance_id, role, connected_at_ms, updated_at_ms, expires_at_ms)"
+                "INSERT INTO presence_entries (tenant_id, instance_id, role, connected_at_ms, last_seen_at_ms, expires_at_ms)"
                 " VALUES ('t', ?, 'node', ?, ?, ?) ON CONFLICT (tenant_id, instance_id) DO UPDATE SET"
-                " updated_at_ms = excluded.updated_at_ms, expires_at_ms = excluded.expires_at_ms",
+                " last_seen_at_ms = excluded.last_seen_at_ms, expires_at_ms = excluded.expires_at_ms",
                 (instance, ms(hours), ms(hours), ms(hours - 0.1)),
             )
 
@@ -169,13 +169,13 @@ def test_a_cap_evicts_only_what_the_next_heartbeat_brings_back(database: Databas
                 "instance_id": f"i{n:03}",
                 "role": "node",
                 "connected_at_ms": ms(9),
-                "updated_at_ms": ms(1 + n / 1e4),
+                "last_seen_at_ms": ms(1 + n / 1e4),
             }
             for tenant, count in (("noisy", 510), ("quiet", 3))
             for n in range(count)
         ]
         world.database.executemany(
-            "INSERT INTO presence_entries (tenant_id, instance_id, role, connected_at_ms, updated_at_ms, expires_at_ms)"
+            "INSERT INTO presence_entries (tenant_id, instance_id, role, connected_at_ms, last_seen_at_ms, expires_at_ms)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             [(*row.values(), ms(-1)) for row in rows],
         )
@@ -185,7 +185,7 @@ def test_a_cap_evicts_only_what_the_next_heartbeat_brings_back(database: Databas
         [evicted] = set(world.all("SELECT 'i509'")) - set(
             world.all("SELECT instance_id FROM presence_entries WHERE tenant_id = 'noisy'")
         )
-        world.put("presence_entries", {**rows[509], "updated_at_ms": ms(0), "expires_at_ms": ms(-1)})
+        world.put("presence_entries", {**rows[509], "last_seen_at_ms": ms(0), "expires_at_ms": ms(-1)})
         world.sweep()
         assert evicted in world.all("SELECT instance_id FROM presence_entries WHERE tenant_id = 'noisy'")
         assert world.all(counted) == [("noisy", 500), ("quiet", 3)]

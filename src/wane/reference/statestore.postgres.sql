@@ -9,12 +9,12 @@ CREATE TABLE presence_entries (
     version         text,
     metadata_json   jsonb  NOT NULL DEFAULT '{}',
     connected_at_ms bigint NOT NULL,
-    updated_at_ms   bigint NOT NULL,
+    last_seen_at_ms bigint NOT NULL,
     expires_at_ms   bigint NOT NULL,
     PRIMARY KEY (tenant_id, instance_id)
 );
 CREATE INDEX presence_entries_expiry ON presence_entries (expires_at_ms, tenant_id, instance_id);
-CREATE INDEX presence_entries_cap    ON presence_entries (tenant_id, updated_at_ms, instance_id);
+CREATE INDEX presence_entries_cap    ON presence_entries (tenant_id, last_seen_at_ms, instance_id);
 
 CREATE TABLE connections (
     tenant_id         text    NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE connections (
     protocol_version  integer NOT NULL DEFAULT 1,
     capabilities_json jsonb   NOT NULL DEFAULT '[]',
     connected_at_ms   bigint  NOT NULL,
-    last_seen_at_ms   bigint  NOT NULL,
+    last_seen_at_ms bigint  NOT NULL,
     expires_at_ms     bigint  NOT NULL,
     PRIMARY KEY (tenant_id, connection_id)
 );

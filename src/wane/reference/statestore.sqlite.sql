@@ -10,12 +10,12 @@ CREATE TABLE presence_entries (
     version         TEXT,
     metadata_json   TEXT    NOT NULL DEFAULT '{}',
     connected_at_ms INTEGER NOT NULL,
-    updated_at_ms   INTEGER NOT NULL,
+    last_seen_at_ms INTEGER NOT NULL,
     expires_at_ms   INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, instance_id)
 );
 CREATE INDEX presence_entries_expiry ON presence_entries (expires_at_ms, tenant_id, instance_id);
-CREATE INDEX presence_entries_cap    ON presence_entries (tenant_id, updated_at_ms, instance_id);
+CREATE INDEX presence_entries_cap    ON presence_entries (tenant_id, last_seen_at_ms, instance_id);
 
 CREATE TABLE connections (
     tenant_id         TEXT    NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE connections (
     protocol_version  INTEGER NOT NULL DEFAULT 1,
     capabilities_json TEXT    NOT NULL DEFAULT '[]',
     connected_at_ms   INTEGER NOT NULL,
-    last_seen_at_ms   INTEGER NOT NULL,
+    last_seen_at_ms INTEGER NOT NULL,
     expires_at_ms     INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, connection_id)
 );

@@ -40,7 +40,7 @@ def _presence(world: World) -> Load:
     for name in trap("quiet-tenant").values():
         beat, expiry = world.ago(200 * DAY), world.now + 30 * DAY
         rows.append(("hermit", name, "node", beat * 1000, beat * 1000, expiry * 1000))
-    return load("presence_entries", "tenant_id instance_id role connected_at_ms updated_at_ms expires_at_ms", rows)
+    return load("presence_entries", "tenant_id instance_id role connected_at_ms last_seen_at_ms expires_at_ms", rows)
 
 
 def _connections(world: World) -> Load:
