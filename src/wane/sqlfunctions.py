@@ -8,7 +8,7 @@ installed, and calling it says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import combinations, count
@@ -18,6 +18,8 @@ from wane.check.live import Bounds, Live, becomes_due_late
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Age, Archive, Mark, Rule, Shelve, State, Table
 from wane.contract.model import Orphans as OrphansBound
+from wane.contract.names import TableName
+from wane.contract.settings import EventSettings
 from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.keeper import Keeper
 from wane.observe.watched import watch
@@ -138,12 +140,20 @@ class _Offers:
         rules = [self._by_rule(table, rule) for table, rule in self.contract.rules()]
         orphans = [self._orphans(table) for table in self._with_orphans()]
         mark = fingerprint(self.contract)
-        watching = self._watching(mark)
-        surface = Surface(
-            mark, self.takings, rules, orphans, self._webhooks(), watching, self.contract.events, MOST_ROWS
-        )
+        watching, events = self._watching(mark), self._events()
+        surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), watching, events, MOST_ROWS)
         statements = tuple(install_statements(surface))
         return SqlSurface(mark, statements, tuple(self.refused))
+
+    def _events(self) -> EventSettings:
+        """The contract's settings with the outbox's full name: functions find nothing by a bare one."""
+        events = self.contract.events
+        if events.outbox is None:
+            return events
+        name = TableName.parse(events.outbox.table)
+        found = self.keeper.store.reflect().find(name.schema, name.name)
+        full = name if found is None else TableName(found.name, found.schema)
+        return replace(events, outbox=replace(events.outbox, table=str(full)))
 
     def _watching(self, mark: str) -> Watching:
         from wane.store.postgres.functions.watching import Promise, Watching

@@ -82,13 +82,19 @@ def write_event(
         p.bind(f"v{number}", _WORD.sub(lambda word: words[word[1]], text))
         for number, (_, text) in enumerate(outbox.columns)
     ]
-    parsed = TableName.parse(outbox.table)
-    place = ".".join(quote(one) for one in (parsed.schema, parsed.name) if one is not None)
     columns = ", ".join(quote(column) for column, _ in outbox.columns)
     try:
-        run(f"INSERT INTO {place} ({columns}) VALUES ({', '.join(values)})", p.values)
+        run(f"INSERT INTO {_full_name(dialect, run, outbox)} ({columns}) VALUES ({', '.join(values)})", p.values)
     except Exception as problem:  # Whatever the driver raises: here it is known what it was about.
         raise StoreError(
             f"the event {name} cannot be written to {outbox.table}: {problem}",
             "mend `outbox` under [events]; until then nothing that it should tell of is done",
         ) from problem
+
+
+def _full_name(dialect: Dialect, run: Execute, outbox: OutboxSettings) -> str:
+    table = TableName.parse(outbox.table)
+    schema, query = table.schema, dialect.schema_of(table.name)
+    if schema is None and query is not None:
+        schema = next((found for (found,) in run(query.text, query.parameters)), None)
+    return ".".join(dialect.quote(one) for one in (schema, table.name) if one is not None)
