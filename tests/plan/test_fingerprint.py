@@ -102,6 +102,7 @@ PROSE = {
     (Contract, "space"),
     (Contract, "roles"),
     (Contract, "events"),
+    (Table, "age"),
 }
 
 

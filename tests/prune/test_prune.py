@@ -257,7 +257,7 @@ def test_after_a_failure_the_next_call_works(database: Database) -> None:
     with keeping(database) as kept:
         assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
         database.execute("DROP TABLE job")
-        with pytest.raises(StoreError):
+        with pytest.raises(BindError):
             kept.keeper.prune("job", rule="old", limit=10)
         database.execute(JOB)
         insert(database, "job", "id, state, at_ms", (1, "done", ago(30)))

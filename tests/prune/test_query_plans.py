@@ -195,7 +195,8 @@ def test_followers_with_followers_are_locked_and_taken_by_their_keys(database: D
         [path] = intermediate_paths(bound)
         some = rows.some_followers(bound, path, keys[0], at, BATCH)
         check(kept, some)
-        found = kept.keeper.store.read(some, 10)
+        with kept.keeper.store.transaction() as transaction:
+            found = transaction.execute(some.text, some.parameters)
         assert found
         check(kept, rows.delete_childless(path[-1], found))
         if database.store == "postgres":

@@ -173,7 +173,9 @@ def test_a_row_below_a_follower_of_a_partition_moves_aside_with_it(
 
         def take() -> object:
             below = [(words, "wane.words_aside")]
-            return partitions.take_along(selection, notes, "jobs", "wane.notes_aside", 10, lambda _: None, None, below)
+            return partitions.take_along(
+                selection, notes, "public.jobs", "wane.notes_aside", 10, lambda _: None, None, below
+            )
 
         insert = "INSERT INTO words VALUES (3, 2)"
         assert not between(postgres_database, partitions, pause, take, insert)

@@ -527,5 +527,5 @@ def test_statuses_whose_rules_differ_in_followers_are_not_offered_together(postg
     ]
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="never pruned here"):
         postgres_database.query("SELECT wane.knocker_prune_events(older_than => ?)", (T + 1,))
-    [(done,)] = postgres_database.query("SELECT wane.knocker_prune_events(ARRAY['ignored'], ?)", (T + 1,))
+    [(done,)] = postgres_database.query("SELECT wane.knocker_prune_events('[\"ignored\"]', ?, 100)", (T + 1,))
     assert (done["events_pruned"], events(postgres_database)) == (1, [1])

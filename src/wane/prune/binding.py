@@ -86,7 +86,11 @@ class Bindings:
         with suppress(SchemaChanged):
             return work()
         self.forget()
-        return work()
+        try:
+            return work()
+        except BindError:
+            self.forget()  # A schema that was read in the middle of a change is not trusted for long.
+            raise
 
     def _bind(self, table: Table, rule: Rule, schema: Schema) -> Selection:
         selection, findings = bind_rule(self.contract, table, rule, schema, self.store.types)
