@@ -33,12 +33,15 @@ from wane.webhooks.retention import MOST_FOLLOWERS
 
 if TYPE_CHECKING:
     # They need the PostgreSQL driver, which an embedded installation does not have.
+    from wane.store.postgres.functions.shelving import ArchiveSweep
     from wane.store.postgres.functions.surface import ByRule, Orphans
     from wane.store.postgres.functions.taking import Taking
     from wane.store.postgres.functions.watching import Watching
     from wane.store.postgres.functions.webhooks import Webhooks
 
 _READ_SECONDS = 10.0
+_MOST_MOVED = 10_000
+"""Rows that one call of `fn_<table>_archive_sweep` moves unless it says otherwise: it is one transaction."""
 _LONG_AGO = 1
 _MOST_STATUSES = 4
 """Every choice of statuses has a function of its own; more statuses than this would make too many."""
@@ -120,6 +123,7 @@ class _Offers:
     """Collects what can be called, and why the rest cannot."""
 
     def __init__(self, keeper: Keeper) -> None:
+        from wane.store.postgres.functions.shelving import shelve_function
         from wane.store.postgres.functions.surface import ByRule, Orphans
         from wane.store.postgres.functions.taking import Taking, take_function
 
@@ -131,6 +135,7 @@ class _Offers:
         self._numbers = count(1)
         self._taking = Taking
         self._write = take_function
+        self._write_move = shelve_function
         self._offer = ByRule
         self._orphans_offer = Orphans
 
@@ -141,7 +146,17 @@ class _Offers:
         orphans = [self._orphans(table) for table in self._with_orphans()]
         mark = fingerprint(self.contract)
         watching, events = self._watching(mark), self._events()
-        surface = Surface(mark, self.takings, rules, orphans, self._webhooks(), watching, events, MOST_ROWS)
+        surface = Surface(
+            mark,
+            self.takings,
+            rules,
+            orphans,
+            self._webhooks(),
+            watching,
+            events,
+            self._sweeps(),
+            MOST_ROWS,
+        )
         statements = tuple(install_statements(surface))
         return SqlSurface(mark, statements, tuple(self.refused))
 
@@ -186,9 +201,46 @@ class _Offers:
         kind = "mark" if isinstance(rule.action, Mark) else "prune"
         if isinstance(rule.action, Archive | Shelve):
             taking, reason = None, "the rule moves rows to the archive; it does not prune them"
+            if isinstance(rule.action, Shelve):
+                reason += f": call wane.{self._sweep_name(table)}"
         else:
             taking, reason = self._take(table, rule, f"{table.name}.{rule.name}")
         return self._offer(str(table.name), rule.name, kind, taking, reason)
+
+    def _sweeps(self) -> list[ArchiveSweep]:
+        """One function for each table whose rows move to another schema."""
+        from wane.store.postgres.functions.shelving import ArchiveSweep
+
+        found = []
+        for table in self.contract.tables:
+            moving = [rule for rule in table.rules if rule.active and isinstance(rule.action, Shelve)]
+            takings = [self._take(table, rule, f"{table.name}.{rule.name}")[0] for rule in moving]
+            if not moving or None in takings:
+                continue
+            found.append(
+                ArchiveSweep(
+                    self._sweep_name(table),
+                    str(table.name),
+                    [taking for taking in takings if taking is not None],
+                    min(_MOST_MOVED, *(rule.budget.rows for rule in moving)),
+                    self.contract.sweep.master_flag,
+                    flag_name(table.name, self.contract.sweep),
+                    self.contract.roles.admin if self.contract.roles.enabled else None,
+                )
+            )
+        return found
+
+    def _sweep_name(self, table: Table) -> str:
+        """`fn_<table>_archive_sweep`; with the schema, where the contract moves rows of two tables of one name."""
+        from wane.store.postgres.partition_anatomy import fitted
+
+        alike = [
+            one
+            for one in self.contract.tables
+            if one.name.name == table.name.name and any(isinstance(rule.action, Shelve) for rule in one.rules)
+        ]
+        alone = len(alike) == 1 or table.name.schema is None
+        return fitted(f"fn_{table.name.name if alone else f'{table.name.schema}_{table.name.name}'}", "_archive_sweep")
 
     def _with_orphans(self) -> list[Table]:
         return [
@@ -210,7 +262,7 @@ class _Offers:
         taking = None
         try:
             taking = self._taking(next(self._numbers), adapt(self.bindings.selection(table, rule)))
-            self._write(taking)
+            (self._write_move if isinstance(rule.action, Shelve) else self._write)(taking)
         except BindError as problem:
             reason = "; ".join([problem.message, *(finding.message for finding in problem.findings)])
         except WaneError as problem:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.keeper import open_keeper
+from wane.reference import schema_sql
 from wane.sqlfunctions import install
 from wane.webhooks import WebhookRetention
 from webhooks.hooks import T, contract, contract_file, delivery, event, prepare
 
+_SWEEP = "fn_event_outbox_archive_sweep"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
@@ -42,12 +45,39 @@ def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.Monk
     database.close()
 
 
+def statements() -> list[str]:
+    return [one for example in blocks("sql.md", "sql") for one in example.split(";\n") if one.strip()]
+
+
+def test_the_archive_sweep_of_the_reference_contract_runs(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    postgres_database.script(schema_sql("substrate", "postgres")["main"])
+    postgres_database.execute(
+        "INSERT INTO event_outbox (event_domain, event_type, event_stream, actor, payload, created_at)"
+        " SELECT 'd', 't', 's', 'a', '{}', moment FROM unnest(ARRAY['2026-01-05'::timestamptz, now()]) AS m(moment)"
+    )
+    file = tmp_path / "wane.toml"
+    file.write_text(
+        'include = ["reference:substrate"]\n[archive.event_outbox]\nkeep = "forever"\ntier = "database"\n',
+        encoding="utf-8",
+    )
+    examples = [one for one in statements() if _SWEEP in one]
+    assert len(examples) == 2
+    with open_keeper(postgres_database.url, contract=file, actor="a test") as keeper:
+        keeper.migrate()
+        keeper.enable()
+        install(keeper)
+        for statement in examples:
+            assert postgres_database.query(statement)[0][0]["outcome"] == "done"
+    assert postgres_database.query("SELECT count(*) FROM archive.event_outbox_202601") == [(1,)]
+    assert postgres_database.query("SELECT count(*) FROM event_outbox") == [(1,)]
+
+
 def test_sql_examples_run(postgres_database: PostgresDatabase) -> None:
     fill(postgres_database)
     with WebhookRetention.open(postgres_database.url, contract=contract()) as webhooks:
         install(webhooks.keeper)
-    for example in blocks("sql.md", "sql"):
-        for statement in filter(str.strip, example.split(";\n")):
+    for statement in statements():
+        if _SWEEP not in statement:
             assert postgres_database.query(statement), statement
     assert postgres_database.query("SELECT count(*) FROM knocker_events") == [(0,)]
     postgres_database.script("SET search_path = public, wane")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wane.store.transaction import Key, Transaction
 
 _SUFFIX = "_yyyymm"
-_LOCK = 0x77616E66
+LOCK_SPACE = 0x77616E66
 """The space of advisory locks by which those who would make the same table wait for each other."""
 
 _READERS = """
@@ -62,7 +62,7 @@ class Shelf:
         if not cold:
             run(
                 "SELECT pg_advisory_xact_lock(%(space)s, hashtext(%(name)s))",
-                {"space": _LOCK, "name": qualified(place)},
+                {"space": LOCK_SPACE, "name": qualified(place)},
             )
             cold = self._transaction.columns(place)
         if not cold:

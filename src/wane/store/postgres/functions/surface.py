@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from wane.contract.model import Shelve
 from wane.contract.settings import EventSettings
 from wane.store.postgres.functions.health import HEALTH_FUNCTION, health_function
 from wane.store.postgres.functions.outbox import EVENT_VARIABLES, event_statements
+from wane.store.postgres.functions.shelving import (
+    ArchiveSweep,
+    archive_sweep_function,
+    shelf_function,
+    shelve_function,
+)
 from wane.store.postgres.functions.stamp import STAMP
 from wane.store.postgres.functions.taking import Taking, take_function
 from wane.store.postgres.functions.watching import (
@@ -65,6 +72,7 @@ class Surface:
     webhooks: Webhooks | None
     watching: Watching
     events: EventSettings
+    sweeps: Sequence[ArchiveSweep]
     most_rows: int
 
 
@@ -76,7 +84,7 @@ _PATH = f"SET LOCAL search_path = {SEARCH_PATH}"
 
 def install_statements(surface: Surface) -> list[str]:
     """The statements that install a surface in place of whatever was installed before, to run in one transaction."""
-    functions = _shared(surface.events) + [take_function(taking) for taking in surface.takings]
+    functions = _shared(surface.events) + [_taking_function(taking) for taking in surface.takings]
     functions += [_fingerprint(surface), _prune(surface), _prune_orphans(surface)]
     public = list(_PUBLIC)
     view: list[str] = []
@@ -84,11 +92,19 @@ def install_statements(surface: Surface) -> list[str]:
         functions += webhook_functions(surface.webhooks)
         public += WEBHOOK_FUNCTIONS
         view = [audits_view(surface.webhooks)]
+    if surface.sweeps:
+        functions += [shelf_function(), *(archive_sweep_function(one, surface.most_rows) for one in surface.sweeps)]
+        public += [one.name for one in surface.sweeps]
     functions += [*pressure_statements(surface.watching), health_function(surface.watching)]
     stamp = literal(STAMP + surface.fingerprint)
     # Functions that are replaced, rather than dropped, keep the rights that were granted on them.
     kept = [*public, *KEPT_FUNCTIONS, PRESSURE_VIEW, *([AUDITS_VIEW] if view else [])]
-    return [_PATH, _drop(kept), *functions, *view, _stamp(stamp)]
+    return [_PATH, _drop(kept), *functions, *view, _stamp(stamp, public)]
+
+
+def _taking_function(taking: Taking) -> str:
+    moves = isinstance(taking.selection.rule.action, Shelve)
+    return shelve_function(taking) if moves else take_function(taking)
 
 
 def uninstall_statements() -> list[str]:
@@ -113,9 +129,9 @@ END"""
     return f"DO {dollars(body)}"
 
 
-def _stamp(stamp: str) -> str:
+def _stamp(stamp: str, public: Sequence[str]) -> str:
     """Everything in the schema that bears one of our names is stamped, so that it can be told from what others put there."""
-    names = literal([*_PUBLIC, *WEBHOOK_FUNCTIONS])
+    names = literal(list(public))
     body = f"""\
 DECLARE one text;
 BEGIN

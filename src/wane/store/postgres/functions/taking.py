@@ -27,6 +27,7 @@ from wane.store.postgres.relied import read_effects, read_stamps
 from wane.store.postgres.settings import SAFE_SETTINGS, function_settings
 from wane.store.postgres.transaction import takes_by_key
 from wane.store.rows import Rows
+from wane.store.schema import TableInfo
 from wane.store.selection import BoundFollower, Selection, follower_paths, intermediate_paths
 from wane.store.statement import Statement
 from wane.store.transaction import MOST_LOST, gated
@@ -73,10 +74,12 @@ class Taking:
 
 def take_function(taking: Taking) -> str:
     """CREATE FUNCTION for a rule; raise WrongArgument if SQL cannot decide what is due as the engine does."""
-    return _Writer(taking).function()
+    return TakeWriter(taking).function()
 
 
-class _Writer:
+class TakeWriter:
+    """Writes the function of one rule."""
+
     def __init__(self, taking: Taking) -> None:
         self.taking = taking
         self.rows = Rows(FunctionDialect())
@@ -92,14 +95,7 @@ class _Writer:
     def function(self) -> str:
         rule = self.selection.rule
         variables = self._bounds(rule)
-        declared = [f"wane_{name} {kind};" for name, (kind, _) in variables.items()]
-        declared += [f"wane_{letter}{number} text[];" for letter in "kc" for number in range(self.width)]
-        places = range(len(self.rows.places(self.selection)))
-        declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in places]
-        declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
-        declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
-        if any(value is QUEUE for path in follower_paths(self.selection) for _, value in path[-1].where):
-            declared.append(f"{QUEUE.name} text := wane_inputs ->> 'queue_name';")
+        declared = [*(f"wane_{name} {kind};" for name, (kind, _) in variables.items()), *self.declared()]
         computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
         if cutoff(rule, ANY_MOMENT) is not None:
             keep = ANY_MOMENT - cutoff(rule, ANY_MOMENT)  # type: ignore[operator]
@@ -145,6 +141,17 @@ BEGIN
   RETURN {OWN_SCHEMA}.sql_record(wane_kind, {name}, wane_rule, wane_inputs, wane_counts, wane_total, wane_moment, wane_clock, wane_began);
 END"""
         return f"CREATE FUNCTION {self.taking.name}({_PARAMETERS}) RETURNS jsonb\nLANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
+
+    def declared(self) -> list[str]:
+        """Variables beside those that every function has."""
+        declared = [f"wane_{letter}{number} text[];" for letter in "kc" for number in range(self.width)]
+        places = range(len(self.rows.places(self.selection)))
+        declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in places]
+        declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
+        declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
+        if any(value is QUEUE for path in follower_paths(self.selection) for _, value in path[-1].where):
+            declared.append(f"{QUEUE.name} text := wane_inputs ->> 'queue_name';")
+        return declared
 
     def _bounds(self, rule: Rule) -> dict[str, tuple[str, str]]:
         if isinstance(rule.bound, Cap):
@@ -230,7 +237,7 @@ END"""
   FOR wane_try IN 1..{MOST_LOST} LOOP
     wane_look := wane_take - wane_own;
     IF wane_floored THEN {later} INTO {targets}; ELSE {first} INTO {targets}; END IF;
-    {self._count(str(self.selection.name))}
+    {self.count(str(self.selection.name))}
     EXIT WHEN wane_found < wane_look OR wane_own >= wane_take;
     wane_floored := true;
   END LOOP;"""
@@ -271,12 +278,12 @@ END"""
 {self._choose(f"wane_some := cardinality(wane_c0) = 0; IF wane_some THEN {chosen} END IF;")}
     IF wane_some THEN
       EXIT WHEN wane_whole;
-{self._some_followers()}
+{self.some_followers()}
       EXIT;
     END IF;
 {self._lock_followers()}
     IF cardinality(wane_c0) > 0 THEN
-{self._take_chosen()}
+{self.take_chosen()}
     END IF;
     IF wane_left >= 0 THEN
       wane_floored := true; {ended}
@@ -333,28 +340,33 @@ END"""
         recorder.lock(self.selection, list(self.keys), skip_locked=skip_locked)
         return recorder.last()
 
-    def _take_chosen(self) -> str:
-        """What `Transaction._take_chosen` does."""
+    def take_chosen(self) -> str:
+        """What `Transaction.take_chosen` does."""
+        return "\n".join(self.taking_of(self.chosen, "wane_c0"))
+
+    def taking_of(self, keys: list[tuple[Variable, ...]], first: str) -> list[str]:
+        """Take rows with these keys, of which `first` is the first column."""
         selection = self.selection
         lines = []
         for path in follower_paths(selection):
-            lines += self._change(
-                self.rows.delete_followers(selection, path, self.chosen), str(path[-1].reference.name)
-            )
+            reference = path[-1].reference
+            followers = self.rows.delete_followers(selection, path, keys)
+            lines += self.change(followers, str(reference.name), reference.table)
             if path[-1].watched:
-                kept = plain(self.rows.any_follower(selection, path, self.chosen))
+                kept = plain(self.rows.any_follower(selection, path, keys))
                 message = f"{path[-1].reference.name}: rows were to leave with rows of {selection.name}, but the database kept some"
                 lines.append(f"IF EXISTS ({kept}) THEN {_raise(literal(message))} END IF;")
-        lines += self._change(self.rows.take_keys(selection, ANY_MOMENT, self.chosen), str(selection.name))
+        taken = self.rows.take_keys(selection, ANY_MOMENT, keys)
+        lines += self.change(taken, str(selection.name), selection.table)
         message = (
             f"format('%s: %s rows were due and locked, but the database took %s',"
-            f" {literal(str(selection.name))}::text, cardinality(wane_c0), wane_gone)"
+            f" {literal(str(selection.name))}::text, cardinality({first}), wane_gone)"
         )
-        lines.append(f"IF wane_gone <> cardinality(wane_c0) THEN {_raise(message)} END IF;")
-        return "\n".join(lines)
+        lines.append(f"IF wane_gone <> cardinality({first}) THEN {_raise(message)} END IF;")
+        return lines
 
-    def _some_followers(self) -> str:
-        """What `Transaction._take_some_followers` does."""
+    def some_followers(self) -> str:
+        """What `Transaction.take_some_followers` does."""
         selection, lines = self.selection, ["wane_left := wane_room;"]
         paths = follower_paths(selection)
         for path in paths:
@@ -372,14 +384,15 @@ END"""
         key, left, follower = self.chosen[0], Variable("wane_left"), path[-1]
         name = str(follower.reference.name)
         if not follower.followers:
-            return self._change(self.rows.delete_some_followers(self.selection, path, key, ANY_MOMENT, left), name)
+            delete = self.rows.delete_some_followers(self.selection, path, key, ANY_MOMENT, left)
+            return self.change(delete, name, follower.reference.table)
         some = plain(self.rows.some_followers(self.selection, path, key, ANY_MOMENT, left))
         names = [f"i{number}" for number in range(len(self.rows.dialect.identity(follower)))]
         arrays, targets = (", ".join(one % name for name in names) for one in ("array_agg(c.%s)", "wane_%s"))
         found = tuple(Variable(f"wane_{name}") for name in names)
         return [
             f"SELECT {arrays} INTO {targets} FROM ({some}) AS c({', '.join(names)});",
-            *self._change(self.rows.delete_childless(follower, [found]), name),
+            *self.change(self.rows.delete_childless(follower, [found]), name, follower.reference.table),
         ]
 
     def _identity_width(self) -> int:
@@ -387,10 +400,12 @@ END"""
         paths = intermediate_paths(self.selection)
         return max((len(self.rows.dialect.identity(path[-1])) for path in paths), default=0)
 
-    def _change(self, statement: Statement, name: str) -> list[str]:
-        return [f"{plain(statement)};", "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self._count(name)]
+    def change(self, statement: Statement, name: str, table: TableInfo) -> list[str]:
+        """Run a statement that takes rows of a table, and count them under a name."""
+        del table
+        return [f"{plain(statement)};", "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self.count(name)]
 
-    def _count(self, name: str) -> str:
+    def count(self, name: str) -> str:
         key = literal(name)
         own = " wane_own := wane_own + wane_gone; wane_taken := wane_taken + wane_gone;"
         return (

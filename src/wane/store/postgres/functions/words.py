@@ -147,6 +147,25 @@ def plain(statement: Statement) -> str:
     return _PLACEHOLDER.sub(write, statement.text)
 
 
+def dynamic(statement: Statement) -> tuple[str, list[str]]:
+    """A statement's text for EXECUTE, with its values written out and `$1` and so on for the function's variables, and those."""
+    variables: list[str] = []
+
+    def write(match: re.Match[str]) -> str:
+        if match["name"] is None:
+            return "%"
+        value = statement.parameters[match["name"]]
+        if isinstance(value, list) and len(value) == 1:
+            [value] = value if isinstance(value[0], Variable) else [value]
+        if not isinstance(value, Variable):
+            return literal(value)
+        if value.name not in variables:
+            variables.append(value.name)
+        return f"${variables.index(value.name) + 1}"
+
+    return _PLACEHOLDER.sub(write, statement.text), variables
+
+
 def _value(value: object) -> str:
     if isinstance(value, Variable):
         return value.name
