@@ -112,7 +112,7 @@ class Restorer:
                 raise
             raise ArchiveError(
                 f"restore {restore.id} of {table.name} is unfinished, and cannot go on: {problem.message}",
-                f"mend that and run again, or end it where it is: `wane archive cancel-restore {restore.id}`",
+                f"{problem.hint or 'mend that'}, and run again; or end it where it is: `wane archive cancel-restore {restore.id}`",
             ) from problem
 
     def cancel(self, table: Table, number: int) -> None:

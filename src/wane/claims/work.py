@@ -24,7 +24,7 @@ from wane.claims.model import Claim, Denial, Finished, Holding, Vacuumed, Why, W
 from wane.claims.reclaim import Reclaim
 from wane.claims.vacuum import Vacuum, claims_pruner, claims_schema_name
 from wane.contract.load import load_contract
-from wane.errors import ClaimLost, Locked, NotInstalled, StoreError, WrongArgumentType
+from wane.errors import ClaimLost, Locked, NotInstalled, SchemaChanged, StoreError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.plan.model import Step
 from wane.prune.arguments import require_limit
@@ -361,7 +361,7 @@ class WorkClaims:
         try:
             yield
         except StoreError as problem:
-            if type(problem) is StoreError and self._statements is not None:
+            if type(problem) in (StoreError, SchemaChanged) and self._statements is not None:
                 self._statements = None
                 self._ready()
             raise
