@@ -184,16 +184,16 @@ def test_no_connection_is_replaced_inside_a_transaction(postgres_database: Postg
 
         def work() -> None:
             with store.transaction() as transaction:
-                transaction.execute("INSERT INTO jobs (id, status) VALUES (1, 'open')", {})
+                transaction.execute("INSERT INTO public.jobs (id, status) VALUES (1, 'open')", {})
                 terminate(postgres_database, keeper)
                 with store.transaction() as inner:
-                    inner.execute("INSERT INTO jobs (id, status) VALUES (2, 'open')", {})
+                    inner.execute("INSERT INTO public.jobs (id, status) VALUES (2, 'open')", {})
 
         with pytest.raises(Unreachable):
             work()
         assert ids(postgres_database) == []
         with store.transaction() as transaction:
-            transaction.execute("INSERT INTO jobs (id, status) VALUES (3, 'open')", {})
+            transaction.execute("INSERT INTO public.jobs (id, status) VALUES (3, 'open')", {})
         assert ids(postgres_database) == [3]
 
 

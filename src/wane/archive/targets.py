@@ -136,7 +136,8 @@ def beside(store: Store, contract: Contract, places: Places, into: str) -> Besid
             raise WrongArgument(f"{name} cannot be a side table: {refused}", "name another table")
         info = schema.find(name.schema, name.name)
         if info is None:
-            missing.append((name, target))
+            # Transactions find nothing by a bare name on PostgreSQL, so a new table has its schema from the session's search path.
+            missing.append((replace(name, schema=name.schema or next(iter(schema.search_path), None)), target))
             continue
         if info.qualified in used:
             raise WrongArgument(

@@ -19,6 +19,7 @@ from wane.store.postgres.partition_cover import Covering
 from wane.store.postgres.partition_statements import alone_name, place
 from wane.store.postgres.partition_steps import PATIENCE_SECONDS, Note, Patience, doubled, read_leaves
 from wane.store.postgres.reflect import OWN_SCHEMA
+from wane.store.postgres.relied import require_same_effects
 from wane.store.selection import BoundFollower, Selection, follower_paths
 from wane.store.statement import Statement
 from wane.store.transaction import Transaction
@@ -209,7 +210,8 @@ class Retiring(Covering):
                 self._move_aside(run, tail[-1], place, rows.delete_below(follower, tail, found))
             moved = self._move_aside(run, follower, side, rows.delete_identified(follower, found))
             if moved:
-                transaction.require_bound(selection)
+                # Retiring detaches partitions, so the tables' stamps differ.
+                require_same_effects(rows, run, selection)
             note(run)
         return moved
 

@@ -6,10 +6,12 @@ fresh snapshot of the catalogs shows every one that acted on them. An heir can b
 
 from __future__ import annotations
 
+from wane.store.own import Execute
 from wane.store.postgres.reflect import ACTIONS, BELONGS_TO_EXTENSION, STAMP
 from wane.store.rows import Rows
 from wane.store.selection import Selection, losing
 from wane.store.statement import Statement
+from wane.store.transaction import schema_changed
 
 _ACTION = " ".join(f"WHEN '{letter}' THEN '{action}'" for letter, action in ACTIONS.items())
 
@@ -98,3 +100,11 @@ def read_effects(rows: Rows, selection: Selection) -> Statement:
     names = [rows.dialect.table(table).replace("%%", "%") for table in losing(selection)]
     text = f'{_WITH}\nSELECT ARRAY(SELECT effect FROM ({_EFFECTS}) AS found ORDER BY effect COLLATE "C")'
     return Statement(text, {"tables": names})
+
+
+def require_same_effects(rows: Rows, run: Execute, selection: Selection) -> None:
+    """Raise SchemaChanged unless deleting rows has the effects that it had when the rule was bound; partitions may come and go."""
+    statement = read_effects(rows, selection)
+    [(effects,)] = run(statement.text, statement.parameters)
+    if set(effects) != selection.relied.effects:
+        raise schema_changed(selection, "foreign keys, triggers or heirs were added, changed or dropped")
