@@ -190,6 +190,7 @@ class _Offers:
             schedulers=[(one.name, one.every) for one in contract.schedulers],
             pool=contract.queue.pool,
             schemas=contract.store.schemas,
+            home=next(iter(watched.schema.search_path), ""),
             covered=[one.info.qualified for one in watched.tables],
             strict=contract.strict,
             forgiving=frozenset(

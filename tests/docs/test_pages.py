@@ -59,6 +59,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert fragment in map(anchor, headings), f"{name(page)} links to {target}"
 
 
+@pytest.mark.timeout(600)  # A page may have a hundred commands, each a process of its own.
 @pytest.mark.parametrize("page", RUN_HERE, ids=name)
 def test_every_shell_session_does_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -369,7 +369,7 @@ SELECT g.table_name, g.rule, g.total, g.first_at, r.executed_at AS last_at,
             severity="error" if one.strict else "warning",
         )
         return f"""\
-  wane_uncovered := coalesce((SELECT jsonb_agg(CASE WHEN n.nspname = (current_schemas(false))[1] THEN c.relname::text
+  wane_uncovered := coalesce((SELECT jsonb_agg(CASE WHEN n.nspname = {literal(one.home)} THEN c.relname::text
       ELSE format('%s.%s', n.nspname, c.relname) END ORDER BY n.nspname, c.relname)
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', '{OWN_SCHEMA}') AND {schemas}

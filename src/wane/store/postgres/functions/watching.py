@@ -77,6 +77,8 @@ class Watching:
     pool: str
     schemas: Sequence[str]
     """The schemas that must be covered; all if none is named."""
+    home: str
+    """The schema whose tables are named without it."""
     covered: Sequence[tuple[str, str]]
     """Every table that the contract names, by schema and name."""
     strict: bool = False
