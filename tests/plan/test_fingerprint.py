@@ -13,7 +13,7 @@ import pytest
 
 from covering import loaded
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import FOREVER, Contract, Excuse, Forever, Scheduler, StoreSettings, Table
+from wane.contract.model import FOREVER, Age, Contract, Excuse, Forever, Scheduler, StoreSettings, Table, Unit
 
 TEXT = """
 strict = true
@@ -87,6 +87,7 @@ PROSE = {
     (Table, "why"),
     (Table, "inline"),
     (Table, "observe"),
+    (Table, "age"),
     (Excuse, "reason"),
     (Contract, "path"),
     (Contract, "store"),
@@ -102,7 +103,6 @@ PROSE = {
     (Contract, "space"),
     (Contract, "roles"),
     (Contract, "events"),
-    (Table, "age"),
 }
 
 
@@ -129,6 +129,16 @@ def changes(value: Any) -> Iterator[tuple[str, bool, Any]]:
                 yield f"[{number}] {what}", prose, (*value[:number], after, *value[number + 1 :])
     else:
         yield f"{value!r} changed", False, another(value)
+
+
+def test_another_unit_of_a_column_is_another_promise(contract: Contract) -> None:
+    [table, *rest] = contract.tables
+    [rule, *rules] = table.rules
+    assert isinstance(rule.bound, Age)
+    units = dataclasses.replace(rule.bound.time, also=(Unit.ISO,))
+    bound = dataclasses.replace(rule.bound, time=units)
+    changed = dataclasses.replace(table, rules=(dataclasses.replace(rule, bound=bound), *rules))
+    assert fingerprint(dataclasses.replace(contract, tables=(changed, *rest))) != fingerprint(contract)
 
 
 def another(value: Any) -> Any:
