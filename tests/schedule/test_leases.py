@@ -287,7 +287,7 @@ def test_a_takeover_waits_for_the_batch_that_is_under_way(postgres_database: Pos
             await_true(lambda: two.store.now() > lease.until, "its time is over")
             taking = Background(lambda: take(two, "b", two.store.now() + LEASE))
             await_waiting(postgres_database, backend(two.store._connection), backend(one.store._connection))  # type: ignore[attr-defined]
-            transaction.execute("DELETE FROM job WHERE id = 1", {})
+            transaction.execute("DELETE FROM public.job WHERE id = 1", {})
             assert taking.running
         mine, taken = taking.result()
         assert (mine, taken.fence) == (True, 2)
