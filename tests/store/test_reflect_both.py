@@ -91,7 +91,7 @@ def alike(table: TableInfo) -> TableInfo:
         columns=tuple(replace(column, type="") for column in table.columns),
         indexes=tuple(sorted(indexes, key=lambda index: (index.name, str(index.columns)))),
         foreign_keys=tuple(replace(key, to_schema="home") for key in table.foreign_keys),
-        delete_triggers=tuple(replace(trigger, definition="") for trigger in table.delete_triggers),
+        delete_triggers=tuple(replace(trigger, definition="", unpinned="") for trigger in table.delete_triggers),
     )
 
 
