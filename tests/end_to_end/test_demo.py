@@ -98,6 +98,7 @@ def test_it_shows_every_trap_with_all_its_rows(shown: tuple[Path, str]) -> None:
             assert rows == trap.rows or not trap.lasting, trap.name
 
 
+@pytest.mark.timeout(600)  # The demonstration itself, and then every command of it.
 def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
     folder, text = shown
     commands = re.findall(r"^\s*(?:\$ )?wane (.*)$", text, flags=re.MULTILINE)
