@@ -245,7 +245,7 @@ def test_a_hot_row_can_be_held_whatever_the_archive_is(sqlite_database: SqliteDa
         log.mkdir(parents=True)
         (log / "00000000000000000000.json").write_text("not a log")
         assert cold.keeper.hold("event", {"id": 3}, reason="a test").key is not None
-        with pytest.raises(ArchiveError):
+        with pytest.raises(ArchiveError, match=r"the log of .* cannot be read"):
             cold.keeper.hold("event", {"id": 4711}, reason="a test")
 
 

@@ -58,8 +58,9 @@ def test_a_variable_that_is_not_set_is_named(environ: dict[str, str]) -> None:
 
 def test_a_missing_variable_inside_a_url_is_named_and_the_others_are_not_shown() -> None:
     message = refused("postgresql://u:${PASSWORD}@${DB_HOST}/db", PASSWORD="s3cret")
-    assert message.splitlines()[0] == "the environment variable DB_HOST, which the database URL uses, is not set"
-    assert "s3cret" not in message
+    assert message == (
+        "the environment variable DB_HOST, which the database URL uses, is not set\n  hint: set DB_HOST, or name another URL"
+    )
 
 
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
