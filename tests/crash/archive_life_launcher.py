@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crash import archive_launcher
-from crash.archive_launcher import PACE, run_forked
+from crash.archive_launcher import PACE, lost_its_turn, run_forked
 from crash.launcher import Steps
 from wane.archive import compact, equal, expire, files, thin, tidy, upkeep
 from wane.archive.files import ColdFile
@@ -99,9 +99,7 @@ def live(contract: Path, *, forever: bool) -> None:
         while True:
             done: list[Any] = [*archive.run(pace=PACE).rules, *archive.expire(), *archive.compact()]
             done += archive.tidy(older_than=AT_ONCE)
-            wrong = [
-                one for one in done if one.outcome is not Outcome.DONE and "is being written by" not in one.message
-            ]
+            wrong = [one for one in done if one.outcome is not Outcome.DONE and not lost_its_turn(one.message)]
             assert not wrong, wrong
             if not forever and all(one.outcome is Outcome.DONE for one in done):
                 return

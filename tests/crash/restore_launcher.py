@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from archive import forked
-from crash.archive_launcher import PACE
+from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
 from wane.archive import archiver, restore, sweep, unique, verify
 from wane.contract.load import load_contract
-from wane.errors import ArchiveBusy, ArchiveError
+from wane.errors import ArchiveBusy, ArchiveError, LeaseLost
 from wane.keeper import open_keeper
 from wane.prune.sweep import Outcome
 from wane.store.archive_restore import RestoreRows
@@ -74,7 +74,7 @@ def restore_and_archive(contract: Path, generator: random.Random, *, forever: bo
     with open_keeper(contract=loaded, actor="to be killed") as keeper:
         while True:
             done = keeper.archive.run(pace=PACE)
-            busy = any("is being written by" in rule.message for rule in done.rules)
+            busy = any(lost_its_turn(rule.message) for rule in done.rules)
             assert busy or not done.failed, done
             if not forever and not busy:
                 assert {rule.outcome for rule in done.rules} == {Outcome.DONE}, done
@@ -83,7 +83,7 @@ def restore_and_archive(contract: Path, generator: random.Random, *, forever: bo
                 where = f"id % 5 = {generator.randrange(5)}"
                 try:
                     keeper.archive.restore("event", where=where, on_conflict="skip", protect=PROTECT, pace=PACE)
-                except ArchiveBusy:
+                except (ArchiveBusy, LeaseLost):
                     pass
                 except ArchiveError as problem:
                     if "is archived yet" not in str(problem):
