@@ -450,3 +450,42 @@ def test_a_foreign_key_of_an_attached_database_is_its_own(sqlite_database: Sqlit
     )
     # Two files, two tables of one name, and no foreign key between the files.
     assert findings(sqlite_database, text, strict=True) == []
+
+
+NOTED = """
+[table.reads]
+scheduler = "s"
+why = "A test."
+time = { column = "at", unit = "ms" }
+state = "queue"
+live = ["open", "new"]
+[table.reads.rule.old]
+when = ["sent"]
+keep = "7d"
+"""
+
+
+READS_WITH_TIME = " ALTER TABLE reads ADD COLUMN at bigint; CREATE INDEX reads_at ON reads (queue, at, id);"
+
+
+def test_followers_that_leave_in_a_live_state_are_named(database: Database) -> None:
+    database.script(HEALTHY + child() + READS_WITH_TIME)
+    leaving = 'with = [{ table = "reads", columns = "event_id", live = "leave" }]'
+    message = "rows of reads in a live state ('open', 'new') leave with rows of events"
+    fix = 'to let a live row of reads keep the row that it follows, remove `live = "leave"`'
+    named = finding("note", "live-follower", "events", PLACE, message, fix)
+    assert findings(database, EVENTS + leaving + NOTED, strict=True) == [named]
+    assert findings(database, EVENTS + FOLLOW + NOTED, strict=True) == []
+    without = NOTED.replace('["open", "new"]', "[]")
+    assert findings(database, EVENTS + leaving + without) == []
+
+
+def test_a_follower_of_a_follower_that_leaves_in_a_live_state_is_named(database: Database) -> None:
+    database.script(HEALTHY + child(name="parts") + child(parent="parts") + READS_WITH_TIME)
+    inner = '{ table = "reads", columns = "event_id", live = "leave" }'
+    text = f'{EVENTS}with = [{{ table = "parts", columns = "event_id", with = [{inner}] }}]{NOTED}'
+    [named] = findings(database, text)
+    assert (named.code, named.message) == (
+        "live-follower",
+        "rows of reads in a live state ('open', 'new') leave with rows of parts",
+    )

@@ -1,7 +1,7 @@
 """What the database itself does when a row leaves: foreign keys, triggers, rules, row security.
 
 A deleted row that takes others with it uncounted, or that cannot be deleted at all, breaks the audit; so every foreign key
-to a table that loses rows must be followed or guarded, and whatever else fires on a delete is told. Rows live in partitions, so
+to a table that loses rows must be followed or guarded, and whatever else fires on a delete is told, as are live rows that leave. Rows live in partitions, so
 what a partition declares for itself counts for its parent.
 """
 
@@ -59,8 +59,24 @@ class _Check:
         self.row_security(table)
         for follower in followers:
             inner = follower.reference.table
+            self._live_follower(table, follower)
             inner_key = tuple(column for name in inner.primary_key if (column := inner.column(name)))
             self.leaving(inner, inner_key, follower.followers, above=(*above, table))
+
+    def _live_follower(self, table: TableInfo, follower: BoundFollower) -> None:
+        """Name a follower whose rows leave although their own table calls their state live."""
+        if not follower.live_leaves:
+            return
+        for declared in self.contract.tables:
+            found = self.schema.find(declared.name.schema, declared.name.name)
+            if found is not None and found.qualified == follower.reference.table.qualified and declared.live:
+                states = ", ".join(repr(state) for state in declared.live)
+                self._add(
+                    Severity.NOTE,
+                    "live-follower",
+                    f"rows of {declared.name} in a live state ({states}) leave with rows of {table.name}",
+                    f'to let a live row of {declared.name} keep the row that it follows, remove `live = "leave"`',
+                )
 
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """The table and everything that its rows may really lie in."""
