@@ -166,9 +166,7 @@ class _Offers:
         if events.outbox is None:
             return events
         name = TableName.parse(events.outbox.table)
-        found = self.keeper.store.reflect().find(name.schema, name.name)
-        full = name if found is None else TableName(found.name, found.schema)
-        return replace(events, outbox=replace(events.outbox, table=str(full)))
+        return replace(events, outbox=replace(events.outbox, table=str(self.keeper.store.locate(name))))
 
     def _watching(self, mark: str) -> Watching:
         from wane.store.postgres.functions.watching import Promise, Watching

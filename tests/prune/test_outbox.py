@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
 import wane.sqlite
@@ -100,6 +101,57 @@ def test_what_cannot_be_written_is_not_deleted(database: Database) -> None:
         assert swept.outcome.value == "failed"
         assert database.query("SELECT count(*) FROM events") == [(20,)]
         assert keeper.audit(kind="prune") == []
+
+
+def test_a_table_that_is_created_later_is_written_to(database: Database) -> None:
+    with keeping(database, WRITTEN) as keeper:
+        database.script("ALTER TABLE outbox RENAME TO elsewhere")
+        with pytest.raises(StoreError, match="cannot be written to outbox"):
+            keeper.prune("events", rule="old", limit=8)
+        database.script("ALTER TABLE elsewhere RENAME TO outbox")
+        keeper.prune("events", rule="old", limit=8)
+        assert written(database) == BOTH
+
+
+def first_schema(database: PostgresDatabase) -> str:
+    """Create the schema that the default search path names first."""
+    [(name,)] = database.query("SELECT quote_ident(current_user)")
+    database.script(f"CREATE SCHEMA {name}")
+    return str(name)
+
+
+def test_a_table_that_moved_is_found_again(postgres_database: PostgresDatabase) -> None:
+    with keeping(postgres_database, WRITTEN) as keeper:
+        keeper.prune("events", rule="old", limit=2)
+        postgres_database.script("CREATE SCHEMA away; ALTER TABLE outbox SET SCHEMA away")
+        with pytest.raises(StoreError, match="cannot be written to outbox"):
+            keeper.prune("events", rule="old", limit=8)
+        first = first_schema(postgres_database)
+        postgres_database.script(f"ALTER TABLE away.outbox SET SCHEMA {first}")
+        keeper.prune("events", rule="old", limit=8)
+        assert postgres_database.query(f"SELECT sum(many) FROM {first}.outbox") == [(10,)]
+
+
+def test_the_table_is_located_once_for_the_rules_that_are_bound(postgres_database: PostgresDatabase) -> None:
+    with keeping(postgres_database, WRITTEN) as keeper:
+        keeper.prune("events", rule="old", limit=2)
+        first = first_schema(postgres_database)
+        postgres_database.script(f"CREATE TABLE {first}.outbox (LIKE public.outbox)")
+        keeper.prune("events", rule="old", limit=2)
+        assert postgres_database.query(f"SELECT count(*) FROM {first}.outbox") == [(0,)]
+        assert postgres_database.query("SELECT sum(many) FROM public.outbox") == [(4,)]
+        keeper.pruner.bindings.forget()
+        keeper.prune("events", rule="old", limit=2)
+        assert postgres_database.query(f"SELECT sum(many) FROM {first}.outbox") == [(2,)]
+
+
+def test_the_table_is_the_keepers_in_a_callers_transaction_too(postgres_database: PostgresDatabase) -> None:
+    with keeping(postgres_database, WRITTEN) as keeper:
+        postgres_database.script("CREATE SCHEMA other; CREATE TABLE other.outbox (LIKE public.outbox)")
+        with psycopg.connect(postgres_database.url, options="-c search_path=other") as connection:
+            keeper.prune("events", rule="old", limit=8, connection=connection)
+        assert written(postgres_database) == BOTH
+        assert postgres_database.query("SELECT count(*) FROM other.outbox") == [(0,)]
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,7 @@ class Sweep:
             moved = journal.sweep(sweep.id)
             if state is State.DONE and self._is_told(moved):
                 tell(
+                    self.store,
                     transaction,
                     self.contract.events.outbox,
                     archived_name(moved.table),

@@ -191,7 +191,16 @@ class Upkeep:
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.tells_hard_deleted(change.table):
                 told = hard_deleted(change.table, None, change.gone, audit)
-                tell(transaction, self.contract.events.outbox, told.name, change.table, change.gone, audit, now)
+                tell(
+                    self.store,
+                    transaction,
+                    self.contract.events.outbox,
+                    told.name,
+                    change.table,
+                    change.gone,
+                    audit,
+                    now,
+                )
         Jobs(transaction).end(job, "done", audit_id=audit)
         return audit
 

@@ -121,7 +121,7 @@ class Aside:
             for table, rows in one.counts.items():
                 if rows and events.outbox is not None and events.writes_pruned(table):
                     name = hard_deleted_name(table)
-                    write_event(work.store.rows.dialect, run, events.outbox, name, table, rows, numbers[0], now)
+                    write_event(work.store, run, events.outbox, name, table, rows, numbers[0], now)
 
         counts = work.steps.drop_aside(
             [one.place, *(each["place"] for each in one.along)], note, leaving.place.patience

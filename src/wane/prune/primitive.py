@@ -278,7 +278,7 @@ class Pruner:
             seconds=round(time.monotonic() - began, 6),
         )
         number = transaction.own.record(entry)
-        tell_taken(transaction, self.contract.events, entry, number)
+        tell_taken(self.store, transaction, self.contract.events, entry, number)
         return Pruned(name, rule, order.kind, counts, ending, number, skip_locked)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:

@@ -396,7 +396,7 @@ class _RuleSweep:
             )
             total = self.earlier + self.counts + Counter(entry.counts)
             number = transaction.own.record(entry) if self.audit_id is None else self.audit_id
-            tell_taken(transaction, self.sweeper.contract.events, entry, number)
+            tell_taken(self.sweeper.store, transaction, self.sweeper.contract.events, entry, number)
             if self.audit_id is not None:
                 trail = OwnTables(transaction.rows.dialect, transaction.finish)
                 # A sum of counters forgets the zeros, and a table that lost nothing is told too.

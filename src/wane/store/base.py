@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from wane.contract.model import Contract, State
+from wane.contract.names import TableName
 from wane.errors import Locked, NotMigrated, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.archive_restore import RestoreDialect
@@ -184,6 +185,17 @@ class Store(ABC):
     @abstractmethod
     def reflect(self, *, own: bool = False) -> Schema:
         """Every table that a contract may speak of; or Wane's own tables, for the contract that Wane has with itself."""
+
+    @abstractmethod
+    def locate(self, name: TableName) -> TableName:
+        """Return a name that statements find the table by, as `reflect` would find it; the name itself if there is no such table.
+
+        A table that was found is remembered until the schema is reflected again.
+        """
+
+    @abstractmethod
+    def forget_located(self) -> None:
+        """Search again the next time that a table is located."""
 
     @abstractmethod
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:

@@ -12,15 +12,17 @@ from wane.contract.names import TableName
 from wane.contract.settings import EventSettings, OutboxSettings
 from wane.errors import StoreError
 from wane.events import archived_name, hard_deleted_name
+from wane.store.base import Store
 from wane.store.moments import micros
 from wane.store.own import AuditEntry, Execute
-from wane.store.statement import Dialect, Parameters
+from wane.store.statement import Parameters
 from wane.store.transaction import Transaction
 
 _WORD = re.compile(r"\{([a-z_]+)\}")
 
 
 def tell(
+    store: Store,
     transaction: Transaction,
     outbox: OutboxSettings | None,
     name: str,
@@ -32,10 +34,10 @@ def tell(
 ) -> None:
     """Write one event; nothing if the contract names no outbox. It carries signals, never the contents of rows."""
     if outbox is not None:
-        write_event(transaction.rows.dialect, transaction.execute, outbox, name, table, rows, audit, now, **also)
+        write_event(store, transaction.execute, outbox, name, table, rows, audit, now, **also)
 
 
-def tell_taken(transaction: Transaction, events: EventSettings, entry: AuditEntry, audit: int) -> None:
+def tell_taken(store: Store, transaction: Transaction, events: EventSettings, entry: AuditEntry, audit: int) -> None:
     """Write the events of what a transaction took, by its entry of the trail: moved to the archive, or deleted for good."""
     if events.outbox is None or entry.kind == "mark":
         return
@@ -46,11 +48,11 @@ def tell_taken(transaction: Transaction, events: EventSettings, entry: AuditEntr
     for name, table in told:
         rows = entry.counts.get(table, 0)
         if rows:
-            tell(transaction, events.outbox, name, table, rows, audit, entry.executed_at, rule=entry.rule)
+            tell(store, transaction, events.outbox, name, table, rows, audit, entry.executed_at, rule=entry.rule)
 
 
 def write_event(
-    dialect: Dialect,
+    store: Store,
     run: Execute,
     outbox: OutboxSettings,
     name: str,
@@ -76,25 +78,20 @@ def write_event(
         "uuid": str(uuid.uuid4()),
         "payload": json.dumps(payload, ensure_ascii=True),
     }
-    p = Parameters(dialect)
-    quote = dialect.quote
+    p = Parameters(store.rows.dialect)
+    quote = store.rows.dialect.quote
     values = [
         p.bind(f"v{number}", _WORD.sub(lambda word: words[word[1]], text))
         for number, (_, text) in enumerate(outbox.columns)
     ]
     columns = ", ".join(quote(column) for column, _ in outbox.columns)
+    found = store.locate(TableName.parse(outbox.table))
+    target = ".".join(quote(one) for one in (found.schema, found.name) if one is not None)
     try:
-        run(f"INSERT INTO {_full_name(dialect, run, outbox)} ({columns}) VALUES ({', '.join(values)})", p.values)
+        run(f"INSERT INTO {target} ({columns}) VALUES ({', '.join(values)})", p.values)
     except Exception as problem:  # Whatever the driver raises: here it is known what it was about.
+        store.forget_located()
         raise StoreError(
             f"the event {name} cannot be written to {outbox.table}: {problem}",
             "mend `outbox` under [events]; until then nothing that it should tell of is done",
         ) from problem
-
-
-def _full_name(dialect: Dialect, run: Execute, outbox: OutboxSettings) -> str:
-    table = TableName.parse(outbox.table)
-    schema, query = table.schema, dialect.schema_of(table.name)
-    if schema is None and query is not None:
-        schema = next((found for (found,) in run(query.text, query.parameters)), None)
-    return ".".join(dialect.quote(one) for one in (schema, table.name) if one is not None)

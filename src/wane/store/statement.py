@@ -188,11 +188,6 @@ class Dialect(ABC):
     def own(self, name: str) -> str:
         """One of Wane's own tables."""
 
-    def schema_of(self, name: str) -> Statement | None:
-        """Find the schema of a table that is named without one, by the session's own search path; None if no name needs a schema."""
-        del name
-        return None
-
     @abstractmethod
     def key_text(self, columns: Sequence[Column], alias: str) -> str:
         """A row's key as one text, as holds write it: equal for the same row only."""

@@ -24,7 +24,7 @@ from wane.store.moments import (
 from wane.store.postgres.reflect import OWN_SCHEMA
 from wane.store.schema import Column, TableInfo
 from wane.store.selection import BoundFollower, Types
-from wane.store.statement import Dialect, Parameters, Statement
+from wane.store.statement import Dialect, Parameters
 
 _FEW_BYTES = 16 * 8192
 """What few pages take: less than five thousand of the shortest rows."""
@@ -51,21 +51,6 @@ def json_of(columns: Sequence[Column], texts: Sequence[str]) -> str:
         inside = """ || '", "' || """.join(texts)
         return f"""('["' || {inside} || '"]')"""  # The same text at a third of the cost.
     return f"jsonb_build_array({', '.join(texts)})::text"
-
-
-# Transactions of Wane's have a search path of their own; the session's is what it would be reset to.
-_SCHEMA_OF = """
-SELECT space.nspname::text
-FROM pg_catalog.pg_settings AS setting
-CROSS JOIN LATERAL unnest(string_to_array(setting.reset_val, ',')) WITH ORDINALITY AS part (text, position)
-CROSS JOIN LATERAL (SELECT (parse_ident(trim(part.text)))[1]) AS searched (name)
-JOIN pg_catalog.pg_namespace AS space
-  ON space.nspname = CASE searched.name WHEN '$user' THEN CURRENT_USER ELSE searched.name END
-JOIN pg_catalog.pg_class AS class ON class.relnamespace = space.oid AND class.relname = %(name)s
-WHERE setting.name = 'search_path' AND trim(part.text) <> ''
-ORDER BY part.position
-LIMIT 1
-"""
 
 
 class PostgresDialect(Dialect):
@@ -253,9 +238,6 @@ class PostgresDialect(Dialect):
 
     def recheck(self, conditions: Sequence[str]) -> str:
         return " AND ".join(conditions)
-
-    def schema_of(self, name: str) -> Statement:
-        return Statement(_SCHEMA_OF, {"name": name})
 
     def own(self, name: str) -> str:
         return f"{OWN_SCHEMA}.{name}"

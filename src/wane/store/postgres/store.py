@@ -17,7 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from wane.contract.model import Contract, Shelve
-from wane.contract.names import join_name
+from wane.contract.names import TableName, join_name
 from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import UNLIMITED, Source
 from wane.store.base import Store, Watch
@@ -102,6 +102,14 @@ SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database
 """
 _DATABASE = "SELECT '', oid FROM pg_database WHERE datname = current_database()"
 _MAY_IDENTIFY = "SELECT has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
+_SCHEMA_OF = """
+SELECT space.nspname::text
+FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS searched (name, position)
+JOIN pg_catalog.pg_namespace AS space ON space.nspname = searched.name
+JOIN pg_catalog.pg_class AS class ON class.relnamespace = space.oid AND class.relname = %(name)s
+ORDER BY searched.position
+LIMIT 1
+"""
 _MEMBERSHIP = """
 SELECT current_user, pg_has_role(current_user, oid, 'USAGE'), pg_has_role(current_user, oid, 'MEMBER')
 FROM pg_catalog.pg_roles WHERE rolname = %(role)s
@@ -157,6 +165,7 @@ class PostgresStore(Store):
         self._answer_seconds = answer_seconds
         self._connection = _connect(url, answer_seconds=answer_seconds)
         self._own_identity = ""
+        self._located: dict[TableName, TableName] = {}
         try:
             if self._connection.info.server_version < OLDEST_VERSION:
                 raise StoreError(f"{self.version()} is too old", "Wane needs PostgreSQL 14 or newer")
@@ -251,8 +260,25 @@ class PostgresStore(Store):
             _explained("the schema cannot be read"),
             self._looking(level="REPEATABLE READ") as connection,
         ):
+            self.forget_located()
             found = reflect(connection, own=own, path=connection.search_path)
             return found.with_table(reflect(connection, own=True), "audit") if self.audit else found
+
+    def locate(self, name: TableName) -> TableName:
+        if name.schema is not None:
+            return name
+        known = self._located.get(name)
+        if known is not None:
+            return known
+        with self._turn, _explained("the schema cannot be read"), self._looking() as connection:
+            schemas = read_schemas(connection, connection.search_path)
+            found = connection.execute(_SCHEMA_OF, {"schemas": schemas, "name": name.name}).fetchall()
+        for (schema,) in found:
+            self._located[name] = TableName(name.name, schema)
+        return self._located.get(name, name)  # A table that is missing may be created at any time.
+
+    def forget_located(self) -> None:
+        self._located.clear()
 
     def schemas(self) -> list[str]:
         """The schemas in which a name without one is looked up, in their order."""

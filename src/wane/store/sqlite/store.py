@@ -15,7 +15,7 @@ from typing import Any, Never
 from urllib.parse import quote
 
 from wane.contract.model import Contract
-from wane.contract.names import join_name
+from wane.contract.names import TableName, join_name
 from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 from wane.store.archive_reader import Source
 from wane.store.base import Store, Watch
@@ -217,6 +217,12 @@ class SqliteStore(Store):
 
     def version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
+
+    def locate(self, name: TableName) -> TableName:
+        return name  # Statements find tables without a schema as `reflect` does.
+
+    def forget_located(self) -> None:
+        return
 
     def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _explained("the schema cannot be read"):
