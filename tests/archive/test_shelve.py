@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, events, insert_events
+from races.racing import await_true
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.errors import BindError, ContractError, StoreError, WrongArgument
 from wane.events import RowsArchived
@@ -70,6 +72,30 @@ def test_due_rows_move_to_their_months_with_what_leaves_with_them(database: Post
         assert sweep(cold).counts == {"event": 0}
         with pytest.raises(WrongArgument, match="in the same database"):
             cold.keeper.archive.restore("event", where="id = 1")
+
+
+def test_a_sweep_to_the_database_tier_has_one_cutoff(database: PostgresDatabase, tmp_path: Path) -> None:
+    events(database, 90)
+    keep = timedelta(days=90)
+    with cold_keeper(database, tmp_path, SHELVED) as cold:
+        store = cold.keeper.store
+
+        def insert_late() -> None:
+            """Insert a row that is due by the clock, and was not when the sweep began."""
+            at = round((store.now() - keep).timestamp() * 1_000) + 2
+            database.execute("INSERT INTO event (id, status, at_ms) VALUES (1000, 'done', ?)", (at,))
+            await_true(lambda: (store.now() - keep).timestamp() * 1_000 > at + 1, "the row is due")
+
+        cold.at["batch"] = insert_late
+        swept = sweep(cold)
+        assert (swept.outcome, swept.counts["event"]) == (Outcome.DONE, 90)
+        assert swept.batches > 2
+        assert cold.hot() == [1_000, *STAYING]
+        [entry] = cold.keeper.audit(kind="shelve")
+        [(late,)] = database.query("SELECT at_ms FROM event WHERE id = 1000")
+        assert entry.cutoff is not None
+        assert entry.cutoff.timestamp() * 1_000 <= late
+        assert sweep(cold).counts["event"] == 1
 
 
 def test_every_batch_that_moves_rows_writes_its_event(database: PostgresDatabase, tmp_path: Path) -> None:

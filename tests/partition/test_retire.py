@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,69 @@ def test_a_month_leaves_with_its_followers_and_is_dropped_after_its_quarantine(
     assert any(isinstance(event, RowsPruned) and event.kind == "retire" for event in told)
     assert {event.table for event in told if isinstance(event, HardDeleted)} == {"event", "event_read"}
     assert {event.step for event in told if isinstance(event, PartitionStep)} >= {"quarantined", "dropped"}
+
+
+def test_a_month_that_is_dropped_is_written_to_the_outbox(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    postgres_database.script(f"{SCHEMA} CREATE TABLE told (kind text, many bigint, body jsonb);")
+    written = (
+        RULES.replace("[excused]", '[excused]\ntold = { elsewhere = "a test" }') + '[events.outbox]\ntable = "told"\n'
+        'columns = { kind = "{name}", many = "{rows}", body = "{payload}" }\nprunes = true\n'
+    )
+    with keeping(postgres_database, tmp_path, written) as keeper:
+        aged(postgres_database, keeper)
+        gone = [one for one in keeper.partition.retire("event") if one.outcome == "quarantined"]
+        assert count(postgres_database, "told") == 0, "what is aside can be put back"
+        hasten(postgres_database)
+        postgres_database.script("ALTER TABLE told RENAME TO elsewhere")
+        failed = keeper.partition.retire("event")
+        assert set(outcomes(failed).values()) == {"failed"}
+        assert "cannot be written to told" in failed[0].why
+        assert keeper.audit(kind="drop") == [], "what cannot be written is not dropped"
+        postgres_database.script("ALTER TABLE elsewhere RENAME TO told")
+        assert set(outcomes(keeper.partition.retire("event")).values()) == {"dropped"}
+        events = postgres_database.query("SELECT kind, many, (body ->> 'audit')::bigint FROM told ORDER BY 3, 1")
+        audited = {entry.inputs["partition"]: entry.id for entry in keeper.audit(kind="drop")}
+        assert events == [
+            (f"system/{table}_hard_deleted", one.counts[table], audited[one.partition])
+            for one in sorted(gone, key=lambda one: audited[one.partition] or 0)
+            for table in ("event", "event_read")
+        ]
+
+
+def test_what_becomes_due_while_months_leave_keeps_its_month(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    postgres_database.script(SCHEMA)
+    second = OLDEST.later()
+    keep = NOW - datetime(second.year, second.month, 15, tzinfo=UTC)
+    hours = round(keep.total_seconds() / 3600)
+    rules = RULES.replace('keep = "90d"\nwith', f'keep = "{hours}h"\nwith')
+    young = f"created_at > now() - interval '{hours} hours'"
+
+    def insert_late(event: Event) -> None:
+        if isinstance(event, PartitionStep) and (event.step, event.partition) == ("quarantined", PAST):
+            postgres_database.script(
+                "INSERT INTO event (id, code, created_at)"
+                f" VALUES (9999, 'late', clock_timestamp() - interval '{hours} hours' + interval '2 ms')"
+            )
+            await_true(
+                lambda: count(postgres_database, f"event WHERE id = 9999 AND NOT {young}") == 1, "the row is due"
+            )
+
+    with keeping(postgres_database, tmp_path, rules, insert_late) as keeper:
+        aged(postgres_database, keeper)
+        postgres_database.script(f"DELETE FROM event_read WHERE event_id IN (SELECT id FROM event WHERE {young})")
+        postgres_database.script(f"DELETE FROM event WHERE {young}")
+        name = f"event_p_{second.name}"
+        assert {PAST: "due", name: "due"}.items() <= outcomes(keeper.partition.retire("event", dry_run=True)).items()
+        before = keeper.store.now()
+        done = keeper.partition.retire("event")
+        assert (outcomes(done)[PAST], outcomes(done)[name]) == ("quarantined", "stays"), done
+        assert count(postgres_database, "event WHERE id = 9999") == 1
+        [entry] = keeper.audit(kind="retire")
+        assert entry.cutoff is not None
+        assert before <= entry.cutoff + timedelta(days=90) <= entry.executed_at
+        assert outcomes(keeper.partition.retire("event"))[name] == "quarantined", "it is due for the next run"
 
 
 def test_a_row_that_comes_late_for_a_month_that_left_is_caught(

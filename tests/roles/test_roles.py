@@ -14,7 +14,7 @@ from conftest import POSTGRES_IDS, Clusters
 from covering import loaded
 from servers import Cluster, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Contract
-from wane.contract.settings import RoleSettings
+from wane.contract.settings import OutboxSettings, RoleSettings
 from wane.errors import NotAllowed, NotMigrated, StoreError
 from wane.keeper import Keeper, open_keeper
 from wane.prune.sweep import Outcome
@@ -449,3 +449,26 @@ def test_an_application_prunes_inline_with_its_own_rights(fresh: World) -> None:
         assert sum(pruned.counts.values()) == 10
         assert keeper.audit(limit=1)[0].rows == 10
         assert keeper.discard("job", {"id": 4}) in (True, False)
+
+
+@pytest.mark.parametrize("name", ["told", "shop.told"])
+def test_a_member_of_the_admin_role_writes_the_outbox_and_reads_nothing_there(fresh: World, name: str) -> None:
+    fresh.database.script(f"CREATE TABLE {name} (kind text, many bigint)")
+    outbox = OutboxSettings(name, (("kind", "{name}"), ("many", "{rows}")), prunes=True)
+    contract = replace(fresh.contract, events=replace(fresh.contract.events, outbox=outbox))
+    world = replace(fresh, contract=contract)
+    with world.keeper("admin") as keeper, pytest.raises(StoreError, match="cannot be written to"):
+        keeper.prune("job", rule="done", limit=8)
+    with Keeper(contract, open_store(resolve_url(world.database.url))) as keeper:
+        [granted] = keeper.apply_roles().statements
+        assert granted.text.startswith("GRANT INSERT ON ")
+    with world.keeper("admin") as keeper:
+        done = keeper.prune("job", rule="done", limit=8)
+    written = {f"system/{table}_hard_deleted": rows for table, rows in done.counts.items() if rows}
+    assert dict(world.database.query(f"SELECT kind, many FROM {name}")) == written
+    for statement in (f"SELECT * FROM {name}", f"DELETE FROM {name}", f"UPDATE {name} SET many = 0"):
+        with psycopg.connect(world.url("admin")) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement.encode())
+    for role in ("reader", "application", "stranger"):
+        with psycopg.connect(world.url(role)) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"INSERT INTO {name} VALUES ('x', 1)".encode())

@@ -6,9 +6,10 @@ Rows are weighed by the rules' own conditions; a row that none of them lets go k
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from wane.contract.model import Archive, Prune, Retired, Shelve
+from wane.contract.model import Archive, Forever, Prune, Retired, Shelve
 from wane.partition.lease import require
 from wane.partition.place import Place
 from wane.partition.work import Work
@@ -37,6 +38,8 @@ class Leaving:
     anatomy: Anatomy
     selections: tuple[Selection, ...]
     """The rules that let rows go with their month."""
+    now: datetime
+    """The database's clock when this began: what is due is decided by it until the end, however long that takes."""
 
     @classmethod
     def of(cls, work: Work, place: Place, lease: Lease | None) -> Leaving:
@@ -50,7 +53,7 @@ class Leaving:
             for rule in place.declared.rules
             if rule.active and isinstance(rule.action, kinds)
         )
-        return cls(work, place, lease, anatomy, selections)
+        return cls(work, place, lease, anatomy, selections, work.store.now())
 
     @property
     def name(self) -> str:
@@ -62,6 +65,12 @@ class Leaving:
 
     # Deciding
 
+    @property
+    def cutoff(self) -> datetime | None:
+        """A month that ended by then is past its time; None if months stay forever."""
+        keep = self.place.settings.keep
+        return None if isinstance(keep, Forever) else self.now - keep
+
     def closed(self) -> str:
         """Why nothing of the table may leave now; "" if it may."""
         place = self.place
@@ -71,7 +80,7 @@ class Leaving:
             return closed_gate(transaction.own.flags(), place.name, self.work.contract.sweep)
 
     def weigh(self, table: str) -> Weight:
-        return self.work.steps.weigh(table, self.selections, self.work.store.now())
+        return self.work.steps.weigh(table, self.selections, self.now)
 
     def why(self, weight: Weight) -> str:
         """Why a month stays; "" if it may go."""
@@ -133,7 +142,9 @@ class Leaving:
         with self.work.store.transaction() as transaction:
             self.noted(begun, None, along)(transaction.execute)
 
-    def audit(self, own: OwnTables, kind: str, begun: Retirement, counts: dict[str, int]) -> int:
+    def audit(
+        self, own: OwnTables, kind: str, begun: Retirement, counts: dict[str, int], cutoff: datetime | None = None
+    ) -> int:
         """A row of the trail about a month; its number."""
         return own.record(
             AuditEntry(
@@ -148,6 +159,7 @@ class Leaving:
                 },
                 counts=counts,
                 executed_at=self.work.store.now(),
+                cutoff=cutoff,
             )
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from wane.contract.model import Forever, Retired
+from wane.contract.model import Retired
 from wane.errors import StoreError
 from wane.partition.aside import Aside
 from wane.partition.lease import leased
@@ -115,9 +115,9 @@ class _Months:
     def _due(self) -> list[Leaf]:
         """Partitions that ended before the window began, the oldest first."""
         leaving, place = self.leaving, self.leaving.place
-        if isinstance(place.settings.keep, Forever):
+        cutoff, a = leaving.cutoff, leaving.anatomy
+        if cutoff is None:
             return []
-        cutoff, a = leaving.work.store.now() - place.settings.keep, leaving.anatomy
         aside = {one.partition for one in Aside(leaving).quarantined()}
         found: list[tuple[datetime, Leaf]] = []
         for leaf in leaving.work.steps.leaves(a.schema, a.name):
@@ -159,7 +159,7 @@ class _Months:
         return TakeOff(leaving).begin(leaf)
 
     def _drop_due(self) -> list[Retiring]:
-        now, aside = self.leaving.work.store.now(), Aside(self.leaving)
+        now, aside = self.leaving.now, Aside(self.leaving)
         return [
             self._alone(one.partition, partial(aside.drop, one))
             for one in aside.quarantined()

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -75,19 +75,23 @@ class TakeOff:
         why = leaving.why(weight) or self._live_along(along)
         if why:
             return Aside(leaving).put_back(begun, along, place, why)
-        counts = self._quarantine(begun, place, along, weight)
+        drop_at = self._drop_at()
+        counts = self._quarantine(begun, place, along, weight, drop_at)
         leaving.tell("quarantined", begun.partition, began)
         if leaving.then is Retired.MOVE:
             return Aside(leaving).move(begun, place, counts, along, began)
-        drop_at = leaving.work.store.now() + self._quarantined_for
         return Retiring(
             leaving.name, begun.partition, "quarantined", counts, "", place, drop_at, time.monotonic() - began
         )
 
-    @property
-    def _quarantined_for(self) -> timedelta:
-        """A month whose rows are all in the archive is empty: nobody would put it back."""
-        return timedelta(0) if self.leaving.then is Retired.ARCHIVE else self.leaving.place.settings.quarantine
+    def _drop_at(self) -> datetime | None:
+        """Return when the quarantine ends. A month whose rows are all in the archive is empty: nobody would put it back."""
+        leaving = self.leaving
+        if leaving.then is Retired.MOVE:
+            return None
+        if leaving.then is Retired.ARCHIVE:
+            return leaving.now
+        return max(leaving.now, leaving.work.store.now()) + leaving.place.settings.quarantine
 
     def _settle(self, along: Sequence[dict[str, Any]]) -> None:
         """Whatever a process that died had detached is put aside, and its range covered."""
@@ -194,18 +198,19 @@ class TakeOff:
             batch = work.pace.next_batch(batch, taken)
             work.rest(taken)
 
-    def _quarantine(self, begun: Retirement, place: str, along: list[dict[str, Any]], weight: Weight) -> dict[str, int]:
+    def _quarantine(
+        self, begun: Retirement, place: str, along: list[dict[str, Any]], weight: Weight, drop_at: datetime | None
+    ) -> dict[str, int]:
         leaving, work = self.leaving, self.leaving.work
         counts: Counter[str] = Counter({leaving.name: weight.rows})
         for one in along:
             counts[one["table"]] += work.steps.count(one["place"])
-        drop_at = None if leaving.then is Retired.MOVE else work.store.now() + self._quarantined_for
         with work.store.transaction() as transaction:
             leaving.require(transaction.execute)
             PartitionJournal(transaction.execute).move(
                 begun.id, "quarantined", place=place, along=along, counts=counts, drop_at=drop_at
             )
-            leaving.audit(transaction.own, "retire", begun, dict(counts))
+            leaving.audit(transaction.own, "retire", begun, dict(counts), leaving.cutoff)
         declared = leaving.place.declared
         scheduler = None if declared is None else declared.scheduler
         work.listener(RowsPruned(scheduler, leaving.name, None, leaving.name, "retire", dict(counts), committed=True))
