@@ -10,6 +10,9 @@ from covering import EVENTS, HEALTHY, PLACE, codes, compared, finding, findings,
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Excuse, ExcuseKind
 from wane.contract.names import TableName
+from wane.keeper import Keeper
+from wane.store import open_store
+from wane.store.url import resolve_url
 
 
 def test_a_database_that_fits_its_contract_gives_no_findings(database: Database) -> None:
@@ -497,3 +500,24 @@ def test_tables_of_an_attached_database_can_be_excused_and_not_ruled(
             "so only tables of the main database can have rules",
         )
     ]
+
+
+def test_a_hold_on_a_table_that_was_renamed_is_an_error(database: Database) -> None:
+    database.script(f"{HEALTHY} CREATE TABLE audited (id bigint NOT NULL PRIMARY KEY)")
+    with Keeper(loaded(EVENTS), open_store(resolve_url(database.url))) as keeper:
+        keeper.migrate()
+        held = keeper.hold("audited", reason="a test")
+        keeper.hold("events", reason="a test")
+    database.script("ALTER TABLE audited RENAME TO archived")
+    text = f"{EVENTS}[excused]\narchived = {{ inline = 'soon' }}\n"
+    message = (
+        f"a hold is on {held.table}, but the database has no such table: if it was renamed, nothing keeps its rows"
+    )
+    fix = "hold the table under its new name (`wane hold add`), then release the old hold; `wane hold list` shows its number"
+    lost = finding("error", "lost-hold", held.table, "", message, fix)
+    assert findings(database, text) == [lost]
+    with Keeper(loaded(text), open_store(resolve_url(database.url))) as keeper:
+        assert keeper.check_live() == [lost]
+        assert held.id is not None
+        keeper.release_hold(held.id)
+    assert findings(database, text) == []

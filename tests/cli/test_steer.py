@@ -70,6 +70,17 @@ def test_a_hold_is_made_listed_and_released(wane: Wane, ready: Database) -> None
     assert "released already" in done.err
 
 
+def test_a_hold_on_a_table_that_was_renamed_is_told(wane: Wane, ready: Database) -> None:
+    held = wane("hold", "add", "note", "--reason", "x", "--json").json
+    assert "keeps no row" not in wane("hold", "list").err
+    ready.script("ALTER TABLE note RENAME TO letter")
+    listed = wane("hold", "list")
+    assert f"hold {held['id']} keeps no row: the database has no table {held['table']}" in listed.err
+    assert [one["lost"] for one in wane("hold", "list", "--json").json] == [True]
+    wane("hold", "release", held["id"])
+    assert "keeps no row" not in wane("hold", "list", "--all").err
+
+
 def test_a_hold_without_a_key_holds_the_table(wane: Wane, ready: Database) -> None:
     done = wane("hold", "add", "inbox", "--reason", "a freeze")
     assert done.code == 0

@@ -26,8 +26,9 @@ from prune.keeping import (
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Cap, Mark, Orphans, Table
-from wane.errors import UnknownTable, WrongArgument
+from wane.errors import BindError, UnknownTable, WrongArgument
 from wane.prune.pace import FAST
+from wane.prune.sweep import Outcome
 from wane.store.transaction import gated
 
 NOW = datetime.now(UTC)
@@ -598,3 +599,37 @@ def test_a_hold_outlives_a_name_in_another_case(sqlite_database: SqliteDatabase)
         assert len(kept.keeper.holds("JOB")) == 1
         assert kept.keeper.prune("JOB", rule="old", limit=10).rows == 1
         assert kept.ids() == [1]
+
+
+def test_a_hold_on_a_table_that_was_renamed_stops_every_rule(database: Database) -> None:
+    jobs(database, *[(n, "done", ago(30)) for n in range(1, 4)])
+    with keeping(database) as kept:
+        number = hold(kept, "job", {"id": 2})
+        assert [one.lost for one in kept.keeper.holds()] == [False]
+    database.script("ALTER TABLE job RENAME TO task")
+    with keeping(database, table("task")) as kept:
+        kept.keeper.enable()
+        with pytest.raises(BindError) as raised:
+            kept.keeper.prune("task", rule="old", limit=10)
+        assert [one.code for one in raised.value.findings] == ["lost-hold"]
+        [swept] = kept.keeper.sweep(pace=FAST).rules
+        assert (swept.outcome, swept.rows) == (Outcome.FAILED, 0)
+        assert [one.code for one in kept.keeper.plan().problems] == ["lost-hold"]
+        assert kept.ids("task") == [1, 2, 3]
+        assert [(one.id, one.lost) for one in kept.keeper.holds()] == [(number, True)]
+        hold(kept, "task", {"id": 2})
+        kept.keeper.release_hold(number)
+        [swept] = kept.keeper.sweep(pace=FAST).rules
+        assert (swept.outcome, swept.rows) == (Outcome.DONE, 2)
+        assert kept.ids("task") == [2]
+
+
+def test_a_hold_on_a_table_that_is_back_under_its_name_stops_nothing(database: Database) -> None:
+    jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
+    with keeping(database) as kept:
+        hold(kept, "job", {"id": 2})
+        database.script("ALTER TABLE job RENAME TO task")
+        assert [one.lost for one in kept.keeper.holds()] == [True]
+        database.script("ALTER TABLE task RENAME TO job")
+        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
+        assert kept.ids() == [2]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from wane.check.holds import lost_holds, report_lost_holds
 from wane.check.indexes import check_age_index, check_indexes, observed
 from wane.check.references import check_references
 from wane.check.report import Report, rule_place
@@ -38,6 +39,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
     report = Report(contract)
     selections, findings = bind_contract(contract, schema, store.types)
     report.findings += findings
+    report_lost_holds(lost_holds(store, schema), report)
     now = store.now()
 
     @cache

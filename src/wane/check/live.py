@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from wane.check.holds import lost_holds, report_lost_holds
 from wane.check.report import Report, rule_place
 from wane.check.values import false_excuse
 from wane.contract.duration import format_duration
@@ -54,6 +55,7 @@ def live(store: Store, contract: Contract, bounds: Bounds | None = None) -> list
     selections, misfits = bind_contract(contract, schema, store.types)
     store.rows.with_holds = store.is_migrated()
     check = Live(store, contract, schema, selections, store.now(), read_swept(store), bounds or Bounds())
+    report_lost_holds(lost_holds(store, schema), check.report)
     check.overdue()
     check.invariants()
     # A rule that does not fit keeps no promise; `--cover` explains it.

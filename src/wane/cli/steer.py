@@ -114,6 +114,12 @@ def hold_list(
             moment_text(end),
         )
     console().print(shown)
+    for hold in holds:
+        if hold.lost and hold.released_at is None:
+            say(
+                f"[red]hold {hold.id} keeps no row: the database has no table {escape(hold.table)}[/]; hold it under its new"
+                f" name, then `wane hold release {hold.id}`"
+            )
 
 
 @hold_app.command("release")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import cache
 
+from wane.check.holds import lost_holds, report_lost_holds
 from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report
@@ -47,7 +48,9 @@ def build_plan(
     selections, problems = bind_contract(contract, schema, store.types)
     wanted = [one for one in selections if not only or {str(one.name), one.label} & set(only)]
     steps: list[Step] = []
-    refused: list[Finding] = []
+    held = Report(contract)
+    report_lost_holds(lost_holds(store, schema), held)
+    refused: list[Finding] = held.findings
 
     @cache
     def rows(table: TableInfo) -> Count | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
+from wane.check.holds import lost_holds, report_lost_holds
 from wane.check.indexes import check_indexes
 from wane.check.references import check_references
 from wane.check.report import Report
@@ -40,6 +41,7 @@ class _Seen:
     reopened: int
     """How often the store had been reopened by then."""
     selections: dict[tuple[TableName, Rule], Selection]
+    lost_holds: list[str]
 
 
 class Bindings:
@@ -65,10 +67,12 @@ class Bindings:
         """The rule, bound; raise BindError if it does not fit the database or must not take rows."""
         seen, reopened = self._seen, self.store.reopened
         if seen is None or self._clock() - seen.at > FRESH_SECONDS or seen.reopened != reopened:
-            seen = self._seen = _Seen(self.store.reflect(own=self._own), self._clock(), reopened, {})
+            schema = self.store.reflect(own=self._own)
+            lost = [] if self._own else lost_holds(self.store, schema)
+            seen = self._seen = _Seen(schema, self._clock(), reopened, {}, lost)
         known = seen.selections.get((table.name, rule))
         if known is None:
-            known = self._bind(table, rule, seen.schema)
+            known = self._bind(table, rule, seen)
             seen.selections[table.name, rule] = known
         return known
 
@@ -92,10 +96,12 @@ class Bindings:
             self.forget()  # A schema that was read in the middle of a change is not trusted for long.
             raise
 
-    def _bind(self, table: Table, rule: Rule, schema: Schema) -> Selection:
+    def _bind(self, table: Table, rule: Rule, seen: _Seen) -> Selection:
+        schema = seen.schema
         selection, findings = bind_rule(self.contract, table, rule, schema, self.store.types)
         if selection is not None:
             report = Report(self.contract)
+            report_lost_holds(seen.lost_holds, report)
             check_references(self.contract, schema, selection, report)
             check_indexes(self.store, selection, self._rows, report)
             findings = errors_of(report.findings)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
+from wane.check.holds import is_known
 from wane.contract.names import TableName
 from wane.errors import UnknownTable, WrongArgument
 from wane.findings import did_you_mean
@@ -80,8 +82,10 @@ def list_holds(store: Store, table: str | None = None, *, everything: bool = Fal
     """Holds in force, newest first; with `everything`, past ones too."""
     store.require_migrated()
     names = [] if table is None else hold_names(_find(store, table))
+    schema = store.reflect()
     with store.transaction() as transaction:
-        return transaction.own.holds(tables=names, everything=everything, limit=require_limit(limit, MOST_SHOWN))
+        found = transaction.own.holds(tables=names, everything=everything, limit=require_limit(limit, MOST_SHOWN))
+    return [replace(one, lost=not is_known(store, schema, one.table)) for one in found]
 
 
 def release_hold(store: Store, number: int, *, by: str | None = None) -> None:

@@ -62,6 +62,8 @@ class Hold:
     released_at: datetime | None = None
     released_by: str | None = None
     id: int | None = None
+    lost: bool = False
+    """Whether the database has no table of this name: it was renamed or dropped, and the hold keeps no row."""
 
 
 @dataclass(frozen=True, slots=True)
