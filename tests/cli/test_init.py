@@ -60,10 +60,28 @@ def test_an_existing_file_is_overwritten_only_by_force(wane: Wane, database: Dat
     assert (folder / "wane.toml").read_text() != "precious"
 
 
-def test_a_file_that_cannot_be_written_is_an_error_without_a_trace(wane: Wane, database: Database) -> None:
-    done = wane("init", database.url, "--out", "nowhere/wane.toml")
-    assert done.code == 2
-    assert "nowhere/wane.toml" in done.err
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
+@pytest.mark.parametrize("out", ["nowhere/wane.toml", "file/wane.toml", "taken", ".", "a" * 300])
+def test_a_file_that_cannot_be_written_is_an_error_that_changes_nothing(
+    wane: Wane, database: Database, folder: Path, out: str, force: tuple[str, ...]
+) -> None:
+    (folder / "taken").mkdir(exist_ok=True)
+    (folder / "file").write_text("precious")
+    before = sorted(folder.iterdir())
+    done = wane("init", database.url, "--out", out, *force)
+    assert (done.code, done.out) == (2, "")
+    told = " ".join(done.err.replace("│", " ").split())
+    assert "cannot be written: " in told
+    assert "name a file in a folder that can be written" in told
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "file").read_text() == "precious"
+
+
+def test_a_proposal_is_written_whole_or_not_at_all(wane: Wane, database: Database, folder: Path) -> None:
+    (folder / "wane.toml").write_text("precious")
+    (folder / "wane.toml.partial").mkdir()
+    assert wane("init", database.url, "--force").code == 2
+    assert (folder / "wane.toml").read_text() == "precious"
 
 
 @pytest.mark.parametrize("out", ["wane.toml", "other/wane.toml", "deep/er/wane.toml", "linked/wane.toml"])

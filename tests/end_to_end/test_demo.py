@@ -152,8 +152,14 @@ def test_a_file_where_the_folder_should_be_is_left_alone(tmp_path: Path) -> None
     (tmp_path / "mine").write_text("precious")
     done = demo(tmp_path, "--dir", "mine")
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    assert "mine cannot be used: File exists; name another folder" in " ".join(done.stderr.replace("│", " ").split())
     assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_a_folder_where_no_database_can_be_is_an_error_without_a_trace(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--dir", "/".join(["a" * 100] * 6), columns=2_000)
+    assert done.returncode == 2
+    assert "the database cannot be written, unable to open database file; name another folder" in done.stderr
 
 
 def test_the_readme_tells_the_demonstrations_true_numbers() -> None:

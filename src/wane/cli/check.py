@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Annotated
@@ -141,16 +143,13 @@ def init(
     It proposes no windows: what only you can decide says DECIDE, and `wane check` fails until you have.
     """
     to_stdout = str(out) == "-"
-    if not to_stdout and out.exists() and not force:
+    if not to_stdout and _exists(out) and not force:
         raise typer.BadParameter(f"{out} exists already; --force overwrites it", param_hint="--out")
     with open_store(resolve_url(url), read_only=True) as store:
         text = propose(store, url_text=url if to_stdout else _seen_from(out.parent, url))
         database = store.shown
     if not to_stdout:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as problem:
-            raise typer.BadParameter(f"{out} cannot be written: {problem.strerror}", param_hint="--out") from None
+        _write(out, text)
     if as_json:
         file = None if to_stdout else str(out)
         print_json({"database": database, "file": file, "undecided": _undecided(text), "contract": text})
@@ -160,6 +159,33 @@ def init(
         command = "wane check --cover" if out == CONTRACT else f"wane check --cover -c {out}"
         say(f"wrote [bold]{escape(str(out))}[/] with {many(_undecided(text), 'thing')} to DECIDE")
         say(f"then run [bold]{escape(command)}[/]")
+
+
+def _exists(out: Path) -> bool:
+    """Return whether there is a file of that name; raise if it is a directory, or no file can have the name."""
+    try:
+        if out.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        return out.exists()
+    except OSError as problem:
+        raise _unwritable(out, problem) from None
+
+
+def _write(out: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    partial = out.with_name(out.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    except OSError as problem:
+        with suppress(OSError):
+            partial.unlink()
+        raise _unwritable(out, problem) from None
+
+
+def _unwritable(out: Path, problem: OSError) -> typer.BadParameter:
+    message = f"{out} cannot be written: {problem.strerror}; name a file in a folder that can be written"
+    return typer.BadParameter(message, param_hint="--out")
 
 
 def _undecided(text: str) -> int:

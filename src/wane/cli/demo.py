@@ -45,10 +45,9 @@ def demo(
             _run_silently(folder, rows, archive=archive)
         else:
             _run(folder, rows, archive=archive)
-    except FileExistsError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--dir") from None
     except OSError as problem:
-        raise typer.BadParameter(f"{folder} cannot be used: {problem.strerror}", param_hint="--dir") from None
+        message = f"{folder} cannot be used: {problem.strerror}; name another folder"
+        raise typer.BadParameter(message, param_hint="--dir") from None
 
 
 def _run(folder: Path, rows: int, *, archive: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,7 +59,10 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
             earlier.unlink()
     path = folder / DATABASE
     now = datetime.now(UTC)
-    counts = seed(f"sqlite:///{path.absolute()}", rows=rows, now=now, progress=progress)
+    try:
+        counts = seed(f"sqlite:///{path.absolute()}", rows=rows, now=now, progress=progress)
+    except sqlite3.OperationalError as problem:  # What the driver says of a path or a disk is about the folder.
+        raise OSError(errno.EIO, f"the database cannot be written, {problem}") from problem
     contract = folder / CONTRACT
     contract.write_text(contract_text(path), encoding="utf-8")
     return Built(contract, f"sqlite:///{path.absolute()}", counts, now.replace(microsecond=0))
@@ -77,7 +82,7 @@ def _own(folder: Path) -> list[Path]:
     archive = folder / ARCHIVE
     strangers += [one.name for one in archive.iterdir() if one.name not in _ARCHIVED] if archive.is_dir() else []
     if strangers:
-        raise FileExistsError(f"{folder} holds other files ({', '.join(strangers[:3])}); name another folder")
+        raise FileExistsError(errno.EEXIST, f"it holds other files ({', '.join(strangers[:3])})")
     return found
 
 
@@ -172,8 +177,6 @@ def stayed(built: Built, earlier: list[tuple[Trap, int]] | None = None) -> list[
 
 @contextmanager
 def _connection(built: Built) -> Any:
-    import sqlite3
-
     path = built.contract.parent / DATABASE
     connection = sqlite3.connect(path)
     try:
