@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import Wane
-from cli.running import CONTRACT, write_contract
+from cli.running import CONTRACT, commands, write_contract
 from servers import Database
+from wane.plan.model import Plan
 
 SECRET = "hunter2"
 COMMANDS = [("check", "--cover"), ("plan",), ("plan", "--json"), ("migrate",), ("migrate", "--print")]
@@ -48,6 +50,57 @@ def test_an_unset_variable_is_named(wane: Wane, folder: Path, words: tuple[str, 
     done = wane(*words)
     assert done.code == 1
     assert "error: the environment variable DATABASE_URL is not set" in done.err
+
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "init": ("${WANE_TEST_UNSET}", "--out", "-"),
+    "check": ("--cover",),
+    "apply": ("plan.json",),
+    "prune": ("inbox.failed",),
+    "hold add": ("inbox", "--reason", "x"),
+    "hold release": ("1",),
+    "archive query": ("inbox",),
+    "archive restore": ("inbox", "--key", "id=1"),
+    "archive cancel-restore": ("1",),
+    "partition plan": ("inbox",),
+    "partition convert": ("inbox",),
+    "partition retire": ("inbox",),
+    "partition undo": ("inbox",),
+    "queue show": ("1",),
+    "queue enqueue": ("mail",),
+    "queue dead show": ("1",),
+    "queue dead resolve": ("1",),
+    "queue dead requeue": ("1",),
+    "roles": ("--print",),
+    "claims show": ("task",),
+    "claims vacuum": ("--completed-age-hours", "1", "--abandoned-age-hours", "1"),
+    "coordination work-vacuum": ("--completed-age-hours", "1", "--abandoned-age-hours", "1"),
+}
+"""What a command must be given."""
+WITHOUT_DATABASE = {"schema", "demo"}
+
+
+@pytest.mark.parametrize("name", [" ".join(path) for path, _ in commands() if " ".join(path) not in WITHOUT_DATABASE])
+@pytest.mark.parametrize("url", ["${WANE_TEST_UNSET}", "sqlite:///${WANE_TEST_UNSET}/state.db"], ids=["all", "part"])
+def test_every_command_that_needs_the_database_names_an_unset_variable(
+    wane: Wane, folder: Path, name: str, url: str
+) -> None:
+    write_contract(folder, url)
+    Plan(datetime(2026, 1, 1, tzinfo=UTC), fingerprint="", database="", url="", steps=()).write(folder / "plan.json")
+    before = sorted(folder.iterdir())
+    done = wane(*name.split(), *WORDS.get(name, ()))
+    assert (done.code, done.out) == (1, "")
+    told = "error: the environment variable WANE_TEST_UNSET, which the database URL uses, is not set"
+    assert told in done.err
+    assert "hint: " in done.err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_without_a_database_an_unset_variable_is_a_warning(wane: Wane, folder: Path) -> None:
+    write_contract(folder, "${WANE_TEST_UNSET}")
+    done = wane("check")
+    assert done.code == 0
+    assert "WANE_TEST_UNSET is not set" in done.out
 
 
 UNREACHABLE = [
