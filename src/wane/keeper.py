@@ -300,7 +300,9 @@ class Keeper:
 
     def health(self) -> Health:
         """Whether retention does its work: facts, everything that is wrong, and a verdict. Bounded, and cheap to repeat."""
-        return read_health(self.store, self.contract, self._watcher.watched(self.store), also=self.archive.findings())
+        return read_health(
+            self.store, self.contract, self._watcher.watched(self.store), archive=self.archive.findings()
+        )
 
     def growth(self, table: str | None = None) -> list[TableGrowth]:
         """How fast every table grows, or one, and when it will be too large: from its snapshots."""

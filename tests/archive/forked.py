@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
-from wane.archive import archiver, restore, staging, sweep, unique, verify
+from wane.archive import archiver, equal, restore, staging, sweep, thin, unique, upkeep, verify
 from wane.archive.failure import TransientFailure
 from wane.archive.staging import DIGEST, Choice, StagedPart
 from wane.errors import ArchiveError
@@ -112,8 +112,11 @@ def without_spark(patch: pytest.MonkeyPatch) -> None:
         (sweep, "run", run),
         (verify, "run", run),
         (unique, "run", run),
+        (equal, "run", run),
+        (thin, "run", run),
         (restore.Restorer, "spark", _nothing),
         (archiver.Archiver, "spark", _nothing),
+        (upkeep.Upkeep, "spark", _nothing),
     ):
         patch.setattr(owner, name, value)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, conserve, events, insert_events
+from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import without_spark
 from servers import Database, SqliteDatabase
-from wane.archive import restore
+from wane.archive import files, restore, upkeep
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 
@@ -100,6 +101,111 @@ def test_a_sweep_of_a_table_that_is_archived_no_more_is_reported(
     with cold_keeper(sqlite_database, tmp_path) as cold:
         assert cold.one().outcome is Outcome.DONE
         assert cold.keeper.check_live() == []
+
+
+EXPIRING = contract(READ).replace('keep = "forever"', 'keep = "180d"', 1)
+EXPIRY_CHANGES = {
+    "kept shorter": EXPIRING.replace('keep = "180d"', 'keep = "120d"'),
+    "kept forever": EXPIRING.replace('keep = "180d"', 'keep = "forever"'),
+    "a follower removed": EXPIRING.replace(WITH, "with = []"),
+}
+
+
+def expiring(database: Database) -> tuple[set[int], set[int]]:
+    """Rows that have been archived for longer than 180 days, and for less, of several months."""
+    events(database, 0)
+    ages = {n: 150 + n for n in range(1, 91)}
+    database.executemany(
+        "INSERT INTO event VALUES (?, 'done', ?, 'x', 1)", [(n, NOW_MS - days * DAY_MS) for n, days in ages.items()]
+    )
+    database.executemany("INSERT INTO event_read VALUES (?, ?, 'me')", [(n, n) for n in ages])
+    return {n for n, days in ages.items() if days >= 180}, {n for n, days in ages.items() if days < 180}
+
+
+def cut_expiry(cold: Cold, monkeypatch: pytest.MonkeyPatch, *, begun: bool) -> set[int]:
+    """Let an expiry die after its first commit, or just before it; return which rows have left."""
+    before = set(cold.cold())
+
+    def replace(*arguments: Any, **options: Any) -> None:
+        if begun:
+            files.replace(*arguments, **options)
+        raise Cut
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "replace", replace)
+        with pytest.raises(Cut):
+            cold.keeper.archive.expire()
+    return before - set(cold.cold())
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "planned"])
+@pytest.mark.parametrize("change", EXPIRY_CHANGES)
+def test_an_expiry_that_was_cut_off_ends_under_the_rules_it_began_with(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, begun: bool
+) -> None:
+    expiry_ends(sqlite_database, tmp_path, monkeypatch, change, begun=begun)
+
+
+def test_an_expiry_ends_so_on_every_store(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expiry_ends(database, tmp_path, monkeypatch, "kept forever", begun=True)
+
+
+def expiry_ends(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch, change: str, *, begun: bool) -> None:
+    expiring(database)
+    with cold_keeper(database, folder, EXPIRING) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        gone = cut_expiry(cold, monkeypatch, begun=begun)
+        assert bool(gone) is begun
+    with cold_keeper(database, folder, EXPIRY_CHANGES[change]) as cold:
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        if change == "kept shorter":
+            assert cold.cold() == []
+        elif change == "kept forever":
+            # Nothing has left but what the unfinished job had begun to take.
+            assert set(range(1, 91)) - set(cold.cold()) == gone
+        # What left with a row left with it.
+        assert cold.cold("event_read") == cold.cold()
+        told = cold.keeper.audit(kind="archive_expire")
+        assert sum(entry.counts.get("event", 0) for entry in told) == 90 - len(cold.cold())
+        assert cold.keeper.archive.findings() == []
+
+
+def test_an_expiry_that_was_cut_off_waits_for_its_folder(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expiring(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, EXPIRING) as cold:
+        cold.one()
+        gone = cut_expiry(cold, monkeypatch, begun=True)
+    with cold_keeper(sqlite_database, tmp_path, EXPIRING.replace('url = "cold"', 'url = "elsewhere"')) as cold:
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.FAILED
+        assert "is not there or empty" in done.message
+        assert [one.code for one in cold.keeper.archive.findings()] == ["archive-log", "archive-log"]
+        assert set(range(1, 91)) - set(cold.cold()) == gone
+        cold.keeper.archive.adopt()
+        entry = next(one for one in cold.keeper.audit(kind="archive_adopt") if one.table == "event")
+        assert entry.inputs["abandoned"] == ["expire 1"]
+    with cold_keeper(sqlite_database, tmp_path, PRUNED) as cold:
+        assert cold.keeper.archive.findings() == []
+
+
+def test_an_expiry_of_a_table_that_is_archived_no_more_is_reported(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expiring(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, EXPIRING) as cold:
+        cold.one()
+        gone = cut_expiry(cold, monkeypatch, begun=True)
+    with cold_keeper(sqlite_database, tmp_path, PRUNED) as cold:
+        [found] = cold.keeper.archive.findings()
+        assert "expire job 1 of event is unfinished, and no rule archives the table any more" in found.message
+    with cold_keeper(sqlite_database, tmp_path, EXPIRY_CHANGES["kept forever"]) as cold:
+        assert {one.outcome for one in cold.keeper.archive.tidy("event")} == {Outcome.DONE}
+        assert set(range(1, 91)) - set(cold.cold()) == gone
+        assert cold.cold("event_read") == cold.cold()
+        assert cold.keeper.archive.findings() == []
 
 
 def removed(cold: Cold) -> str:

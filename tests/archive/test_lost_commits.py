@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_e
 from archive.forked import without_spark
 from servers import Database, SqliteDatabase
 from wane.errors import ArchiveError
+from wane.observe.metrics import Metrics
 from wane.prune.sweep import Outcome
+from wane.sqlfunctions import install
 
 LONG_AGO = time.time() - 40 * 86_400
 
@@ -113,7 +116,13 @@ def test_a_folder_that_was_restored_from_an_older_backup_is_noticed_after_others
         assert "has lost 1 of 2 commits" in cold.one().message
 
 
-def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path) -> None:
+def forget_copies(database: Database) -> None:
+    """Let the database have no copy of the logs' entries, as if they had been made before it stored any."""
+    database.execute(f"DELETE FROM {'wane_' if database.store == 'sqlite' else 'wane.'}archive_log_entry")
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
+def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path, copied: bool) -> None:
     events(database, 70)
     ever = {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
     with cold_keeper(database, tmp_path) as cold:
@@ -124,21 +133,83 @@ def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path) -> 
         ever["event_read"] |= {n * 10 + m for n in range(500, 510) for m in range(n % 3)}
         cold.one()
         # All but the commits that made the tables.
+        before = {place: place.read_bytes() for place in (tmp_path / "cold").glob("*/_delta_log/*.json")}
         for table in ("event", "event_read"):
             for commit in sorted(log(cold, table).glob("*.json"))[1:]:
                 commit.unlink()
+        if not copied:
+            forget_copies(database)
         assert cold.cold() == []
         told = len(cold.events)
         [repaired] = cold.keeper.archive.repair()
-        assert repaired.sweeps == (1, 2)
+        assert (repaired.sweeps, bool(repaired.written_back), repaired.given_up) == ((1, 2), copied, ())
         assert [event for event in cold.events[told:] if type(event).__name__ != "ArchiveProgress"] == []
         conserve(cold, ever, done=True)
+        if copied:
+            assert {place: place.read_bytes() for place in (tmp_path / "cold").glob("*/_delta_log/*.json")} == before
         [entry] = cold.keeper.audit(kind="archive_repair")
         assert entry.inputs["sweeps"] == [1, 2]
         assert cold.keeper.check_live() == []
         insert_events(database, [600])
         assert cold.one().outcome is Outcome.DONE
         assert [one.lost for one in cold.keeper.archive.repair()] == [0]
+
+
+@pytest.mark.parametrize("lose", [deleted, emptied, of_a_follower, without_log])
+def test_a_lost_restore_is_written_back(database: Database, tmp_path: Path, lose: Callable[[Cold], None]) -> None:
+    events(database, 20)
+    ever = {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        assert cold.keeper.archive.restore("event", where="id <= 5").restored["event"] == 5
+        archived = cold.archived(), cold.archived("event_read")
+        lose(cold)
+        assert cold.keeper.archive.findings()
+        [repaired] = cold.keeper.archive.repair()
+        assert (repaired.lost > 0, repaired.written_back > 0, repaired.given_up) == (True, True, ())
+        assert (cold.archived(), cold.archived("event_read")) == archived
+        conserve(cold, ever, done=True)
+        assert cold.keeper.archive.findings() == []
+        insert_events(database, [500])
+        assert cold.one().outcome is Outcome.DONE
+
+
+def test_a_lost_restore_that_the_database_has_no_copy_of_is_refused(database: Database, tmp_path: Path) -> None:
+    events(database, 20)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        cold.keeper.archive.restore("event", where="id <= 5")
+        insert_events(database, [500])
+        cold.one()
+        # The sweep alone is committed again; the restore before it is in the log.
+        last(cold).unlink()
+        forget_copies(database)
+        assert cold.keeper.archive.repair()[0].sweeps == (2,)
+        cold.keeper.archive.restore("event", where="id = 7")
+        last(cold).unlink()
+        forget_copies(database)
+        with pytest.raises(ArchiveError, match=r"lost the commit of restore 2 of event.* in both places"):
+            cold.keeper.archive.repair()
+        assert [one.code for one in cold.keeper.archive.findings()] == ["archive-log"]
+        assert cold.keeper.archive.adopt().tables == ("event", "event_read")
+        assert cold.keeper.archive.findings() == []
+
+
+def test_entries_are_not_written_over_commits_of_others(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        for row in (500, 600):
+            insert_events(sqlite_database, [row])
+            cold.one()
+        for _ in range(2):
+            last(cold).unlink()
+        DeltaTable(str(cold.folder / "cold" / "event")).alter.set_table_properties({"delta.appendOnly": "false"})
+        other = last(cold).read_bytes()
+        [repaired] = cold.keeper.archive.repair()
+        assert (repaired.sweeps, repaired.written_back) == ((2, 3), 0)
+        assert other in [place.read_bytes() for place in log(cold).glob("*.json")]
+        assert cold.cold() == [*range(1, 21), 500, 600]
 
 
 def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
@@ -159,9 +230,10 @@ def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
         assert cold.cold() == []
 
 
-def test_a_lost_expiry_is_noticed_and_its_rows_expire_again(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    events(sqlite_database, 20)
-    with cold_keeper(sqlite_database, tmp_path, CONTRACT.replace('keep = "forever"', 'keep = "100d"', 1)) as cold:
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
+def test_a_lost_expiry_stays_an_expiry(database: Database, tmp_path: Path, copied: bool) -> None:
+    events(database, 20)
+    with cold_keeper(database, tmp_path, CONTRACT.replace('keep = "forever"', 'keep = "100d"', 1)) as cold:
         cold.one()
         [expired] = cold.keeper.archive.expire()
         assert expired.rows
@@ -169,9 +241,50 @@ def test_a_lost_expiry_is_noticed_and_its_rows_expire_again(sqlite_database: Sql
         last(cold).unlink()
         assert [one.code for one in cold.keeper.check_live()] == ["archive-log"]
         assert cold.keeper.archive.expire()[0].outcome is Outcome.FAILED
+        if not copied:
+            forget_copies(database)
         [repaired] = cold.keeper.archive.repair()
-        assert (repaired.lost, repaired.sweeps) == (1, ())
-        assert cold.keeper.archive.expire()[0].rows["event"] == expired.rows["event"]
+        assert (repaired.lost, repaired.sweeps, repaired.given_up) == (1, (), ())
+        assert (cold.cold(), cold.cold("event_read")) == ([], [])
+        assert cold.keeper.archive.expire()[0].rows == {}
+
+
+def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files(
+    database: Database, tmp_path: Path
+) -> None:
+    events(database, 20)
+
+    def told() -> list[bool]:
+        """Whether the metric, and the function in the database, say that the archive's log is broken."""
+        keeper = cold.keeper
+        with closing(Metrics(keeper.contract)) as metrics:
+            metrics.watch(keeper.store.again, budget_seconds=30.0, patience_seconds=60.0)
+            found = [b'code="archive-log"' in metrics.text()]
+        if database.store == "postgres":
+            [(health,)] = database.query("SELECT wane.fn_retention_health()")
+            broken = [one["table"] for one in health["findings"] if one["code"] == "archive-log"]
+            assert broken in ([], ["event"])
+            assert not (broken and health["healthy"])
+            found.append(bool(broken))
+        return found
+
+    with cold_keeper(database, tmp_path) as cold:
+        if database.store == "postgres":
+            install(cold.keeper)
+        cold.one()
+        assert not any(told())
+        away = tmp_path / "away.json"
+        last(cold).rename(away)
+        assert cold.one().outcome is Outcome.FAILED
+        assert all(told())
+        away.rename(log(cold) / f"{1:020d}.json")
+        assert cold.one().outcome is Outcome.DONE
+        assert not any(told())
+        last(cold).unlink()
+        assert cold.keeper.archive.verify("event")[0].problems
+        assert all(told())
+        cold.keeper.archive.repair()
+        assert not any(told())
 
 
 def test_files_of_a_lost_sweep_are_not_tidied_whatever_was_accepted(

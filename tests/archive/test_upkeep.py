@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from archive.cold import Cold, cold_keeper, conserve, events, insert_events
 from archive.test_expire import KEPT, archived
+from archive.test_lost_commits import forget_copies
 from servers import Database, SqliteDatabase
 from wane.archive import compact
 from wane.archive.files import listing
@@ -96,6 +97,52 @@ def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path:
         # In order of time, so that readers skip.
         times = [row["at_ms"] for row in cold.archived()]
         assert times == sorted(times)
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
+def test_a_lost_compaction_is_made_again(database: Database, tmp_path: Path, copied: bool) -> None:
+    events(database, 0)
+    with cold_keeper(database, tmp_path) as cold:
+        for ids in (range(1, 5), range(5, 9)):
+            june(database, ids)
+            cold.one()
+        old = set(files(cold))
+        before = everything(cold)
+        [compacted] = cold.keeper.archive.compact("event")
+        assert compacted.outcome is Outcome.DONE, compacted.message
+        for path in old:
+            (tmp_path / "cold" / "event" / path).unlink()  # As tidying does, later.
+        max((tmp_path / "cold" / "event" / "_delta_log").glob("*.json")).unlink()
+        assert set(files(cold)) == old
+        if not copied:
+            forget_copies(database)
+        [repaired] = cold.keeper.archive.repair()
+        assert (repaired.lost, repaired.sweeps, repaired.given_up) == (1, (), ())
+        assert len(files(cold)) == 1
+        assert everything(cold) == before
+        assert cold.keeper.archive.findings() == []
+        assert [proof.problems for proof in cold.keeper.archive.verify("event")] == [()]
+
+
+def test_a_lost_compaction_whose_files_are_gone_is_given_up(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 0)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        for ids in (range(1, 5), range(5, 9)):
+            june(sqlite_database, ids)
+            cold.one()
+        old = set(files(cold))
+        before = everything(cold)
+        cold.keeper.archive.compact("event")
+        [compacted] = files(cold)
+        (tmp_path / "cold" / "event" / compacted).unlink()
+        max((tmp_path / "cold" / "event" / "_delta_log").glob("*.json")).unlink()
+        [repaired] = cold.keeper.archive.repair()
+        assert repaired.given_up == ("compact 1 of event",)
+        assert (set(files(cold)), everything(cold)) == (old, before)
+        assert cold.keeper.archive.findings() == []
+        [again] = cold.keeper.archive.compact("event")
+        assert again.outcome is Outcome.DONE, again.message
+        assert everything(cold) == before
 
 
 def test_a_sweep_that_was_not_finished_goes_on_after_a_compaction(

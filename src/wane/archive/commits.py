@@ -6,8 +6,9 @@ nothing is written to the table and nothing of it is tidied, because files that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from wane.archive.place import LOG, ColdTable
 from wane.errors import ArchiveError
@@ -25,19 +26,34 @@ class Seen:
     table: str
     commits: int
     version: int
+    log: Path
 
 
 def seen(colds: Iterable[ColdTable]) -> list[Seen]:
     """The last commit of each table that there is."""
     handles = ((cold, cold.open()) for cold in colds)
-    return [Seen(cold.name, cold.commits(table), table.version()) for cold, table in handles if table is not None]
+    return [
+        Seen(cold.name, cold.commits(table), table.version(), cold.folder / LOG)
+        for cold, table in handles
+        if table is not None
+    ]
 
 
 def record(transaction: Transaction, commits: Sequence[Seen]) -> None:
-    """Record commits that were made."""
+    """Record commits that were made, with a copy of every entry of the log since the last ones."""
     log = ArchiveLog(transaction.rows.dialect, transaction.execute)
     for one in commits:
+        known = log.recorded(one.table)
+        for version in range(0 if known is None else known.version + 1, one.version + 1):
+            entry = entry_file(one.log, version)
+            if entry.is_file():
+                log.copy(one.table, version, entry.read_bytes().decode())
         log.record(one.table, one.commits, one.version)
+
+
+def entry_file(log: Path, version: int) -> Path:
+    """Return the file of one entry of a log."""
+    return log / f"{version:020d}.json"
 
 
 def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
@@ -59,8 +75,8 @@ def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
         return None
     return ArchiveError(
         f"the log of the archive of {cold.name} has lost {recorded.commits - found} of {recorded.commits} commits",
-        f"restore {_names(cold, table.version(), recorded)} from a backup; without one, `wane archive repair {cold.name}` commits"
-        " again what the database has a record of. Nothing of the table is written or tidied until then",
+        f"`wane archive repair` writes them back if the database has copies of them; else restore"
+        f" {_names(cold, table.version(), recorded)} from a backup. Nothing of the table is written or tidied until then",
     )
 
 
@@ -72,8 +88,24 @@ def _names(cold: ColdTable, version: int, recorded: Recorded) -> str:
 
 
 def require_whole(store: Store, colds: Iterable[ColdTable]) -> None:
-    """Raise unless the log of every table has all recorded commits."""
-    for cold in colds:
-        problem = find_lost(store, cold)
+    """Raise unless the log of every table has all recorded commits. What is found is stored, for readers that cannot see the files."""
+    found = {cold.name: find_lost(store, cold) for cold in colds}
+    report(store, found)
+    for problem in found.values():
         if problem is not None:
             raise problem
+
+
+def report(store: Store, found: Mapping[str, ArchiveError | None]) -> None:
+    """Store what is wrong with the logs of tables, where it is not what was stored before."""
+    known = ArchiveLog(store.rows.dialect, store.asking(_SECONDS)).problems()
+    changed = {
+        name: None if problem is None else problem.message
+        for name, problem in found.items()
+        if (None if problem is None else problem.message) != known.get(name)
+    }
+    if changed:
+        with store.transaction() as transaction:
+            log = ArchiveLog(transaction.rows.dialect, transaction.execute)
+            for name, message in changed.items():
+                log.report(name, message)

@@ -44,11 +44,12 @@ class Expiry:
         name = str(table.name)
         done = ExpiredTable(name, Outcome.DONE, None)
         cutoff = self.cutoff(table)
-        if cutoff is None:
-            return done
         done.cutoff = cutoff
         try:
-            self._expire(table, cutoff, done, dry_run=dry_run, most_months=most_months)
+            if cutoff is not None:
+                self._expire(table, cutoff, done, dry_run=dry_run, most_months=most_months)
+            elif not dry_run:
+                self.upkeep.finish(name)
         except Closed as closed:
             done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
             done.message = str(closed)

@@ -15,7 +15,7 @@ _SECONDS = 10.0
 
 
 def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding]:
-    """Logs that have lost commits, among these tables, and sweeps that nothing finishes."""
+    """Logs that have lost commits, among these tables, and sweeps and jobs that nothing finishes."""
     log = ArchiveLog(store.rows.dialect, store.asking(_SECONDS))
     origin, _ = log.owner()
     if origin is None or contract.archive_url is None:
@@ -27,15 +27,20 @@ def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding
         if problem is not None:
             found.append(Finding(Severity.ERROR, "archive-log", problem.message, problem.hint, table=name))
     archiving = {str(one.name) for one, rule in contract.rules() if isinstance(rule.action, Archive)}
-    for number, table, state in log.unfinished():
-        if table not in archiving:
-            found.append(
-                Finding(
-                    Severity.WARNING,
-                    "unfinished-sweep",
-                    f"sweep {number} of {table} is unfinished ({state}), and no rule archives the table any more",
-                    f"put the rule back, run `wane archive run {table}`, then remove it",
-                    table=table,
-                )
+    known = {*archiving, *names}
+    left = [
+        (f"sweep {number}", table, f" ({state})") for number, table, state in log.unfinished() if table not in archiving
+    ]
+    left += [(f"{kind} job {number}", table, "") for number, table, kind in log.unfinished_jobs() if table not in known]
+    for what, table, state in left:
+        command = "run" if what.startswith("sweep") else "tidy"
+        found.append(
+            Finding(
+                Severity.WARNING,
+                "unfinished-sweep",
+                f"{what} of {table} is unfinished{state}, and no rule archives the table any more",
+                f"put the rule back, run `wane archive {command} {table}`, then remove it",
+                table=table,
             )
+        )
     return found

@@ -1,4 +1,5 @@
-"""Putting an archive right that the database no longer recognises: committing again what a log has lost, and adopting an archive as it is.
+"""Putting an archive right that the database no longer recognises: writing back or committing again what a log has lost, and adopting an archive
+as it is.
 
 Neither touches a hot row, and both are written into the audit trail.
 """
@@ -6,26 +7,31 @@ Neither touches a hot row, and both are written into the audit trail.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wane.archive.archiver import Archiver
-from wane.archive.commits import find_lost, record, seen
-from wane.archive.files import listing
+from wane.archive.commits import find_lost, record, require_whole, seen
 from wane.archive.place import LOG, ColdTable
 from wane.archive.sweep import Sweep, Tally
-from wane.archive.upkeep import Upkeep
+from wane.archive.upkeep import Upkeep, read_changes
 from wane.archive.verify import files_of
+from wane.archive.write_back import find_missing, require_files, require_sound, write_back
 from wane.contract.model import Archive, Rule, Table
 from wane.errors import ArchiveError
+from wane.store.archive_jobs import COMPACT, EXPIRE, Job, Jobs
 from wane.store.archive_journal import Journal, Journaled, State
-from wane.store.archive_log import ArchiveLog
+from wane.store.archive_log import ArchiveLog, Recorded
+from wane.store.archive_restore_journal import RestoreJournal, RestoreState
 from wane.store.own import AuditEntry
+from wane.store.timetable import Lease
 from wane.store.transaction import Transaction
 
 _MOST_SWEEPS = 100_000
-_SHOWN = 5
+_MOST_JOBS = 100_000
+_MOST_RESTORES = 100_000
+_SECONDS = 10.0
 _COMMITTED = (State.COMMITTED, State.EVICTED, State.DONE)
 
 
@@ -37,7 +43,11 @@ class Repaired:
     lost: int
     """Commits that the logs of the table, and of what leaves with its rows, had lost."""
     sweeps: tuple[int, ...]
-    """Sweeps that were committed again."""
+    """Sweeps whose commits are in the logs again."""
+    written_back: int = 0
+    """Entries that were written back from the database's copies."""
+    given_up: tuple[str, ...] = ()
+    """Expiries and compactions that could not be done again: what they removed is in the archive, as before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +67,91 @@ class Repair:
         self.store = upkeep.store
 
     def repair(self, table: Table) -> Repaired:
-        """Commit again every sweep of a table that a log has lost. Other lost commits are given up: what they removed is in the archive again."""
+        """Make the logs of a table, and of what leaves with its rows, whole again.
+
+        Entries are written back from the database's copies. Where a copy is missing, what the journal knows is committed again: sweeps, and
+        expiries and compactions whose files are still there.
+        """
         name = str(table.name)
         sweeps = self.upkeep.sweeps()
         names = self.upkeep.written_by(name, sweeps)
         with self.upkeep.alone(names, sweeps) as leases:
             colds = [self.upkeep.cold(one) for one in names]
-            lost = sum(self._missing(cold) for cold in colds)
+            lost = {cold.name: missing for cold in colds if (missing := self._missing(cold))}
             if not lost:
+                require_whole(self.store, colds)
                 return Repaired(name, 0, ())
-            for cold in colds:
-                self._require_files(cold)
-            again = []
-            for sweep in self._lost_sweeps(name, colds):
+            last = {cold.name: self._last_sweep(cold, name) for cold in colds}
+            written = self._write_back([cold for cold in colds if cold.name in lost])
+            again, given_up = self._lost_sweeps(name, last), []
+            copied = all(find_lost(self.store, cold) is None for cold in colds)
+            if not copied:
                 own = next(lease for lease in leases if lease.name == f"archive {name}")
-                Sweep(
-                    self.archiver, table, self._rule(table, sweep.rule), own, Tally(table, table.rules[0])
-                ).commit_again(sweep)
-                again.append(sweep.id)
+                given_up = self._commit_again(table, colds, own, leases)
             commits = seen(colds)
+            numbers = [sweep.id for sweep in again]
             with self.upkeep.transaction(leases) as transaction:
-                self._accept(transaction, names)
+                if not copied:
+                    self._accept(transaction, names)
                 record(transaction, commits)
-                self._tell(transaction, "archive_repair", name, {"lost": lost, "sweeps": again})
-        return Repaired(name, lost, tuple(again))
+                inputs = {"lost": sum(lost.values()), "sweeps": numbers, "written_back": written, "given_up": given_up}
+                self._tell(transaction, "archive_repair", name, inputs)
+            require_whole(self.store, colds)
+        return Repaired(name, sum(lost.values()), tuple(numbers), sum(written.values()), tuple(given_up))
+
+    def _write_back(self, colds: Sequence[ColdTable]) -> dict[str, int]:
+        """Write back the entries that the database has copies of; return how many of each table. All are checked before one is written."""
+        found = [(cold, missing) for cold in colds if (missing := self._copied(cold))]
+        for cold, missing in found:
+            require_sound(cold, missing, self.upkeep.spark())
+        for cold, missing in found:
+            write_back(cold, missing)
+        return {cold.name: len(missing) for cold, missing in found}
+
+    def _commit_again(self, table: Table, colds: Sequence[ColdTable], own: Lease, leases: Sequence[Lease]) -> list[str]:
+        """Commit again what the journal knows; return the jobs that could not be: what they replaced is in the archive as before."""
+        for cold in colds:
+            self._require_no_lost_restore(str(table.name), cold)
+        last = {cold.name: cold.last_sweep(str(table.name)) for cold in colds}
+        for sweep in self._lost_sweeps(str(table.name), last):
+            rule = self._rule(table, sweep.rule)
+            Sweep(self.archiver, table, rule, own, Tally(table, table.rules[0])).commit_again(sweep)
+        with self.store.transaction() as transaction:
+            done = [
+                job
+                for cold in colds
+                for kind in (EXPIRE, COMPACT)
+                for job in Jobs(transaction).done(cold.name, kind, _MOST_JOBS)
+            ]
+        given_up = [
+            f"{job.kind} {job.id} of {job.table}"
+            for job in sorted(done, key=lambda one: one.id)
+            if not self.upkeep.redo(job, leases)
+        ]
+        for cold in colds:
+            handle = cold.open()
+            if handle is not None:
+                require_files(cold, handle)
+        return given_up
+
+    def _require_no_lost_restore(self, table: str, cold: ColdTable) -> None:
+        """Raise if a restore moved rows back and the log may have lost its commit: they would be in both places."""
+        handle = cold.open()
+        if handle is None or find_lost(self.store, cold) is None:
+            return
+        entries = handle.history()
+        newest = max((entry["timestamp"] for entry in entries if "timestamp" in entry), default=0)
+        known = {entry.get("wane.removed") for entry in entries}
+        with self.store.transaction() as transaction:
+            restores = RestoreJournal(transaction).restores(table, _MOST_RESTORES)
+        for one in restores:
+            moved = one.into is None and one.state is not RestoreState.PLANNED
+            if moved and one.changed_at.timestamp() * 1000 > newest and f"restore {one.id}" not in known:
+                raise ArchiveError(
+                    f"the log of the archive of {cold.name} has lost the commit of restore {one.id} of {table}, and it cannot be"
+                    " written back: the restored rows would be in both places",
+                    f"restore {cold.folder / LOG} from a backup; `wane archive adopt` accepts the archive as it is, with both",
+                )
 
     def adopt(self, names: Sequence[str]) -> Adopted:
         """Make this database the one that writes to the archive, as it is now. A database that wrote to it before is refused from then on."""
@@ -94,6 +165,7 @@ class Repair:
                 raise ArchiveError("this database has archived nothing yet", "`wane archive run` archives what is due")
             for name in every:
                 self._require_no_lost_files(self.upkeep.cold(name))
+            abandoned = self._jobs_without_archive(every)
             given = origin
             if known is not None and not self.store.is_same_database(known):
                 # Always the same for the same database, so that an adoption that was cut off can be done again.
@@ -109,24 +181,55 @@ class Repair:
                 self._accept(transaction, every)
                 record(transaction, commits)
                 for name in every:
-                    self._tell(transaction, "archive_adopt", name, {"from": known, "to": identity, "origin": given})
+                    jobs = [job for job in abandoned if job.table == name]
+                    for job in jobs:
+                        Jobs(transaction).end(job.id, "abandoned")
+                    inputs = {"from": known, "to": identity, "origin": given}
+                    named = {"abandoned": [f"{job.kind} {job.id}" for job in jobs]} if jobs else {}
+                    self._tell(transaction, "archive_adopt", name, {**inputs, **named})
         return Adopted(tuple(every), given)
 
+    def _jobs_without_archive(self, names: Sequence[str]) -> list[Job]:
+        """Return unfinished jobs whose table is not in the archive: it was moved away, or the contract names another folder. How far they came
+        there cannot be known here, so the trail names them."""
+        with self.store.transaction() as transaction:
+            left = [job for job in Jobs(transaction).open() if job.table in names]
+        return [job for job in left if job.plan and self.upkeep.cold(read_changes(job.plan)[0].table).open() is None]
+
     def _missing(self, cold: ColdTable) -> int:
-        """How many commits a log has lost; raise if it cannot be read at all."""
+        """Return how many commits a log has lost. Raise if it cannot be read and the database's copies do not mend that."""
         problem = find_lost(self.store, cold)
-        table = cold.open()
         if problem is None:
             return 0
+        try:
+            table = cold.open()
+        except ArchiveError:
+            found = self._copied(cold)
+            if not found:
+                raise
+            return len(found)
         if table is None:
             raise problem
-        recorded = ArchiveLog(self.store.rows.dialect, self.store.asking(10.0)).recorded(cold.name)
-        assert recorded is not None
-        return recorded.commits - cold.commits(table)
+        return self._recorded(cold).commits - cold.commits(table)
 
-    def _lost_sweeps(self, table: str, colds: Sequence[ColdTable]) -> list[Journaled]:
-        """Sweeps that the journal calls committed and a log does not have, the oldest first."""
-        last = {cold.name: cold.last_sweep(table) for cold in colds}
+    def _recorded(self, cold: ColdTable) -> Recorded:
+        recorded = ArchiveLog(self.store.rows.dialect, self.store.asking(_SECONDS)).recorded(cold.name)
+        assert recorded is not None
+        return recorded
+
+    def _copied(self, cold: ColdTable) -> dict[int, str]:
+        """Return the copies of lost entries, if they make the log whole again."""
+        copies = ArchiveLog(self.store.rows.dialect, self.store.asking(_SECONDS)).copies(cold.name)
+        return find_missing(cold, copies, self._recorded(cold).commits)
+
+    def _last_sweep(self, cold: ColdTable, table: str) -> int:
+        try:
+            return cold.last_sweep(table)
+        except ArchiveError:
+            return 0  # Its log cannot be read.
+
+    def _lost_sweeps(self, table: str, last: Mapping[str, int]) -> list[Journaled]:
+        """Sweeps that the journal calls committed and that come after the last one that a log has, the oldest first."""
         with self.store.transaction() as transaction:
             found = Journal(transaction, self.store.timetable).sweeps(table, _MOST_SWEEPS)
         return [
@@ -139,24 +242,13 @@ class Repair:
         archiving = [one for one in table.rules if isinstance(one.action, Archive)]
         return next((one for one in archiving if one.name == name), archiving[0])
 
-    def _require_files(self, cold: ColdTable) -> None:
-        """Raise if the log names files that are not there: they were tidied after it was written."""
-        handle = cold.open()
-        places = [] if handle is None else [cold.folder / file.path for file in listing(handle)]
-        missing = [str(place) for place in places if not place.is_file()]
-        if missing:
-            raise ArchiveError(
-                f"{len(missing)} files that the log of {cold.name} names are missing: {', '.join(missing[:_SHOWN])}",
-                f"restore them, or the log that no longer names them ({cold.folder / LOG}), from a backup",
-            )
-
     def _require_no_lost_files(self, cold: ColdTable) -> None:
         """Raise if files are there that hold rows of sweeps which the log has lost: they could be committed again."""
         if find_lost(self.store, cold) is None:
             return
         handle = cold.open()
         for writer in [] if handle is None else self.upkeep.writers(cold.name, self.upkeep.sweeps()):
-            for sweep in self._lost_sweeps(writer, [cold]):
+            for sweep in self._lost_sweeps(writer, {cold.name: cold.last_sweep(writer)}):
                 with self.store.transaction() as transaction:
                     ranges = Journal(transaction, self.store.timetable).ranges(sweep.id)
                 manifests = [one.manifest for one in ranges if one.manifest is not None]

@@ -9,6 +9,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from wane.check.live import archive_findings
 from wane.contract.duration import format_duration
 from wane.contract.lookup import find_table, require_known
 from wane.contract.model import Archive as ArchiveAction
@@ -22,6 +23,7 @@ from wane.prune.pace import Pace
 from wane.store import Store
 from wane.store.archive_jobs import Jobs
 from wane.store.archive_journal import Journal
+from wane.store.archive_log import ArchiveLog
 from wane.store.archive_restore_journal import RestoreJournal
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 Starting = Callable[[str], None]
 """Told where Spark is being started, because that takes seconds."""
+_SECONDS = 10.0
 _LIBRARIES = ("pyspark", "pyarrow", "deltalake", "adbc_driver_manager", "pandas")
 
 
@@ -216,13 +219,15 @@ class Archive:
     def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
         """Read back every file of the archive, on Spark, and compare it with what the archive says of it."""
         _require_libraries()
-        from wane.archive.commits import find_lost
+        from wane.archive.commits import find_lost, report
         from wane.archive.look import proof
         from wane.archive.model import Proof
         from wane.archive.session import session
 
         chosen = [self._cold(table)] if table is not None else list(self._cold_tables())
-        lost = {cold.name: problem for cold in chosen if (problem := find_lost(self._store, cold)) is not None}
+        compared = {cold.name: find_lost(self._store, cold) for cold in chosen}
+        report(self._store, compared)
+        lost = {name: problem for name, problem in compared.items() if problem is not None}
         there = [cold for cold in chosen if cold.name not in lost and cold.open() is not None]
         proofs = [Proof(name, 0, 0, (str(problem),)) for name, problem in lost.items()]
         if there:
@@ -257,7 +262,7 @@ class Archive:
         try:
             from wane.archive.findings import find
         except ImportError:
-            return []
+            return archive_findings(ArchiveLog(self._store.rows.dialect, self._store.asking(_SECONDS)))
         return find(self._store, contract, self._names())
 
     def query(

@@ -19,13 +19,14 @@ from wane.archive.evict import Closed
 from wane.archive.files import listing
 from wane.archive.model import TidiedTable
 from wane.archive.place import ColdTable
-from wane.archive.trimming import told_of, trim
+from wane.archive.trimming import first_entry, told_of, trim
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
 from wane.events import ArchiveTended
 from wane.prune.sweep import Outcome
 from wane.store.archive_jobs import EXPIRE, Jobs, Swept
+from wane.store.archive_log import ArchiveLog
 from wane.store.archive_past import forget
 from wane.store.archive_types import MONTH
 from wane.store.own import AuditEntry
@@ -123,6 +124,8 @@ class Tidying:
 
     def _tell(self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable) -> None:
         with self.upkeep.transaction(leases) as transaction:
+            # The database's copies of entries say what the entries said.
+            ArchiveLog(transaction.rows.dialect, transaction.execute).forget_copies(cold.name, first_entry(cold))
             done.erased = self._erased(cold, Jobs(transaction))
             forgotten = forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
             transaction.own.record(

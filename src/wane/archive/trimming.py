@@ -45,6 +45,11 @@ def trim(cold: ColdTable, before: datetime) -> int:
     return len(old)
 
 
+def first_entry(cold: ColdTable) -> int:
+    """Return the version of the oldest entry that a log still has; 0 if it has none."""
+    return min((version for version, place in _entries(cold) if place.suffix == ".json"), default=0)
+
+
 def told_of(cold: ColdTable) -> set[str]:
     """Files that some entry of the log adds, whether they are part of the table or not."""
     found: set[str] = set()

@@ -220,6 +220,16 @@ class Upkeep:
             )
         )
 
+    def finish(self, table: str) -> None:
+        """Finish or forget jobs that an earlier process left in the archive of a table, under the rules that they began with."""
+        sweeps = self.sweeps()
+        names = self.written_by(table, sweeps)
+        with self.store.transaction() as transaction:
+            left = any(job.table in names for job in Jobs(transaction).open())
+        if left:
+            with self.leases(names, sweeps):
+                pass
+
     def _finish(self, names: set[str], leases: Sequence[Lease]) -> None:
         """See to jobs that an earlier process left: one that was committed in part is finished, another is forgotten."""
         with self.store.transaction() as transaction:
@@ -247,6 +257,13 @@ class Upkeep:
         except ArchiveChanged:
             return False  # Somebody rewrote what was to leave with rows that are gone: it leaves when its whole month is due.
         return True
+
+    def redo(self, job: Job, leases: Sequence[Lease]) -> bool:
+        """Make the commits of a done job again that a log has lost; return whether it has all of them now.
+
+        The row first: what left with it stays if the row itself does.
+        """
+        return all(self._made(job, change, leases) for change in read_changes(job.plan))
 
     def begun(self, job: int, table: str, plan: Any) -> bool:
         """Whether a job's first commit was made: then it is finished, whatever happened since."""

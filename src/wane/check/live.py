@@ -22,6 +22,7 @@ from wane.contract.pieces import key_path
 from wane.errors import Locked, TimedOut
 from wane.findings import Finding, Severity
 from wane.store import Store
+from wane.store.archive_log import ArchiveLog
 from wane.store.claims import CLAIMS
 from wane.store.due import cutoff
 from wane.store.looks import UNREAD, Look, Looks
@@ -90,6 +91,14 @@ class _Older(dict[tuple[str, str], Swept]):
                 rows = one.counts.get(table, one.rows)
                 self[key] = Swept(table, rule, 1, rows, one.executed_at, one.executed_at, rows)
         return super().get(key, default)
+
+
+def archive_findings(log: ArchiveLog) -> list[Finding]:
+    """Return what the last archive command recorded as wrong with the archive's logs, for readers that cannot see its files."""
+    fix = "see `wane health` where the archive's files are: `wane archive repair`, or a backup of the log"
+    return [
+        Finding(Severity.ERROR, "archive-log", problem, fix, table=table) for table, problem in log.problems().items()
+    ]
 
 
 def late_by(selection: Selection, oldest: datetime, now: datetime, every: timedelta) -> timedelta:

@@ -22,9 +22,9 @@ def archive_repair(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Commit again the sweeps that the log of an archive table has lost, after reading their files back.
+    """Write back the entries that the log of an archive table has lost, after reading back the files that they name.
 
-    Restoring the log from a backup is better: what a lost expiry, compaction or restore removed from the archive is in it again.
+    Where the database has no copy of an entry, sweeps, expiries and compactions are committed again from its journal. No hot row changes.
     """
     with open_keeper(url, contract=contract, actor=actor) as keeper:
         done = keeper.archive.repair(*(only or ()), starting=starting)
@@ -36,11 +36,17 @@ def archive_repair(
             console().print(f"{escape(one.table)}: no commit is missing")
             continue
         again = ", ".join(str(number) for number in one.sweeps) or "none"
+        how = "entries of the log written back" if one.written_back else "committed again"
         console().print(
-            f"{escape(one.table)}: {many(one.lost, 'commit')} were missing; sweeps committed again: {again}"
+            f"{escape(one.table)}: {many(one.lost, 'commit')} were missing: {how}; sweeps among them: {again}"
         )
+        for job in one.given_up:
+            say(
+                f"{escape(job)} could not be made again: nothing is lost, what it replaced is in the archive as before;"
+                " the next expiry or compaction does it anew"
+            )
     if any(one.lost for one in done):
-        say("rows that an expiry took come up again: `wane archive expire`; read all files back: `wane archive verify`")
+        say("read all files back: `wane archive verify`")
 
 
 def archive_adopt(

@@ -39,9 +39,10 @@ def read_health(
     watched: Watched,
     *,
     seconds: float = READ_SECONDS,
-    also: Sequence[Finding] = (),
+    archive: Sequence[Finding] | None = None,
 ) -> Health:
-    """Read everything, in a few statements that take so long at the most, and judge it with what was found elsewhere."""
+    """Read everything, in a few statements that take so long at the most, and judge it with what was found in the archive; if that is not
+    given, with what the last archive command recorded."""
     now = store.now()
     migrated = store.is_migrated()
     store.rows.with_holds = migrated
@@ -70,7 +71,9 @@ def read_health(
         executors=own.executors if own else (),
         tables=tables,
     )
-    return judge(read, contract, watched.misfits, [*promises.report.findings, *also])
+    if archive is None:
+        archive = [] if own is None else own.archive
+    return judge(read, contract, watched.misfits, [*promises.report.findings, *archive])
 
 
 class _Tables:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from wane.check.live import archive_findings
 from wane.contract.model import Contract
 from wane.observe.growth import told_trend
 from wane.observe.health import SchedulerHealth
 from wane.prune.gates import flag_name
 from wane.store import Store
+from wane.store.archive_log import ArchiveLog
 from wane.store.own import OwnTables
 from wane.store.snapshots import Snapshots
 from wane.store.statement import Statement
@@ -58,3 +60,4 @@ class OwnFacts:
         """How fast tables grow, by their full names."""
         self.sizes = {one.table: one.bytes for one in latest if one.taken_at >= oldest and one.bytes is not None}
         """What they took then."""
+        self.archive = archive_findings(ArchiveLog(store.rows.dialect, run))

@@ -1,7 +1,7 @@
-"""What this database knows of the logs of its archive's tables: how many commits each has had.
+"""What this database knows of the logs of its archive's tables: how many commits each has had, and a copy of each entry.
 
-The number is written in the transaction that journals what the commit did. So a log with fewer commits has lost some: it was restored from an
-older backup, or files of it are gone.
+Both are written in the transaction that journals what the commit did. So a log with fewer commits has lost some: it was restored from an
+older backup, or files of it are gone. The copies can be written back. They leave when the log itself is trimmed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class ArchiveLog:
         self.dialect = dialect
         self._run = run
         self._table = dialect.own("archive_log")
+        self._entries = dialect.own("archive_log_entry")
 
     def _parameters(self) -> Parameters:
         return Parameters(self.dialect)
@@ -46,21 +47,75 @@ class ArchiveLog:
         values = p.bind("table", table), p.bind("commits", commits), p.bind("version", version)
         self._run(
             f"INSERT INTO {self._table} AS l (table_name, commits, version) VALUES ({', '.join(values)})"
-            " ON CONFLICT (table_name) DO UPDATE SET commits = excluded.commits, version = excluded.version"
+            " ON CONFLICT (table_name) DO UPDATE SET commits = excluded.commits, version = excluded.version, problem = NULL"
             " WHERE excluded.commits > l.commits",
             p.values,
         )
 
     def forget(self, table: str) -> None:
-        """Forget a table's log, so that it is taken as it is from now on."""
+        """Forget a table's log and the copies of its entries, so that it is taken as it is from now on."""
+        for own in (self._table, self._entries):
+            p = self._parameters()
+            self._run(f"DELETE FROM {own} WHERE table_name = {p.bind('table', table)}", p.values)
+
+    # Copies of entries
+
+    def copy(self, table: str, version: int, entry: str) -> None:
+        """Store a copy of one entry of a table's log."""
         p = self._parameters()
-        self._run(f"DELETE FROM {self._table} WHERE table_name = {p.bind('table', table)}", p.values)
+        values = p.bind("table", table), p.bind("version", version), p.bind("entry", entry)
+        self._run(
+            f"INSERT INTO {self._entries} (table_name, version, entry) VALUES ({', '.join(values)})"
+            " ON CONFLICT (table_name, version) DO UPDATE SET entry = excluded.entry",
+            p.values,
+        )
+
+    def copies(self, table: str) -> dict[int, str]:
+        """Return the copies of a table's entries by their versions."""
+        p = self._parameters()
+        found = self._run(
+            f"SELECT version, entry FROM {self._entries} WHERE table_name = {p.bind('table', table)}", p.values
+        )
+        return dict(found)
+
+    def forget_copies(self, table: str, before: int) -> None:
+        """Delete the copies of entries older than a version: the log no longer has them."""
+        p = self._parameters()
+        self._run(
+            f"DELETE FROM {self._entries} WHERE table_name = {p.bind('table', table)} AND version < {p.bind('before', before)}",
+            p.values,
+        )
+
+    # What was found wrong
+
+    def problems(self) -> dict[str, str]:
+        """Return what was last found wrong with the logs of tables."""
+        found = self._run(
+            f"SELECT table_name, problem FROM {self._table} WHERE problem IS NOT NULL ORDER BY table_name", {}
+        )
+        return dict(found)
+
+    def report(self, table: str, problem: str | None) -> None:
+        """Store what is wrong with a table's log, for readers that cannot see its files; None if nothing is."""
+        p = self._parameters()
+        self._run(
+            f"UPDATE {self._table} SET problem = {p.bind('problem', problem)} WHERE table_name = {p.bind('table', table)}",
+            p.values,
+        )
+
+    # Unfinished work
 
     def unfinished(self) -> list[tuple[int, str, str]]:
         """Sweeps that are not done: number, table and state."""
         table = self.dialect.own("archive_sweep")
         found = self._run(f"SELECT id, table_name, state FROM {table} WHERE state <> 'done' ORDER BY id", {})
         return [(number, name, state) for number, name, state in found]
+
+    def unfinished_jobs(self) -> list[tuple[int, str, str]]:
+        """Return expiries and compactions that are not done: number, table and kind."""
+        table = self.dialect.own("archive_job")
+        found = self._run(f"SELECT id, table_name, kind FROM {table} WHERE state = 'planned' ORDER BY id", {})
+        return [(number, name, kind) for number, name, kind in found]
 
     # Which database this is
 

@@ -25,6 +25,7 @@ HEALTH_FUNCTION = "fn_retention_health"
 _PRUNED = "(CASE WHEN t.every IS NOT NULL THEN a.total / (greatest(extract(epoch FROM wane_now - a.first_at)::float8, t.every) / 3600) END)"
 _FIXES = {
     "another-contract": "put this one in force, `wane adopt`, or look with the other one",
+    "archive-log": "see `wane health` where the archive's files are: `wane archive repair`, or a backup of the log",
     "cap-exceeded": "look at `wane plan`: the budget may be too small, or rows are held",
     "dangling-reference": "find who deletes outside of Wane; a foreign key would refuse it",
     "dead-letters": "see why, then try them again or resolve them: `wane queue dead list`",
@@ -141,6 +142,7 @@ BEGIN
 {self._judged(grace)}
 {self._caps()}
 {self._promises()}
+{self._archive()}
 {self._uncovered()}
   RETURN jsonb_build_object('healthy', NOT EXISTS (SELECT FROM jsonb_array_elements(wane_found) AS f WHERE f ->> 'severity' = 'error'),
     'verdict', coalesce((SELECT 'sick: ' || string_agg(c.code, ', ' ORDER BY c.place) FROM (SELECT f ->> 'code' AS code, min(n) AS place
@@ -356,6 +358,13 @@ SELECT g.table_name, g.rule, g.total, g.first_at, r.executed_at AS last_at,
     AND state = 'reserved' AND due_at < wane_now - {interval(longest)} LIMIT {one.settings.counted_rows}) AS s);
   IF wane_count > 0 THEN wane_found := wane_found || {stale}; END IF;""")
         return "\n".join(parts)
+
+    def _archive(self) -> str:
+        """What the last archive command found wrong with the archive's logs: a function cannot see files."""
+        found = self._finding("archive-log", "l.table_name", "l.problem")
+        return f"""\
+  wane_found := wane_found || coalesce((SELECT jsonb_agg({found} ORDER BY l.table_name)
+    FROM {OWN_SCHEMA}.archive_log AS l WHERE l.problem IS NOT NULL), '[]');"""
 
     def _uncovered(self) -> str:
         """Tables that hold rows and that the contract does not name, as `wane.check.cover.uncovered` finds them."""
