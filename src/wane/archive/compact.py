@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from wane.archive.equal import checks, shape_of
 from wane.archive.evict import Closed
 from wane.archive.extract import sync_folder
+from wane.archive.failure import is_full, unwritable, writing
 from wane.archive.files import ColdFile, NewFile, Replacement, listing
 from wane.archive.model import CompactedTable
 from wane.archive.paths import reader
@@ -122,17 +123,20 @@ class Compaction:
             ).parquet(str(staging))
         except Exception as problem:
             shutil.rmtree(staging, ignore_errors=True)
+            if is_full(problem):
+                raise unwritable(cold.folder, problem) from problem
             first = str(problem).strip().partition("\n")[0]
             raise SparkError(f"compacting {cold.name} failed on Spark: {first}", "nothing was changed") from problem
-        added = [
-            _moved(
-                cold,
-                part,
-                f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet",
-                self.upkeep.contract.archive_statistics(cold.name),
-            )
-            for number, part in enumerate(sorted(staging.glob("part-*.parquet")))
-        ]
+        with writing(cold.folder):
+            added = [
+                _moved(
+                    cold,
+                    part,
+                    f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet",
+                    self.upkeep.contract.archive_statistics(cold.name),
+                )
+                for number, part in enumerate(sorted(staging.glob("part-*.parquet")))
+            ]
         added = [file for file in added if file.rows]
         shutil.rmtree(staging, ignore_errors=True)
         shape = shape_of(handle)

@@ -64,7 +64,7 @@ class CopyJob:
 
 def copy_ranges(job: CopyJob, number: int) -> str:
     """Copy the ranges of one task; answer with their manifests, or with what went wrong."""
-    return answering(lambda: {"manifests": _copy(job, job.tasks[number])})
+    return answering(lambda: {"manifests": _copy(job, job.tasks[number])}, Path(job.parts[0].folder).parent)
 
 
 def _copy(job: CopyJob, ranges: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:

@@ -7,9 +7,13 @@ that very reason, in a form that can be read out of that page when Spark has tri
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +31,39 @@ class TransientFailure(Exception):
 _RAISED = re.compile(rf"{TransientFailure.__name__}: (\{{.*\}})")
 
 
-def answering(work: Callable[[], dict[str, Any]]) -> str:
-    """Do a task's work, and return what it answers; raise TransientFailure if Spark should run it again."""
+def is_full(problem: object) -> bool:
+    """Return whether a failure says, in whatever words around it, that a file system is full."""
+    return os.strerror(errno.ENOSPC) in str(problem)
+
+
+def unwritable(folder: Path | str, why: object) -> ArchiveError:
+    """Return the error for a folder that the file system refuses to write to."""
+    reason = " ".join(str(why).split())
+    if is_full(reason):
+        reason = os.strerror(errno.ENOSPC)
+    return ArchiveError(
+        f"{folder} cannot be written: {reason}",
+        "free space on its file system, or check its permissions, and run again; nothing is lost",
+    )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raise ArchiveError if the file system refuses what is written below a folder. A conflict of two commits stays what it is."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError as problem:
+        if is_full(problem):
+            raise unwritable(folder, problem) from problem
+        raise
+    except (OSError, DeltaError) as problem:
+        raise unwritable(folder, problem) from problem
+
+
+def answering(work: Callable[[], dict[str, Any]], folder: Path | str = "the archive") -> str:
+    """Do a task's work, which may write to a folder, and return what it answers; raise TransientFailure if Spark should run it again."""
     try:
         answer = work()
     except WaneError as problem:
@@ -36,11 +71,8 @@ def answering(work: Callable[[], dict[str, Any]]) -> str:
         if isinstance(problem, _TRANSIENT):
             raise TransientFailure(json.dumps(answer)) from None
     except OSError as problem:
-        where = f": {problem.filename}" if problem.filename else ""
-        answer = {
-            "error": "ArchiveError",
-            "message": f"the archive cannot be written: {problem.strerror or problem}{where}",
-        }
+        refused = unwritable(problem.filename or folder, problem.strerror or problem)
+        answer = {"error": "ArchiveError", "message": refused.message, "hint": refused.hint}
     except pa.ArrowException as problem:
         answer = {"error": "ArchiveError", "message": f"the rows cannot be stored: {problem}"}
     return json.dumps(answer)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from wane.archive.content import Shape
 from wane.archive.extract import sync_folder
+from wane.archive.failure import writing
 from wane.archive.paths import local_path
 from wane.contract.archive_path import archive_folder
 from wane.contract.refused import Refused
@@ -174,23 +175,24 @@ class ColdTable:
         extra += [[VERSION, "string"], [SWEEP, "long"], [MONTH, "string"]]
         fields = [Field(name, PrimitiveType(kind), nullable=True) for name, kind in [*shape, *extra]]
         table = self.open()
-        if table is None:
-            return DeltaTable.create(
-                str(self.folder),
-                Schema(fields),
-                partition_by=[MONTH],
-                name=self.name,
-                description=self._description,
-                configuration=_CONFIGURATION,
-            )
-        if not _CONFIGURATION.items() <= table.metadata().configuration.items():
-            table.alter.set_table_properties(_CONFIGURATION)
-            table = DeltaTable(str(self.folder))
-        known = {field.name for field in table.schema().fields}
-        added = [field for field in fields if field.name not in known]
-        if added:
-            table.alter.add_columns(added)
-            table = DeltaTable(str(self.folder))
+        with writing(self.folder):
+            if table is None:
+                return DeltaTable.create(
+                    str(self.folder),
+                    Schema(fields),
+                    partition_by=[MONTH],
+                    name=self.name,
+                    description=self._description,
+                    configuration=_CONFIGURATION,
+                )
+            if not _CONFIGURATION.items() <= table.metadata().configuration.items():
+                table.alter.set_table_properties(_CONFIGURATION)
+                table = DeltaTable(str(self.folder))
+            known = {field.name for field in table.schema().fields}
+            added = [field for field in fields if field.name not in known]
+            if added:
+                table.alter.add_columns(added)
+                table = DeltaTable(str(self.folder))
         return table
 
     def _application(self, writer: str) -> str:
@@ -246,8 +248,9 @@ class ColdTable:
     ) -> None:
         """Make one commit from the state that a handle sees."""
         properties = self.properties(table, leases, done, **told)
-        table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
-        self.sync()
+        with writing(self.folder):
+            table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
+            self.sync()
 
     def give(self, origin: str, writers: Sequence[str], leases: Sequence[Lease]) -> ColdTable:
         """Give the table to the database that has another name from now on, with all that the log knows of its sweeps and jobs."""
@@ -261,8 +264,9 @@ class ColdTable:
         given.write(handle, [], leases, done)
         handle = self._handle()
         assert handle is not None
-        handle.alter.set_table_description(given._description)
-        given.sync()
+        with writing(self.folder):
+            handle.alter.set_table_description(given._description)
+            given.sync()
         return given
 
     def take_over(self, leases: Sequence[Lease]) -> None:
@@ -325,27 +329,28 @@ class ColdTable:
                 return
             properties = self.properties(table, leases, {}, removed=f"sweep {sweep}")
             try:
-                if copies is None:
-                    table.delete(f"{SWEEP} = {sweep:d}", commit_properties=properties)
-                else:
-                    # Not by a condition that names the keys: Delta Lake writes conditions into its log.
-                    table.merge(
-                        _gone(copies, follows=follows),
-                        f"cold.{SWEEP} = {sweep:d} AND "
-                        + (
-                            f"cold.{PARENT} = gone.key"
-                            if follows
-                            else f"cold.{KEY} = gone.key AND cold.{VERSION} = gone.version"
-                        ),
-                        source_alias="gone",
-                        target_alias="cold",
-                        commit_properties=properties,
-                    ).when_matched_delete().execute()
+                with writing(self.folder):
+                    if copies is None:
+                        table.delete(f"{SWEEP} = {sweep:d}", commit_properties=properties)
+                    else:
+                        # Not by a condition that names the keys: Delta Lake writes conditions into its log.
+                        table.merge(
+                            _gone(copies, follows=follows),
+                            f"cold.{SWEEP} = {sweep:d} AND "
+                            + (
+                                f"cold.{PARENT} = gone.key"
+                                if follows
+                                else f"cold.{KEY} = gone.key AND cold.{VERSION} = gone.version"
+                            ),
+                            source_alias="gone",
+                            target_alias="cold",
+                            commit_properties=properties,
+                        ).when_matched_delete().execute()
+                    self.sync()
                 break
             except CommitFailedError:
                 if attempt + 1 == _ATTEMPTS:
                     raise
-        self.sync()
 
     def active(self) -> set[str]:
         """The files that make up the table now."""

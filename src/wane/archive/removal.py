@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from wane.archive.failure import writing
 from wane.archive.place import ColdTable
 from wane.store.archive_types import KEY, PARENT, SWEEP
 from wane.store.timetable import Lease
@@ -31,16 +32,18 @@ def remove_copies(
         if table is None or column not in {field.name for field in table.schema().fields}:
             return  # Nothing of it ever left, or ever left with another row.
         try:
-            table.merge(
-                chosen,
-                f"cold.{SWEEP} = gone.sweep AND cold.{column} = gone.key",
-                source_alias="gone",
-                target_alias="cold",
-                commit_properties=cold.properties(table, leases, {}, removed=why),
-            ).when_matched_delete().execute()
+            properties = cold.properties(table, leases, {}, removed=why)
+            with writing(cold.folder):
+                table.merge(
+                    chosen,
+                    f"cold.{SWEEP} = gone.sweep AND cold.{column} = gone.key",
+                    source_alias="gone",
+                    target_alias="cold",
+                    commit_properties=properties,
+                ).when_matched_delete().execute()
+                cold.sync()
             break
         except CommitFailedError:
             # Somebody else committed to the same files; what they made of them is looked at anew.
             if attempt + 1 == _ATTEMPTS:
                 raise
-    cold.sync()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from wane.archive import staging
 from wane.archive.bring import BringJob, bring_piece, look_at_piece
 from wane.archive.commits import record, require_whole, seen
-from wane.archive.failure import answers
+from wane.archive.failure import answers, writing
 from wane.archive.lease import leased
 from wane.archive.model import Restored
 from wane.archive.place import ColdTable, place_of
@@ -214,9 +214,9 @@ class _Restore:
         self._sweep_out()
         folder = self.folder / uuid.uuid4().hex
         try:
-            pieces = stage(
-                self.restorer.spark(), self.hot.parts, choice, folder, self.restorer.contract.spark.range_rows
-            )
+            spark = self.restorer.spark()
+            with writing(self.folder):
+                pieces = stage(spark, self.hot.parts, choice, folder, self.restorer.contract.spark.range_rows)
             chosen = self._chosen(folder, len(pieces))
             would = self._look(places, folder, len(pieces), on_conflict)
             if dry_run or not pieces:

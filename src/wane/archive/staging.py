@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from wane.archive import content
 from wane.archive.condition import matching, refused, spark_errors
 from wane.archive.content import Shape
+from wane.archive.failure import is_full, unwritable
 from wane.archive.paths import reader
 from wane.archive.place import ColdTable
 from wane.archive.query import frame
@@ -85,6 +86,8 @@ def stage(spark: SparkSession, parts: Sequence[StagedPart], choice: Choice, fold
                 following = _digested(all_of_it.join(keys, [SWEEP, PARENT]), part)
                 _write(following, pieces, PARENT, folder / str(number))
     except spark_errors() as problem:
+        if is_full(problem):
+            raise unwritable(folder.parent, problem) from problem
         raise refused(problem, [name for name, _ in parts[0].shape]) from None
     return [count(folder, 0, piece) for piece in range(pieces)]
 

@@ -119,7 +119,7 @@ def count(spark: SparkSession, job: ThinJob) -> list[Thinned]:
 
 
 def _task(job: ThinJob, number: int) -> str:
-    return answering(lambda: _thin(job, job.files[number]))
+    return answering(lambda: _thin(job, job.files[number]), job.folder)
 
 
 def _counting(job: ThinJob, number: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from wane.archive.extract import sync_folder
+from wane.archive.failure import writing
 from wane.archive.place import LOG, ColdTable
 from wane.errors import ArchiveError
 
@@ -33,10 +34,11 @@ def trim(cold: ColdTable, before: datetime) -> int:
     if not old:
         return 0
     log = cold.folder / LOG
-    try:
-        if not any(log.glob(f"{newest:020d}.checkpoint*.parquet")):
+    if not any(log.glob(f"{newest:020d}.checkpoint*.parquet")):
+        with writing(log):
             handle.create_checkpoint()
             sync_folder(log)
+    try:
         # The oldest first: a log that begins later is a whole one, a log with a gap is not.
         for _, place in sorted(old):
             place.unlink(missing_ok=True)
