@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from archive.cold import DAY_MS, NOW_MS, Cold, cold_keeper
 from archive.forked import without_spark
 from servers import Database, SqliteDatabase
+from wane.archive.session import session
 from wane.archive.trimming import trim
 from wane.prune.sweep import Outcome
 
@@ -160,6 +164,67 @@ def test_readers_of_delta_lake_read_a_trimmed_log(sqlite_database: SqliteDatabas
         assert len(read) == 6
         [status] = cold.keeper.archive.tables()
         assert (status.rows, status.version) == (6, 1)
+
+
+def replayed(folder: Path) -> list[str]:
+    """The files of a Delta Lake table by its protocol alone: the last checkpoint, then every later commit in order."""
+    log = folder / "_delta_log"
+    version = -1
+    files: dict[str, bool] = {}
+    if (log / "_last_checkpoint").exists():
+        version = json.loads((log / "_last_checkpoint").read_text())["version"]
+        for row in pq.read_table(log / f"{version:020d}.checkpoint.parquet").to_pylist():
+            if row.get("add") is not None:
+                files[unquote(row["add"]["path"])] = True
+    while (entry := log / f"{version + 1:020d}.json").exists():
+        version += 1
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "remove" in action:
+                files.pop(unquote(action["remove"]["path"]), None)
+            if "add" in action:
+                files[unquote(action["add"]["path"])] = True
+    return sorted(str(folder / path) for path in files)
+
+
+def test_an_independent_reader_sees_the_same_rows_after_the_log_is_trimmed(database: Database, tmp_path: Path) -> None:
+    import polars
+
+    people(database)
+    with cold_keeper(database, tmp_path, CONTRACT) as cold:
+        # Commits that add, rewrite and remove files.
+        cold.at["committed"] = lambda: database.execute("UPDATE person SET born = 1 WHERE email LIKE 'bob%'")
+        cold.one()
+        cold.one()
+        cold.keeper.archive.restore("person", keys=[{"email": "carol@example.org"}])
+        cold.keeper.archive.expire()
+        folder = cold.folder / "cold" / "person"
+        spark = session(cold.keeper.contract.spark)
+
+        def read() -> list[list[tuple[Any, ...]]]:
+            names = [field.name for field in DeltaTable(str(folder)).schema().fields]
+            plain = spark.read.option("basePath", str(folder)).parquet(*replayed(folder)).select(*names)
+            rows = [tuple(row) for row in plain.collect()]
+            others: Any = polars.read_delta(str(folder)).select(names)
+            delta = [tuple(row[name] for name in names) for row in cold.archived("person")]
+            return [sorted(rows, key=str), sorted(others.rows(), key=str), sorted(delta, key=str)]
+
+        before = read()
+        assert before[0] == before[1] == before[2]
+        assert len(before[0]) == 2
+        entries = len(list((folder / "_delta_log").glob("*.json")))
+        age(cold)
+        [tidied] = cold.keeper.archive.tidy()
+        assert tidied.files > 0
+        assert len(list((folder / "_delta_log").glob("*.json"))) == 1 < entries
+        assert read() == before
+        # Commits after the checkpoint count as well.
+        database.execute("INSERT INTO person VALUES ('gina@example.org', ?, 'x', 1)", (NOW_MS - 118 * DAY_MS,))
+        cold.one()
+        after = read()
+        assert after[0] == after[1] == after[2]
+        assert set(after[0]) > set(before[0])
+        assert len(after[0]) == 3
 
 
 def test_a_log_without_its_checkpoint_is_refused(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:

@@ -129,25 +129,6 @@ def test_paths_start_at_the_contracts_folder(tmp_path: Path) -> None:
     assert place_of("file:///data/a%20b", tmp_path) == Path("/data/a b")
 
 
-def test_a_full_disk(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    """A file system of a few pages, in memory."""
-    small = tmp_path / "cold"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting needs root")
-    try:
-        events(sqlite_database, 100)
-        with cold_keeper(sqlite_database, tmp_path) as cold:
-            sqlite_database.execute("UPDATE event SET body = hex(randomblob(2000)) WHERE id <= 100")
-            refused(cold, "No space left")
-            assert cold.archived() == []
-    finally:
-        subprocess.run(["umount", "-l", small], check=True)
-
-
 def test_a_row_with_more_followers_than_can_leave_at_once(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 2)
     sqlite_database.executemany(
