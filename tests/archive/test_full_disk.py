@@ -23,10 +23,10 @@ FREE = "free space on its file system"
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB, in memory, where the archive is."""
+    """A file system of 4 MB, in memory, where the archive is."""
     folder = tmp_path / "cold"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, check=False, text=True)
     if mounted.returncode:
         pytest.skip(f"mounting a small file system was refused: {mounted.stderr.strip()}")
