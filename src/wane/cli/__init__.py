@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Annotated
 
 import typer
+import typer.main
 from rich.markup import escape
 
 from wane import __version__
@@ -108,9 +110,13 @@ def coordination() -> None:
     _run(claims.coordination_app)
 
 
+# Reading the signatures of all commands takes longer than most of them run: once per process is enough.
+_command = cache(typer.main.get_command)
+
+
 def _run(program: typer.Typer) -> None:
     try:
-        program()
+        _command(program)()
     except (ContractError, BindError) as problem:
         print_findings(problem.findings, stderr=True)
         say(f"[red]{escape(problem.message)}[/]")
