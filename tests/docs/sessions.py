@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from wane.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -24,6 +28,8 @@ _BLOCK = re.compile(
 _STARTS_WITH = re.compile(r"<!-- starts with: (\w+) -->")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?")
 _FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")
+_SHELL = re.compile(r"[|&;<>()$`*?\[\]{}~#\n]")
+"""What a shell may read otherwise than as a part of a word."""
 _SECONDS = re.compile(r"\b\d+\.\d\d\b")
 
 
@@ -92,10 +98,15 @@ class Shell:
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("WANE_", "COLUMNS", "DATABASE_"))
         }
+        environment = {**kept, "PATH": path, **self.environment}
+        words = shlex.split(text)
+        if words[0] == "wane" and not _SHELL.search(text):
+            self.code, printed = forked(words, self.folder, environment)
+            return printed
         done = subprocess.run(
             ["bash", "-c", text],
             cwd=self.folder,
-            env={**kept, "PATH": path, **self.environment},
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -105,6 +116,36 @@ class Shell:
         )
         self.code = done.returncode
         return done.stdout
+
+
+def forked(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """The exit code and the output of the command in a process of its own, which has imported everything already."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code: object = 1
+        try:
+            os.dup2(writing, 1)
+            os.dup2(writing, 2)
+            sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.argv = list(words)
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code if isinstance(code, int) else 1)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as output:
+        printed = output.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), printed
 
 
 def plain(text: str) -> str:
