@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect demo test lint format bench crash soak cluster mutations clean
+.PHONY: help setup prefect demo test check lint format bench crash soak cluster mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,9 +56,21 @@ $(PREFECT_STAMP): $(PREFECT_FILES)
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
-test: ## lint, type-check and test against real databases
-	@$(MAKE) --no-print-directory --jobs=2 lint prefect
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup $(if $(BOTH),--both-servers) $(TESTS)
+# Lint runs beside the first tests. Its output appears at once when it fails, and not at all when it passes, so that the last line is
+# pytest's.
+test: setup prefect ## lint, type-check and test against real databases
+	@output=$$(mktemp); trap 'rm -f "$$output"' EXIT; \
+	{ $(MAKE) --no-print-directory lint >"$$output" 2>&1 || { cat "$$output" >&2; exit 1; }; } & lint=$$!; \
+	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --durations=25 $(if $(BOTH),--both-servers) $(TESTS) || code=$$?; \
+	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
+	exit $$code
+
+check: ## everything: lint, the tests on both PostgreSQL servers, crash, soak, cluster, mutations
+	@$(MAKE) --no-print-directory test BOTH=1
+	@$(MAKE) --no-print-directory crash
+	@$(MAKE) --no-print-directory soak
+	@$(MAKE) --no-print-directory cluster
+	@$(MAKE) --no-print-directory mutations
 
 lint: setup ## ruff, mypy (strict) and the direction of imports
 	@$(BIN)/ruff check .
