@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -41,6 +42,9 @@ THROUGH_A_POOLER = (
     "store/test_pooler.py",
 )
 """What runs behind a connection pooler too: a session is no transaction's own there."""
+MIGRATED = ("claims", "prune", "queue", "sql")
+"""Where every PostgreSQL database has Wane's own tables from the start, because creating them takes longer than most tests:
+`migrate()` has nothing to do there. On SQLite it has, so a test that forgets it fails. The mark `unmigrated` makes an exception."""
 
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
@@ -75,6 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell lets what it starts in the background ignore interrupts, and so would every process that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     memory = scratch_directory()
     # Some tests start programs that they wrote.
     if memory is not None and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
@@ -115,11 +122,11 @@ class Clusters:
             pytest.fail(f"no PostgreSQL to test with: run `make setup`, or set {URL_VARIABLE}", pytrace=False)
         return self._run.server_url(name, installation, locale=name == "postgres-system")
 
-    def database(self, name: str) -> AbstractContextManager[PostgresDatabase]:
-        """An empty database of a server, or, by the name of the pooler, of the packaged one behind it."""
+    def database(self, name: str, *, migrated: bool = False) -> AbstractContextManager[PostgresDatabase]:
+        """A new database of a server, or, by the name of the pooler, of the packaged one behind it."""
         if name != POOLED:
-            return self[name].database()
-        return self["postgres"].database(through=self.pooler())
+            return self[name].database(migrated=migrated)
+        return self["postgres"].database(through=self.pooler(), migrated=migrated)
 
     def pooler(self) -> Pooler:
         if self._pooler is None:
@@ -144,9 +151,15 @@ def clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
     opened.close()
 
 
+def migrated(request: pytest.FixtureRequest) -> bool:
+    """Whether a test's PostgreSQL database has Wane's own tables."""
+    room = request.path.relative_to(Path(__file__).parent).parts[0]
+    return room in MIGRATED and request.node.get_closest_marker("unmigrated") is None
+
+
 @pytest.fixture(params=["sqlite", *POSTGRES_PARAMS])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """An empty database, once for each store."""
+    """A database without tables of the application, once for each store."""
     with ExitStack() as stack:
         if request.param == "sqlite":
             sqlite = SqliteDatabase(tmp_path / "test.db")
@@ -154,7 +167,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
             yield sqlite
         else:
             clusters: Clusters = request.getfixturevalue("clusters")
-            yield stack.enter_context(clusters.database(request.param))
+            yield stack.enter_context(clusters.database(request.param, migrated=migrated(request)))
 
 
 @pytest.fixture
@@ -167,6 +180,6 @@ def sqlite_database(tmp_path: Path) -> Iterator[SqliteDatabase]:
 
 @pytest.fixture(params=POSTGRES_PARAMS)
 def postgres_database(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[PostgresDatabase]:
-    """An empty PostgreSQL database, for what only PostgreSQL does."""
-    with clusters.database(request.param) as database:
+    """A PostgreSQL database without tables of the application, for what only PostgreSQL does."""
+    with clusters.database(request.param, migrated=migrated(request)) as database:
         yield database

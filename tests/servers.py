@@ -667,7 +667,11 @@ def with_percent_s(sql: str) -> str:
 
 
 class Cluster:
-    """A PostgreSQL server as one process of the run uses it: hands out fresh databases."""
+    """A PostgreSQL server as one process of the run uses it: hands out fresh databases.
+
+    A database is a copy of a template that was connected to once: the first session of a copy of template0 would have to
+    build the server's cache of the catalogs.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -675,14 +679,17 @@ class Cluster:
         # Copying files takes half the time of writing every page through the log, the default since 15.
         self._strategy = "STRATEGY FILE_COPY" if self._admin.info.server_version >= 150000 else ""
         self._used: list[str] = []
+        self._templates: dict[bool, str] = {}
 
     @contextlib.contextmanager
-    def database(self, through: Pooler | None = None, template: str = "template0") -> Iterator[PostgresDatabase]:
+    def database(
+        self, through: Pooler | None = None, template: str | None = None, *, migrated: bool = False
+    ) -> Iterator[PostgresDatabase]:
+        """An empty database, a copy of `template`, or one with Wane's own tables."""
         self._drop_used()
-        name = f"wane_test_{secrets.token_hex(6)}"
-        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} {self._strategy}".encode())
+        name = self._create(template or self._template(migrated))
         self._used.append(name)
-        url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+        url = self._url(name)
         database = PostgresDatabase(url, through=through)
         try:
             yield database
@@ -692,14 +699,41 @@ class Cluster:
             database.close()
 
     def close(self) -> None:
+        self._used += self._templates.values()
         self._drop_used()
         self._admin.close()
+
+    def _template(self, migrated: bool) -> str:
+        if migrated not in self._templates:
+            name = self._templates[migrated] = self._create("template0")
+            if migrated:
+                migrate(self._url(name))
+            psycopg.connect(self._url(name)).close()
+        return self._templates[migrated]
+
+    def _create(self, template: str) -> str:
+        name = f"wane_test_{secrets.token_hex(6)}"
+        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} {self._strategy}".encode())
+        return name
+
+    def _url(self, name: str) -> str:
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
     def _drop_used(self) -> None:
         # Not right after the test: the server needs a moment to notice that connections closed, and a drop that finds
         # one sleeps for 100 ms. FORCE: a test may leave connections of the code under test behind, also on purpose.
         while self._used:
             self._admin.execute(f"DROP DATABASE IF EXISTS {self._used.pop()} WITH (FORCE)".encode())
+
+
+def migrate(url: str) -> None:
+    """Create Wane's own tables."""
+    # Not above: the guard's program needs nothing of it.
+    from wane.store import open_store
+    from wane.store.url import resolve_url
+
+    with contextlib.closing(open_store(resolve_url(url))) as store:
+        store.migrate()
 
 
 if __name__ == "__main__":

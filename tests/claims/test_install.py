@@ -235,6 +235,7 @@ def test_tables_elsewhere_on_the_search_path_are_found(postgres_database: Postgr
         denied(claims.claim("t", "bob", 60))
 
 
+@pytest.mark.unmigrated
 def test_a_role_without_rights_is_told_what_it_needs(postgres_database: PostgresDatabase) -> None:
     role = f"poor_{id(postgres_database)}"
     postgres_database.execute(f"CREATE ROLE {role} LOGIN")

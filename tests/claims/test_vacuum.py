@@ -306,6 +306,7 @@ def test_a_contract_that_excuses_the_claims_is_obeyed(claims: WorkClaims, databa
     assert tasks(database) == ["t"]
 
 
+@pytest.mark.unmigrated
 def test_without_the_trail_nothing_is_vacuumed(database: Database) -> None:
     with working(database, install=False) as claims:
         claims.install()

@@ -51,8 +51,6 @@ def test_an_interrupt_ends_the_command_quietly(folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests in the background may have them ignore interrupts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stdout is not None
     assert running.stderr is not None
@@ -84,7 +82,6 @@ def test_an_interrupt_while_commands_are_imported_causes_no_trace(folder: Path, 
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(folder)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stdout is not None
     assert running.stderr is not None

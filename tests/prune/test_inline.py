@@ -207,6 +207,7 @@ def test_a_table_must_be_known_and_let_rows_go(database: Database) -> None:
             kept.keeper.discard("kept", {"id": 1})
 
 
+@pytest.mark.unmigrated
 def test_without_wanes_own_tables_holds_cannot_be_asked_for(database: Database) -> None:
     database.execute("CREATE TABLE ticket (id integer NOT NULL PRIMARY KEY, expires_ms bigint)")
     with keeping(database, TICKETS, migrate=False) as kept, pytest.raises(NotMigrated):

@@ -207,6 +207,7 @@ def test_a_table_of_a_schema_is_found_by_its_full_name(database: Database) -> No
 # --- All or nothing -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.unmigrated
 def test_without_its_own_tables_nothing_leaves(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database, migrate=False) as kept:

@@ -408,6 +408,7 @@ def test_a_gate_that_closes_stops_a_running_sweep_at_its_next_batch(database: Da
             assert len(kept.ids()) == 36
 
 
+@pytest.mark.unmigrated
 def test_without_its_own_tables_nothing_is_swept(database: Database) -> None:
     fill(database, 5)
     with keeping(database, migrate=False) as kept, pytest.raises(NotMigrated):

@@ -164,11 +164,13 @@ def test_the_largest_payload_comes_back_as_it_was(queue: Queue) -> None:
     assert sent.target == {"i": 2**70, "f": 0.1, "deep": [[[[{}]]]], "none": None}
 
 
+@pytest.mark.unmigrated
 def test_a_database_without_the_tables_is_told_how_to_get_them(database: Database) -> None:
     with opened(database) as store, pytest.raises(NotMigrated, match="wane migrate"):
         Queue(store, "pool")
 
 
+@pytest.mark.unmigrated
 def test_a_database_with_half_of_the_tables_is_too(database: Database) -> None:
     with opened(database) as store:
         first = store.pending_migrations()[0]

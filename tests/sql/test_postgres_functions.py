@@ -77,6 +77,7 @@ def prune(database: PostgresDatabase, table: str, rule: str, limit: int | None) 
 # Installing
 
 
+@pytest.mark.unmigrated
 def test_nothing_is_installed_until_it_is_asked_for(database: PostgresDatabase, tmp_path: Path) -> None:
     with wane.open(database.url, contract=contract_file(tmp_path)) as keeper:
         with pytest.raises(NotMigrated):
