@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
-from wane.archive import archiver, equal, restore, staging, sweep, thin, unique, upkeep, verify
+from wane.archive import archiver, equal, look, restore, session, staging, survey, sweep, thin, unique, upkeep, verify
 from wane.archive.failure import TransientFailure
 from wane.archive.staging import DIGEST, Choice, StagedPart
 from wane.errors import ArchiveError
@@ -106,20 +106,13 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, p
 
 def without_spark(patch: pytest.MonkeyPatch) -> None:
     """Let the pipeline run so in this process."""
-    for owner, name, value in (
-        (restore, "run", run),
-        (restore, "stage", stage),
-        (sweep, "run", run),
-        (verify, "run", run),
-        (unique, "run", run),
-        (equal, "run", run),
-        (thin, "run", run),
-        (restore.Restorer, "spark", _nothing),
-        (archiver.Archiver, "spark", _nothing),
-        (upkeep.Upkeep, "spark", _nothing),
-    ):
-        patch.setattr(owner, name, value)
+    for module in (equal, look, restore, survey, sweep, thin, unique, verify):
+        patch.setattr(module, "run", run)
+    patch.setattr(restore, "stage", stage)
+    for owner in (archiver.Archiver, restore.Restorer, survey.Surveyor, upkeep.Upkeep):
+        patch.setattr(owner, "spark", _nothing)
+    patch.setattr(session, "session", _nothing)
 
 
-def _nothing(_: Any) -> None:
+def _nothing(*_: Any) -> None:
     return None

@@ -15,17 +15,13 @@ import psycopg
 import pytest
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events, insert_events
-from archive.forked import without_spark
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 from wane.store import open_store
 from wane.store.url import resolve_url
 
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("without_spark")
 
 
 @contextmanager

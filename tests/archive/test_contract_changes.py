@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
-from archive.forked import without_spark
 from servers import Database, SqliteDatabase
 from wane.archive import files, restore, upkeep
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
+
+pytestmark = pytest.mark.usefixtures("without_spark")
 
 WITH = 'with = ["event_read.event_id"]'
 READ, NOTE, TAG = '"event_read.event_id"', '"event_note.event_id"', '"event_tag.event_id"'
@@ -39,11 +40,6 @@ class Cut(BaseException):
 
 def cut() -> None:
     raise Cut
-
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
 
 
 def prepare(database: Database) -> dict[str, set[int]]:

@@ -15,11 +15,12 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import DAY_MS, NOW_MS, Cold, cold_keeper
-from archive.forked import without_spark
 from servers import Database, SqliteDatabase
 from wane.archive.session import session
 from wane.archive.trimming import trim
 from wane.prune.sweep import Outcome
+
+pytestmark = pytest.mark.usefixtures("without_spark")
 
 LONG_AGO = time.time() - 40 * 86_400
 CONTRACT = """
@@ -41,11 +42,6 @@ then = "archive"
 [spark]
 lease_seconds = 5
 """
-
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
 
 
 def people(database: Database) -> None:

@@ -12,13 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from archive import forked
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
 from servers import Database, SqliteDatabase
-from wane.archive import files, session, thin, upkeep
+from wane.archive import files, thin, upkeep
 from wane.archive.place import ColdTable
 from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
 from wane.prune.sweep import Outcome
+
+pytestmark = pytest.mark.usefixtures("without_spark")
 
 KEPT = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
 ROWS = 100
@@ -59,6 +62,7 @@ def archived(database: Database, folder: Path, contract: str = KEPT) -> Iterator
         yield cold
 
 
+@pytest.mark.on_spark
 def test_rows_that_were_kept_long_enough_go_with_what_left_with_them(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         before = {row["id"]: row for row in cold.archived()}
@@ -103,6 +107,7 @@ def test_forever_is_forever(sqlite_database: SqliteDatabase, tmp_path: Path) -> 
         assert len(cold.cold()) == ROWS
 
 
+@pytest.mark.on_spark  # What held rows left with is found there.
 def test_a_hold_by_key_keeps_the_row_and_what_left_with_it(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         cold.keeper.hold("event", {"id": 5}, reason="a test")  # In a month that is due as a whole.
@@ -294,10 +299,9 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
     with archived(sqlite_database, tmp_path) as cold:
         cold.keeper.hold("event", {"id": 5}, reason="so that at least its month is written anew")
         before = cold.archived()
-        asked = session.run
 
         def run(*arguments: Any) -> list[str]:
-            told = list(asked(*arguments))
+            told = list(forked.run(*arguments))
             for place in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
                 rows = pq.ParquetFile(place).read()
                 at = rows.column_names.index("body")
@@ -345,6 +349,7 @@ def test_who_dies_between_the_commits_is_finished_by_the_next_and_told_once(
         assert sum(entry.counts.get("event_read", 0) for entry in told) == len(reads(GOING))
 
 
+@pytest.mark.on_spark  # What held rows left with is found there.
 def test_what_is_left_after_a_restore_is_held_and_expires_as_before(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         # Copies that leave are taken out by Delta Lake, which writes the rest of their files in types of its own.

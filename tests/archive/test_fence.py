@@ -16,7 +16,6 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import cold_keeper, conserve, events
-from archive.forked import without_spark
 from servers import Database
 from wane.archive.files import ColdFile, Replacement
 from wane.archive.files import replace as replace_files
@@ -30,12 +29,12 @@ EARLIER = Lease("archive event", "one", 1, datetime(2026, 1, 1, tzinfo=UTC))
 LATER = replace(EARLIER, holder="another", fence=2)
 
 
+@pytest.mark.usefixtures("without_spark")
 @pytest.mark.parametrize("before", ["commit", "write"])
 def test_a_writer_that_was_stopped_for_longer_than_its_lease_commits_nothing(
-    database: Database, tmp_path: Path, before: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, before: str
 ) -> None:
     """It is stopped after it has shown its lease: before it reads the log, and before it writes to it."""
-    without_spark(monkeypatch)
     events(database, 20)
     ever = {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
     with cold_keeper(database, tmp_path) as cold:

@@ -8,8 +8,8 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-from archive.cold import cold_keeper, events
-from races.racing import Background, await_true
+from archive.cold import PATIENCE_SECONDS, cold_keeper, events
+from races.racing import Background
 from servers import Database
 from wane.archive.session import session
 from wane.prune.sweep import Outcome
@@ -56,24 +56,25 @@ def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Databas
 
     def wait() -> None:
         planned.set()
-        assert go.wait(60)
+        assert go.wait(PATIENCE_SECONDS)
 
     with cold_keeper(database, tmp_path) as cold, closing(database.connect()) as other:
         session(cold.keeper.contract.spark)  # So that nothing below has to wait for its start.
         cold.at["planned"] = wait
         running = Background(cold.one)
-        assert planned.wait(60)
+        assert planned.wait(PATIENCE_SECONDS)
         if database.store == "postgres":
             other.execute("BEGIN")
             other.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
         go.set()
-        await_true(lambda: bool(at_work(database)), "a task is at work", seconds=60)
-        killed = at_work(database)
+        killed: list[int] = []
+        while running.running and not killed:
+            killed = at_work(database)
         for process in killed:
             os.kill(process, signal.SIGKILL)
         if database.store == "postgres":
             other.execute("ROLLBACK")
-        done = running.result(seconds=120)
+        done = running.result(PATIENCE_SECONDS)
         assert killed
         assert done.outcome is Outcome.DONE, done.message
         assert done.evicted["event"] == ROWS

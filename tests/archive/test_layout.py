@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, STAYING, cold_keeper, conserve, events
-from archive.forked import without_spark
 from servers import Database
 from wane.prune.sweep import Outcome
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("without_spark")]
 
 ROWS = 20
 SCRUBBED = ["ALTER TABLE event DROP COLUMN amount", "ALTER TABLE event ADD COLUMN amount numeric(12,2) DEFAULT 7"]
@@ -37,11 +36,6 @@ CAST = '[archive.event]\ncast = { spot = "text", moods = "text" }\n'
 
 class Died(BaseException):
     """What no product code catches."""
-
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
 
 
 def everything(database: Database) -> dict[str, set[int]]:

@@ -14,19 +14,15 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
-from archive.forked import without_spark
 from servers import Database, SqliteDatabase
 from wane.errors import ArchiveError
 from wane.observe.metrics import Metrics
 from wane.prune.sweep import Outcome
 from wane.sqlfunctions import install
 
+pytestmark = pytest.mark.usefixtures("without_spark")
+
 LONG_AGO = time.time() - 40 * 86_400
-
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
 
 
 def log(cold: Cold, table: str = "event") -> Path:

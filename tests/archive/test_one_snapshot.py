@@ -55,8 +55,7 @@ class Copying:
 
 
 @pytest.fixture
-def copying(monkeypatch: pytest.MonkeyPatch) -> Copying:
-    forked.without_spark(monkeypatch)
+def copying(monkeypatch: pytest.MonkeyPatch, without_spark: None) -> Copying:
     copying = Copying()
     monkeypatch.setattr(sweep, "run", copying.run)
     return copying

@@ -8,18 +8,14 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events
-from archive.forked import without_spark
 from archive.test_restore import back, interrupt
 from servers import Database
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 
+pytestmark = pytest.mark.usefixtures("without_spark")
+
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
-
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
 
 
 def own(cold: Cold, table: str) -> str:

@@ -15,6 +15,8 @@ from servers import Database, SqliteDatabase
 from wane.prune.sweep import Outcome
 from wane.store.archive_rows import SAMPLED
 
+pytestmark = pytest.mark.usefixtures("without_spark")
+
 
 def flip(file: Path) -> None:
     """One bit of the largest column's data: nobody reads all of what a page says about itself."""

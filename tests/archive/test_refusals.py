@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from archive.cold import CONTRACT, Cold, cold_keeper, events
+from archive.cold import CONTRACT, PATIENCE_SECONDS, Cold, cold_keeper, events
 from servers import PostgresDatabase, SqliteDatabase
 from wane.archive import java, session
 from wane.archive.place import place_of
@@ -235,13 +235,13 @@ def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as driver:
         begun = _await(lambda: [one for one in _children(driver.pid) if "SparkSubmit" in _words(one)])
         driver.send_signal(signal.SIGINT)
-        assert driver.wait(60) == -signal.SIGINT
+        assert driver.wait(PATIENCE_SECONDS) == -signal.SIGINT
     assert _await(lambda: [not any("SparkSubmit" in _words(one) for one in begun)])
 
 
 def _await(look: Callable[[], list[Any]]) -> list[Any]:
     """What is found, as soon as something is."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not any(found := look()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

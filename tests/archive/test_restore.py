@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
-from archive.forked import stage, without_spark
+from archive.forked import stage
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.archive import bring as bringing
 from wane.archive import restore as restoring
@@ -25,12 +25,7 @@ from wane.prune.sweep import Outcome
 from wane.store.archive_restore_journal import RestoreJournal
 from wane.store.postgres.transaction import _GATE
 
-pytestmark = [pytest.mark.timeout(120)]
-
-
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("without_spark")]
 
 
 EVENT = "SELECT id, status, at_ms, body, amount FROM event ORDER BY id"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_events
-from archive.forked import without_spark
 from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
 from wane.archive import session, upkeep
@@ -200,10 +199,8 @@ def test_a_worker_that_cannot_archive_says_so_and_tries_again(sqlite_database: S
 FUSED = CONTRACT + "sweep_rows = 30\n[sweep]\nfuse_rows = 20\n"
 
 
-def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_spark(monkeypatch)
+@pytest.mark.usefixtures("without_spark")
+def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(database: Database, tmp_path: Path) -> None:
     events(database, 70)
     with cold_keeper(database, tmp_path, FUSED) as cold:
         assert run(cold).failures == 1
@@ -219,10 +216,8 @@ def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(
         assert (swept.outcome, swept.counts["event"]) == (Outcome.DONE, 18), "fewer are never too many"
 
 
-def test_a_sweep_that_was_begun_is_finished_whatever_its_share(
-    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_spark(monkeypatch)
+@pytest.mark.usefixtures("without_spark")
+def test_a_sweep_that_was_begun_is_finished_whatever_its_share(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 70)
     stop = threading.Event()
     with cold_keeper(sqlite_database, tmp_path, FUSED) as cold:

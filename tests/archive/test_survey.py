@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, cold_keeper, events
-from archive.forked import run, without_spark
+from archive.forked import without_spark
 from servers import Database
 from wane.archive import survey as surveying
 from wane.archive.forecast import Flow, days_to, flow
@@ -95,8 +95,6 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_spark(monkeypatch)
-    monkeypatch.setattr(surveying, "run", run)
-    monkeypatch.setattr(surveying.Surveyor, "spark", lambda _: None)
     events(database, 5)
     database.executemany(
         "INSERT INTO event VALUES (?, 'done', ?, 'x', NULL)",
