@@ -1,31 +1,45 @@
-"""Take every guard out of the product in turn, and see the named tests fail: `python tests/mutations/run.py [WORD…]`.
+"""Take every guard out of the product in turn, and see the named tests fail: `python tests/mutations/run.py [--jobs N] [WORD…]`.
 
-Words choose the mutations whose guard has one of them in it. The tree is copied first, so the checkout is never touched. The tests
-named must pass on the copy as it is; a mutation that they do not notice is a survivor, and the run fails.
+Words choose the mutations whose guard contains one of them. Each job works in a copy of the tree, so the checkout is never
+changed, and has one PostgreSQL server for all of its tests. The tests named must pass on the copy as it is; a mutation that they
+do not notice is a survivor, and the run fails. Mutations whose tests need Spark come last: each of them takes a minute.
 """
 
 from __future__ import annotations
 
+import argparse
+import compileall
 import os
+import py_compile
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutations.toml")
 COPIED = ("src", "tests", "pyproject.toml")
+URL_VARIABLE = "WANE_TEST_POSTGRES_URL"
 TESTS_FAILED = 1
 """What pytest answers when tests ran and some failed. A larger number means that they could not be run, a negative one that a
 signal ended them: that is noticed as well."""
-SECONDS = 300
+SECONDS = 900
+"""How long one mutation's test may take. Each of its cases has a timeout of its own; this one ends what hangs outside of them."""
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", re.MULTILINE)
+Given = TypeVar("Given")
+Answer = TypeVar("Answer")
 
 
 class Stale(Exception):
@@ -82,6 +96,9 @@ def copied() -> Iterator[Path]:
                 shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, tree / name)
+        # By hash, not by time: a mutation may be written in the second in which the file was compiled.
+        by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(tree, quiet=1, invalidation_mode=by_hash)
         yield tree
     finally:
         shutil.rmtree(tree, ignore_errors=True)
@@ -100,68 +117,178 @@ def mutated(tree: Path, mutation: Mutation) -> Iterator[None]:
             (tree / file).write_text(text)
 
 
-def run_tests(tree: Path, tests: Sequence[str], *, each: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run tests of the copy against the copy's product; `each` stops at the first failure."""
-    environment: dict[str, Any] = {
-        **os.environ,
-        "PYTHONPATH": str(tree / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "WANE_KILLS": "12",
-    }
-    options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *(["-x"] if each else [])]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
+@dataclass(frozen=True)
+class Place:
+    """Where one job works: a copy of the tree, and a PostgreSQL server, without which every run of tests starts its own."""
+
+    tree: Path
+    postgres_url: str | None = None
+
+    def run_tests(
+        self, tests: Sequence[str], *, first_failure: bool = False, seconds: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run tests of the copy against the copy's product; `first_failure` stops there."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.tree / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "WANE_KILLS": "12",
+            **({URL_VARIABLE: self.postgres_url} if self.postgres_url else {}),
+        }
+        options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *(["-x"] if first_failure else [])]
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        # Not a pipe: a process that a killed test leaves behind would hold it open.
+        with tempfile.TemporaryFile("w+") as output:
+            running = subprocess.Popen(
+                command, cwd=self.tree, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+            try:
+                code = running.wait(seconds)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+            output.seek(0)
+            return subprocess.CompletedProcess(command, code, output.read())
+
+    def survivors(self, mutation: Mutation) -> list[str]:
+        """The tests that do not notice that the guard is gone; raise if they could not be run."""
+        with mutated(self.tree, mutation):
+            found = []
+            for test in mutation.tests:
+                try:
+                    done = self.run_tests([test], first_failure=True, seconds=SECONDS)
+                except subprocess.TimeoutExpired:
+                    raise Stale(f"{test} did not end within {SECONDS} seconds") from None
+                if done.returncode == 0:
+                    found.append(test)
+                elif done.returncode > TESTS_FAILED:
+                    raise Stale(f"{test} cannot be run:\n{done.stdout[-4000:]}")
+            return found
 
 
-def survivors(tree: Path, mutation: Mutation) -> list[str]:
-    """The tests that do not notice that the guard is gone; raise if they could not be run."""
-    with mutated(tree, mutation):
-        found = []
-        for test in mutation.tests:
-            done = run_tests(tree, [test], each=True)
-            if done.returncode == 0:
-                found.append(test)
-            elif done.returncode > TESTS_FAILED:
-                raise Stale(f"{test} cannot be run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return found
+class Jobs:
+    """Calls that run beside each other, each in a place that no other call uses meanwhile."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._free: SimpleQueue[Place] = SimpleQueue()
+        for place in places:
+            self._free.put(place)
+        self._pool = ThreadPoolExecutor(len(places))
+
+    def start(self, call: Callable[[Place, Given], Answer], given: Given) -> Future[Answer]:
+        return self._pool.submit(self._run, call, given)
+
+    def close(self) -> None:
+        """Wait for the calls that run now, and drop the others."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self, call: Callable[[Place, Given], Answer], given: Given) -> Answer:
+        place = self._free.get()
+        try:
+            return call(place, given)
+        finally:
+            self._free.put(place)
 
 
-def main(words: Sequence[str]) -> int:
-    chosen = [one for one in load() if not words or any(word in one.guard for word in words)]
-    problems = 0
+@contextmanager
+def started(count: int) -> Iterator[Jobs]:
+    """Jobs with a copy and a server each; the server of WANE_TEST_POSTGRES_URL serves all of them."""
+    from servers import Run, packaged_installation
+
+    with ExitStack() as stack:
+        url, installation = os.environ.get(URL_VARIABLE), packaged_installation()
+        servers = Run.create()
+        stack.callback(servers.close)
+        places = []
+        for number in range(count):
+            if installation is not None and URL_VARIABLE not in os.environ:
+                url = servers.server_url(f"postgres-{number}", installation, locale=False)
+            places.append(Place(stack.enter_context(copied()), url))
+        jobs = Jobs(places)
+        stack.callback(jobs.close)
+        yield jobs
+
+
+def unfit(mutations: Sequence[Mutation]) -> dict[str, str]:
+    """What is wrong with mutations whose text the product no longer has, by guard."""
+    found = {}
     with copied() as tree:
-        for mutation in chosen:  # Before the long part: what no longer fits is told at once.
+        for mutation in mutations:
             try:
                 with mutated(tree, mutation):
                     pass
             except Stale as problem:
-                problems += 1
-                _tell(f"stale     {mutation.guard}\n{problem}")
-        named = sorted({test for mutation in chosen for test in mutation.tests})
-        baseline = run_tests(tree, named)
-        if baseline.returncode != 0:
-            _tell(f"the tests named fail as it is:\n{baseline.stdout[-4000:]}{baseline.stderr[-2000:]}")
-            return 1
+                found[mutation.guard] = str(problem)
+    return found
+
+
+def failing(jobs: Jobs, tests: Sequence[str]) -> set[str]:
+    """The tests that fail on the copy as it is. One call runs all tests of a room, so that they share what is slow to start."""
+    rooms = defaultdict(list)
+    for test in tests:
+        rooms[test.split("/")[1]].append(test)
+    largest_first = sorted(rooms, key=lambda room: -len(rooms[room]))
+    runs = {jobs.start(Place.run_tests, rooms[room]): room for room in largest_first}
+    found: set[str] = set()
+    for number, run in enumerate(as_completed(runs), 1):
+        done, room = run.result(), runs[run]
+        failed = FAILED.findall(done.stdout)
+        _tell(f"[{number}/{len(runs)} rooms] {'fails' if done.returncode else 'passes'} as it is: tests/{room}")
+        if done.returncode:
+            _tell(done.stdout[-4000:])
+            found.update(failed or rooms[room])
+    return found
+
+
+def named_by(mutation: Mutation, failed: set[str]) -> list[str]:
+    return [
+        one for one in failed for test in mutation.tests if one == test or one.startswith((f"{test}[", f"{test}::"))
+    ]
+
+
+def attempt(place: Place, mutation: Mutation) -> tuple[str, str, float]:
+    """Take a guard out: what became of it, details for a person, and how many seconds that took."""
+    began = time.monotonic()
+    try:
+        missed = place.survivors(mutation)
+    except Stale as problem:
+        return "stale", str(problem), time.monotonic() - began
+    details = "\n".join(f"not by {test}" for test in missed)
+    return "SURVIVED" if missed else "noticed", details, time.monotonic() - began
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Take every guard out in turn, and see the named tests fail.")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="mutations tried at a time (default: 2)")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="try only guards that contain one of these")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    chosen = [one for one in load() if not options.words or any(word in one.guard for word in options.words)]
+    problems = {guard: f"stale: {problem}" for guard, problem in unfit(chosen).items()}
+    with started(options.jobs) as jobs:
+        failed = failing(jobs, sorted({test for mutation in chosen for test in mutation.tests}))
         for mutation in chosen:
-            began = time.monotonic()
-            try:
-                missed = survivors(tree, mutation)
-            except Stale as problem:
-                problems += 1
-                _tell(f"stale     {mutation.guard}\n{problem}")
-                continue
-            problems += bool(missed)
-            _tell(f"{'SURVIVED' if missed else 'noticed '}  {time.monotonic() - began:4.0f} s  {mutation.guard}")
-            for test in missed:
-                _tell(f"          not by {test}")
-    _tell(f"{len(chosen)} mutations, {problems} not noticed or stale")
+            if own := named_by(mutation, failed):
+                problems.setdefault(mutation.guard, f"stale: fails as it is: {', '.join(own)}")
+        cheap_first = sorted(chosen, key=lambda mutation: any("archive" in test for test in mutation.tests))
+        runs = {
+            jobs.start(attempt, mutation): mutation.guard for mutation in cheap_first if mutation.guard not in problems
+        }
+        for number, run in enumerate(as_completed(runs), 1):
+            (outcome, details, seconds), guard = run.result(), runs[run]
+            _tell(f"[{number}/{len(runs)}] {outcome:8} {seconds:4.0f} s  {guard}")
+            if outcome != "noticed":
+                problems[guard] = f"{outcome}: {details}"
+                _tell(details)
+    for guard, problem in problems.items():
+        _tell(f"\n{guard}\n{problem}")
+    minutes = (time.monotonic() - began) / 60
+    kinds = Counter(problem.split(":")[0] for problem in problems.values())
+    _tell(
+        f"\n{len(chosen)} mutations in {minutes:.0f} minutes: {len(chosen) - len(problems)} noticed, "
+        f"{kinds['SURVIVED']} survived, {kinds['stale']} stale"
+    )
     return 1 if problems else 0
 
 
@@ -171,4 +298,5 @@ def _tell(text: str) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests"))  # For `servers`.
     sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mutations.run import Mutation, copied, load, mutated, run_tests, survivors
+from conftest import Clusters
+from mutations.run import Mutation, Place, copied, load, mutated
 
 MUTATIONS = load()
 QUICK = [one for one in MUTATIONS if one.quick]
@@ -22,8 +23,8 @@ def test_every_mutation_still_fits() -> None:
 def test_every_test_that_is_named_exists() -> None:
     with copied() as tree:
         named = sorted({test for mutation in MUTATIONS for test in mutation.tests})
-        done = run_tests(tree, ["--collect-only", *named])
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+        done = Place(tree).run_tests(["--collect-only", *named])
+        assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_some_are_quick() -> None:
@@ -33,6 +34,6 @@ def test_some_are_quick() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", QUICK, ids=lambda mutation: mutation.guard)
-def test_a_guard_that_is_taken_out_is_missed(mutation: Mutation) -> None:
+def test_a_guard_that_is_taken_out_is_missed(mutation: Mutation, clusters: Clusters) -> None:
     with copied() as tree:
-        assert survivors(tree, mutation) == []
+        assert Place(tree, clusters["postgres"].url).survivors(mutation) == []
