@@ -14,6 +14,8 @@ WORKERS ?= 3
 KILLS   ?= 200
 # How many seconds `make soak` takes, on each store.
 SOAK    ?= 60
+# How many mutations `make mutations` tries at a time.
+JOBS    ?= 2
 # What to run, for example: make test TESTS="tests/plan -k cutoff"
 TESTS   ?= tests
 
@@ -99,7 +101,7 @@ cluster: setup ## archive on a Spark cluster: a master and two workers of its ow
 	@$(BIN)/pytest -m cluster --numprocesses 0 tests/archive
 
 mutations: setup ## remove every guard in turn and see a named test fail
-	@$(BIN)/python tests/mutations/run.py
+	@$(BIN)/python tests/mutations/run.py --jobs $(JOBS)
 
 clean: ## remove both environments, caches and everything that was built
 	@rm -rf $(VENV) $(PREFECT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,8 +1,8 @@
 """Take every guard out of the product in turn, and see the named tests fail: `python tests/mutations/run.py [--jobs N] [WORD…]`.
 
 Words choose the mutations whose guard contains one of them. Each job works in a copy of the tree, so the checkout is never
-changed, and has one PostgreSQL server for all of its tests. The tests named must pass on the copy as it is; a mutation that they
-do not notice is a survivor, and the run fails. Mutations whose tests need Spark come last: each of them takes a minute.
+changed, and has one PostgreSQL server and one Java process for all of its tests. The tests named must pass on the copy as it is; a mutation that they
+do not notice is a survivor, and the run fails. The archive's mutations come last: their tests are the slow ones.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ import tempfile
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+
+if TYPE_CHECKING:
+    from servers import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutations.toml")
@@ -119,10 +124,15 @@ def mutated(tree: Path, mutation: Mutation) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one job works: a copy of the tree, and a PostgreSQL server, without which every run of tests starts its own."""
+    """Where one job works: a copy of the tree, and the servers that its tests use instead of starting their own.
+
+    Invariant: a test never fails because of what another one left in a server. `clean` restores the servers after each run of
+    tests, and raises if one of them is gone.
+    """
 
     tree: Path
-    postgres_url: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    clean: Callable[[], object] = lambda: None
 
     def run_tests(
         self, tests: Sequence[str], *, first_failure: bool = False, seconds: float | None = None
@@ -133,7 +143,7 @@ class Place:
             "PYTHONPATH": str(self.tree / "src"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "WANE_KILLS": "12",
-            **({URL_VARIABLE: self.postgres_url} if self.postgres_url else {}),
+            **self.environment,
         }
         options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *(["-x"] if first_failure else [])]
         command = [sys.executable, "-m", "pytest", *options, *tests]
@@ -148,6 +158,7 @@ class Place:
                 with suppress(ProcessLookupError):
                     os.killpg(running.pid, signal.SIGKILL)
                 running.wait()
+                self.clean()
             output.seek(0)
             return subprocess.CompletedProcess(command, code, output.read())
 
@@ -193,21 +204,69 @@ class Jobs:
 
 @contextmanager
 def started(count: int) -> Iterator[Jobs]:
-    """Jobs with a copy and a server each; the server of WANE_TEST_POSTGRES_URL serves all of them."""
-    from servers import Run, packaged_installation
+    """Jobs with a copy of the tree and servers of their own."""
+    from servers import Run
 
     with ExitStack() as stack:
-        url, installation = os.environ.get(URL_VARIABLE), packaged_installation()
-        servers = Run.create()
-        stack.callback(servers.close)
-        places = []
-        for number in range(count):
-            if installation is not None and URL_VARIABLE not in os.environ:
-                url = servers.server_url(f"postgres-{number}", installation, locale=False)
-            places.append(Place(stack.enter_context(copied()), url))
-        jobs = Jobs(places)
+        run = Run.create()
+        stack.callback(run.close)
+        jobs = Jobs([place(stack, run, number) for number in range(count)])
         stack.callback(jobs.close)
         yield jobs
+
+
+def place(stack: ExitStack, run: Run, number: int) -> Place:
+    from servers import packaged_installation
+
+    tree = stack.enter_context(copied())
+    installation = packaged_installation()
+    assert installation is not None, "run `make setup` first"
+    url = run.server_url(f"postgres-{number}", installation, locale=False)
+    java = stack.enter_context(java_process(tree))
+
+    def clean() -> None:
+        drop_leftovers(url)
+        running = getattr(getattr(java.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
+        if running.isDefined():
+            running.get().stop()
+
+    address = {
+        "PYSPARK_GATEWAY_PORT": str(java.java_parameters.port),
+        "PYSPARK_GATEWAY_SECRET": java.java_parameters.auth_token,
+    }
+    return Place(tree, {URL_VARIABLE: url, **address}, clean)
+
+
+def drop_leftovers(url: str) -> None:
+    """Drop the databases and roles of tests that were killed."""
+    with psycopg.connect(url, autocommit=True) as server:
+        for (name,) in server.execute("SELECT datname FROM pg_database WHERE datname LIKE 'wane_test_%'").fetchall():
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+        for (name,) in server.execute("SELECT quote_ident(rolname) FROM pg_roles WHERE oid >= 16384").fetchall():
+            server.execute(f"DROP ROLE {name}".encode())
+
+
+@contextmanager
+def java_process(tree: Path) -> Iterator[Any]:
+    """A Java process for the Spark sessions of one job, one after the other: starting it takes longer than most tests."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    from wane.archive.java import java_home
+
+    # Spark's Python processes inherit it from Java.
+    os.environ.update(PYTHONPATH=str(tree / "src"), JAVA_HOME=java_home(), SPARK_LOCAL_IP="127.0.0.1")
+    settings = SparkConf(loadDefaults=False).set(
+        "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    gateway = launch_gateway(settings, quiet)  # type: ignore[no-untyped-call]
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # Upon which Java ends.
+        gateway.proc.wait()
 
 
 def unfit(mutations: Sequence[Mutation]) -> dict[str, str]:

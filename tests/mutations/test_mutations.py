@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conftest import Clusters
-from mutations.run import Mutation, Place, copied, load, mutated
+from mutations.run import URL_VARIABLE, Mutation, Place, copied, load, mutated
 
 MUTATIONS = load()
 QUICK = [one for one in MUTATIONS if one.quick]
@@ -36,4 +36,4 @@ def test_some_are_quick() -> None:
 @pytest.mark.parametrize("mutation", QUICK, ids=lambda mutation: mutation.guard)
 def test_a_guard_that_is_taken_out_is_missed(mutation: Mutation, clusters: Clusters) -> None:
     with copied() as tree:
-        assert Place(tree, clusters["postgres"].url).survivors(mutation) == []
+        assert Place(tree, {URL_VARIABLE: clusters["postgres"].url}).survivors(mutation) == []
