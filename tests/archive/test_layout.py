@@ -78,6 +78,20 @@ def test_a_column_that_was_dropped_and_added_again_keeps_the_rows(
             assert {row["who"] for row in cold.archived("event_read")} == {"redacted"}
 
 
+def test_a_table_that_changes_between_two_batches_keeps_the_rows_that_are_left(
+    database: Database, tmp_path: Path
+) -> None:
+    events(database, 50)
+    ever = everything(database)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["batch"] = lambda: database.execute("ALTER TABLE event ADD COLUMN note text DEFAULT 'x'")
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        assert 0 < done.stale < 50
+        conserve(cold, ever, done=True)
+        assert len(cold.hot()) == done.stale + len(STAYING)
+
+
 def followed() -> int:
     return sum(1 for n in range(1, ROWS + 1) if n % 3)
 
