@@ -27,6 +27,7 @@ CHANGES = {
     "a follower removed": (contract(READ, NOTE, TAG), contract(READ, TAG)),
     "a follower added": (contract(READ, TAG), contract(READ, NOTE, TAG)),
     "followers in another order": (contract(READ, NOTE, TAG), contract(READ, TAG, NOTE)),
+    "a follower exchanged": (contract(READ, NOTE), contract(READ, TAG)),
     "the rule renamed": (contract(READ, NOTE), contract(READ, NOTE, rule="frozen")),
 }
 

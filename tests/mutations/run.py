@@ -255,7 +255,8 @@ def java_process(tree: Path) -> Iterator[Any]:
     from wane.archive.java import java_home
 
     # Spark's Python processes inherit it from Java.
-    os.environ.update(PYTHONPATH=str(tree / "src"), JAVA_HOME=java_home(), SPARK_LOCAL_IP="127.0.0.1")
+    os.environ.update(PYTHONPATH=str(tree / "src"), PYTHONDONTWRITEBYTECODE="1")
+    os.environ.update(JAVA_HOME=java_home(), SPARK_LOCAL_IP="127.0.0.1")
     settings = SparkConf(loadDefaults=False).set(
         "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     )
