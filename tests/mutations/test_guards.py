@@ -39,6 +39,7 @@ from wane.prune.apply import apply_plan
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome, Sweeper
 from wane.store.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
+from wane.store.transaction import MOST_LOST
 
 SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=3, least_batch=3, most_batch=3)
 DAY = timedelta(days=1)
@@ -207,11 +208,13 @@ def test_a_floor_is_above_every_caller(database: Database, tmp_path: Path) -> No
 def test_a_row_without_a_key_never_leaves(database: Database, tmp_path: Path) -> None:
     key = "text PRIMARY KEY" if database.store == "sqlite" else "text UNIQUE"
     database.execute(f"CREATE TABLE jobs (id {key}, status text, done_at bigint)")
-    database.executemany("INSERT INTO jobs VALUES (?, 'done', ?)", [(None, ms(OLD)), ("a", ms(OLD) + 1)])
+    unnamed = MOST_LOST + 1
+    rows = [*((None, ms(OLD) + n) for n in range(unnamed)), ("a", ms(OLD) + unnamed)]
+    database.executemany("INSERT INTO jobs VALUES (?, 'done', ?)", rows)
     with kept(database, tmp_path, JOBS.replace("[table.jobs.rule", 'key = ["id"]\n[table.jobs.rule', 1)) as keeper:
         assert keeper.prune("jobs", rule="done", limit=1).rows == 1, "nor does it stand in the way of others"
         assert sweeper(keeper).sweep().rules[0].rows == 0
-        assert database.query("SELECT id FROM jobs") == [(None,)]
+        assert database.query("SELECT id FROM jobs") == [(None,)] * unnamed
 
 
 def test_an_uncounted_cascade_is_refused(database: Database, tmp_path: Path) -> None:
