@@ -5,6 +5,7 @@ Tasks run one after the other in processes of their own, so that something can h
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from archive import forked
-from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events
-from servers import Database, PostgresDatabase
+from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
+from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.archive import sweep, unique
 from wane.archive.place import ColdTable
 from wane.archive.unique import copied_twice
@@ -30,6 +31,7 @@ LAST_MS = OLD_MS + 165 * 3_600_000 + 1
 """In the last range."""
 FIRST_MS = OLD_MS + 1
 """In the first."""
+LONG_AGO = OLD_MS / 1000
 
 
 class Died(BaseException):
@@ -158,6 +160,30 @@ def test_a_copy_that_was_cut_short_goes_on_with_what_is_missing(
         assert copying.tasks == [3, 1]
         assert (files(cold, "event", 0), files(cold, "event", 2)) == (1, 2)
         conserve(cold, everything, done=True)
+        assert cold.hot() == STAYING
+
+
+def test_files_of_a_copy_that_was_cut_short_are_not_tidied(
+    sqlite_database: SqliteDatabase, tmp_path: Path, copying: Copying
+) -> None:
+    events(sqlite_database, 20)
+
+    def die() -> None:
+        raise Died
+
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        insert_events(sqlite_database, range(1001, 1001 + ROWS))
+        copying.after[3] = die
+        with pytest.raises(Died):
+            cold.one()
+    for file in (tmp_path / "cold").rglob("*.parquet"):
+        os.utime(file, (LONG_AGO, LONG_AGO))
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        [tidied] = cold.keeper.archive.tidy("event")
+        assert (tidied.outcome, tidied.files) == (Outcome.DONE, 0), tidied.message
+        assert cold.one().outcome is Outcome.DONE
+        assert copying.tasks == [1, 3, 1], "only the range that was missing is copied"
         assert cold.hot() == STAYING
 
 
