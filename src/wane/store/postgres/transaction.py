@@ -94,8 +94,6 @@ Partitions have a copy of their parent's key; tables that inherit do not.
 """
 # Under any other level the second look would see what the first one saw.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_SET_DURABLE = set_locally(_LOCAL_SETTINGS)
-_SET = set_locally({**_LOCAL_SETTINGS, "synchronous_commit": "off"})
 _LOSING = "SHARE ROW EXCLUSIVE"
 """The lock on a table that loses rows itself: two transactions that both have a SHARE lock cannot both go on to delete."""
 _GATE_WAIT = "10s"
@@ -363,7 +361,8 @@ def beginning(
             transaction.run_last_words()
         return
     access = "READ ONLY" if read_only else "READ WRITE"
-    with opened(connection, f"{_BEGIN} {access}; {_SET_DURABLE if durable else _SET}"):
+    settings = _LOCAL_SETTINGS if durable else {**_LOCAL_SETTINGS, "synchronous_commit": "off"}
+    with opened(connection, f"{_BEGIN} {access}; {set_locally(settings)}"):
         transaction = PostgresTransaction(connection, rows)
         yield transaction
         transaction.commit(connection)
