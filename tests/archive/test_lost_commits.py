@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
+from wane.archive.place import ColdTable
 from wane.errors import ArchiveError
 from wane.observe.metrics import Metrics
 from wane.prune.sweep import Outcome
@@ -23,6 +24,10 @@ from wane.sqlfunctions import install
 pytestmark = pytest.mark.usefixtures("without_spark")
 
 LONG_AGO = time.time() - 40 * 86_400
+
+
+class Died(BaseException):
+    """What no product code catches."""
 
 
 def log(cold: Cold, table: str = "event") -> Path:
@@ -224,6 +229,28 @@ def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
         with pytest.raises(ArchiveError, match="cannot be trusted"):
             cold.keeper.archive.repair()
         assert cold.cold() == []
+
+
+def test_a_sweep_that_died_after_its_commit_is_not_committed_again(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 20)
+    commit = ColdTable.commit
+
+    def die(table: ColdTable, *given: Any) -> None:
+        commit(table, *given)
+        raise Died
+
+    with cold_keeper(sqlite_database, tmp_path) as cold, monkeypatch.context() as patched:
+        patched.setattr(ColdTable, "commit", die)
+        with pytest.raises(Died):
+            cold.one()
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        for table in ("event", "event_read"):
+            adding = [entry for entry in log(cold, table).glob("*.json") if '"add":' in entry.read_text()]
+            assert len(adding) == 1, table
+        assert len(cold.cold()) == 20
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
