@@ -16,7 +16,7 @@ KILLS   ?= 200
 SOAK    ?= 60
 # How many mutations `make mutations` tries at a time.
 JOBS    ?= 2
-# What to run, for example: make test TESTS="tests/plan -k cutoff"
+# What to run, for example: make test TESTS="tests/prune -k cutoff"
 TESTS   ?= tests
 
 # The tests start hundreds of processes: each would compile the sources again.

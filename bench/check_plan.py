@@ -26,11 +26,12 @@ from bench.measuring import machine, postgres_url, say, timed
 from wane.check.cover import cover
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
+from wane.db import Store, open_store
+from wane.db.url import resolve_url
 from wane.findings import Finding, Severity
-from wane.plan.build import build_plan
-from wane.plan.model import Plan
-from wane.store import Store, open_store
-from wane.store.url import resolve_url
+from wane.prune.plan import Plan
+from wane.prune.planning import build_plan
+from wane.rules.rows import rows_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "check_plan.json"
@@ -234,7 +235,7 @@ def require_honest(findings: list[Finding], plan: Plan) -> None:
 
 def read_plans(store: Store, promised: Contract) -> dict[str, str]:
     """How the database answers each read about the large table."""
-    from wane.store.selection import bind_contract
+    from wane.rules.selection import bind_contract
 
     selections, _ = bind_contract(promised, store.reflect(), store.types)
     plans: dict[str, str] = {}
@@ -242,10 +243,10 @@ def read_plans(store: Store, promised: Contract) -> dict[str, str]:
         if selection.table.name != "big":
             continue
         reads = {
-            "count_due": store.rows.count_due(selection, NOW),
-            "oldest_due": store.rows.edge_due(selection, NOW, newest=False),
-            "newest_due": store.rows.edge_due(selection, NOW, newest=True),
-            "never_due": store.rows.count_never_due(selection, 10_001),
+            "count_due": rows_of(store).count_due(selection, NOW),
+            "oldest_due": rows_of(store).edge_due(selection, NOW, newest=False),
+            "newest_due": rows_of(store).edge_due(selection, NOW, newest=True),
+            "never_due": rows_of(store).count_never_due(selection, 10_001),
         }
         plans |= {f"{selection.rule.name}.{name}": store.explain(statement) for name, statement in reads.items()}
     return plans

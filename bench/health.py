@@ -30,13 +30,13 @@ from bench.check_plan import (
 )
 from bench.measuring import ROOT, machine, postgres_url, say, timed
 from wane.contract.model import Contract
+from wane.db import open_store
+from wane.db.counting import Exactness
+from wane.db.url import resolve_url
 from wane.keeper import Keeper
 from wane.observe.health import Health
 from wane.observe.pressure import Pressure
 from wane.sqlfunctions import install
-from wane.store import open_store
-from wane.store.base import Exactness
-from wane.store.url import resolve_url
 
 RESULTS = ROOT / "bench" / "results" / "health.json"
 GOAL = 0.02

@@ -31,12 +31,12 @@ from bench.measuring import ROOT, URL_VARIABLE, machine, postgres_url, say, time
 from bench.prune import BATCH, NO_LIMIT, STEADY
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.events import BatchTaken, Event
 from wane.prune.gates import set_gate
 from wane.prune.primitive import Pruner
 from wane.prune.sweep import Sweeper
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 RESULTS = ROOT / "bench" / "results" / "peers.json"
 NOW = datetime.now(UTC)

@@ -29,12 +29,12 @@ import psycopg
 from bench.measuring import ROOT, machine, postgres_url, say, timed
 from wane.contract.load import load_contract
 from wane.contract.model import Budget, Contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.events import BatchTaken, Event
 from wane.prune.gates import set_gate
 from wane.prune.pace import Pace
 from wane.prune.sweep import Sweeper
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 RESULTS = ROOT / "bench" / "results" / "prune.json"
 NOW = datetime.now(UTC)

@@ -39,10 +39,10 @@ THROUGH_A_POOLER = (
     "claims/test_work.py",
     "prune/test_prune.py",
     "queue/test_queue.py",
-    "store/test_pooler.py",
+    "db/test_pooler.py",
 )
 """What runs behind a connection pooler too: a session is no transaction's own there."""
-MIGRATED = ("claims", "prune", "queue", "sql")
+MIGRATED = ("claims", "prune", "queue", "sqlfunctions")
 """Where every PostgreSQL database has Wane's own tables from the start, because creating them takes longer than most tests:
 `migrate()` has nothing to do there. On SQLite it has, so a test that forgets it fails. The mark `unmigrated` makes an exception."""
 

@@ -9,9 +9,9 @@ from servers import Database
 from wane.check.cover import READ_SECONDS, cover
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.findings import Finding, Severity
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 SCHEDULER = '[scheduler]\ns = { every = "5m" }\n'
 

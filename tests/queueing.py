@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from servers import Database
+from wane.db import Store, open_store
+from wane.db.url import resolve_url
 from wane.queue import Queue, Reservation
-from wane.store import Store, open_store
-from wane.store.url import resolve_url
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STATES = ("absent", "ready", "delayed", "reserved", "overdue", "done", "dead", "resolved")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from wane.findings import Finding, Severity
     from wane.keeper import Keeper
     from wane.keeper import open_keeper as open
-    from wane.plan.model import Plan, Step, read_plan
+    from wane.ledger import AuditEntry, Hold
     from wane.prune.pace import FAST, Pace
+    from wane.prune.plan import Plan, Step, read_plan
     from wane.prune.primitive import Pruned
     from wane.prune.sweep import Outcome, Sweep
-    from wane.store.own import AuditEntry, Hold
 
 __version__ = "0.1.0"
 
@@ -55,29 +55,29 @@ __all__ = [
 _MODULES = {
     "FAST": "prune.pace",
     "AsyncKeeper": "async_keeper",
-    "AuditEntry": "store.own",
+    "AuditEntry": "ledger",
     "Budget": "contract.model",
     "Contract": "contract.model",
     "Finding": "findings",
-    "Hold": "store.own",
+    "Hold": "ledger",
     "Keeper": "keeper",
     "Outcome": "prune.sweep",
     "Pace": "prune.pace",
-    "Plan": "plan.model",
+    "Plan": "prune.plan",
     "Pruned": "prune.primitive",
     "Severity": "findings",
-    "Step": "plan.model",
+    "Step": "prune.plan",
     "Sweep": "prune.sweep",
     "WaneError": "errors",
     "load_contract": "contract.load",
     "open": "keeper",
     "read_contract": "contract.load",
-    "read_plan": "plan.model",
+    "read_plan": "prune.plan",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or a module, when it is first used: the command must answer an interrupt before everything is imported."""
+    """Import a public name, or a module, on first use: the command must respond to an interrupt during its imports."""
     if name in _MODULES:
         value = getattr(import_module(f"wane.{_MODULES[name]}"), "open_keeper" if name == "open" else name)
     elif name.startswith("_"):

@@ -1,7 +1,7 @@
 """The commands `wane` (also as `python -m wane`) and `coordination`.
 
-This module imports nothing heavy, so that an interrupt is answered from the first moment on: while the commands are being imported nothing
-has begun that would have to be put in order, and the process just ends.
+This module imports nothing heavy, so that an interrupt is handled from the start: while the commands are being
+imported, nothing has begun that would need cleanup, and the process just ends.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ def main() -> None:
 
 
 def coordination() -> None:
-    """Import the commands and run the one that stands for `wane claims vacuum`."""
+    """Import the commands and run `coordination`, an alias of `wane claims vacuum`."""
     _start("coordination")
 
 
 def _start(program: str) -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interruptible:  # Not where the shell had it ignored.
+    if interruptible:  # Not where the shell ignores the signal.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from wane import cli
 

@@ -2,7 +2,7 @@
 
     WaneError
     ├── ContractError        the contract file has mistakes (all of them, in .findings)
-    ├── WrongArgument        a value that cannot be meant (also a ValueError)
+    ├── WrongArgument        a value that makes no sense (also a ValueError)
     ├── WrongArgumentType    a value of the wrong type (also a TypeError)
     ├── UnknownTable         a name that the contract does not have
     ├── UnknownRule
@@ -10,8 +10,8 @@
     ├── StoreError           the database refused, or could not be reached
     │   ├── Unreachable      no connection
     │   ├── TimedOut         a bounded statement took longer than it may
-    │   ├── Locked           others hold locks that are needed, for longer than Wane waits
-    │   ├── SchemaChanged    the tables are no longer as they were when a rule was bound to them
+    │   ├── Locked           other connections hold required locks for longer than Wane waits
+    │   ├── SchemaChanged    the tables changed since a rule was bound to them
     │   ├── NotMigrated      Wane's own tables are missing or of another version
     │   └── NotInstalled     the tables of work claims are missing, or a part of them
     ├── BindError            the contract does not fit the database (all mismatches, in .findings)
@@ -19,12 +19,12 @@
     ├── MetricsError         metrics cannot be served or written
     ├── LeaseLost            the right to work was lost to another process
     ├── NotInForce           another contract is in force for this database
-    ├── NotAllowed           whoever is connected lacks the role that sweeps need
+    ├── NotAllowed           the connected user lacks the role that sweeps need
     ├── PartitionError       a table cannot be partitioned, or what must be accepted first was not
-    │   └── PartitionBusy    somebody else is at its partitions
+    │   └── PartitionBusy    another process is changing its partitions
     ├── ClaimLost            a work claim that its holder no longer holds (who does, in .denial)
     └── ArchiveError         the archive cannot be read or written, or does not hold what it must
-        ├── ArchiveBusy      somebody else writes to it
+        ├── ArchiveBusy      another process writes to it
         ├── ArchiveChanged   it is no longer what it was when a change of it was planned
         ├── Unproven         what was read back from it is not what the database holds; nothing left
         └── SparkError       Spark, or the Java it needs, does not run
@@ -71,7 +71,7 @@ class BindError(_WithFindings):
 
 
 class WrongArgument(WaneError, ValueError):
-    """A value that cannot be meant."""
+    """A value that makes no sense."""
 
 
 class WrongArgumentType(WaneError, TypeError):
@@ -103,11 +103,11 @@ class TimedOut(StoreError):
 
 
 class Locked(StoreError):
-    """Others hold locks that are needed, for longer than Wane waits."""
+    """Other connections hold required locks for longer than Wane waits."""
 
 
 class SchemaChanged(StoreError):
-    """The tables are no longer as they were when a rule was bound to them; nothing was taken."""
+    """The tables changed since a rule was bound to them; nothing was taken."""
 
 
 class NotMigrated(StoreError):
@@ -131,7 +131,7 @@ class LeaseLost(WaneError):
 
 
 class ClaimLost(WaneError):
-    """A work claim that its holder no longer holds. `denial` says who does, in which state, since when and until when."""
+    """A work claim that its holder no longer holds. `denial` has its owner, its state, since when and until when."""
 
     def __init__(self, message: str, denial: Any) -> None:
         super().__init__(message, "stop working on it: somebody else may have begun")
@@ -147,7 +147,7 @@ class ArchiveError(WaneError):
 
 
 class ArchiveBusy(ArchiveError):
-    """Somebody else writes to the archive of this table."""
+    """Another process writes to the archive of this table."""
 
 
 class ArchiveChanged(ArchiveError):
@@ -163,12 +163,12 @@ class SparkError(ArchiveError):
 
 
 class PartitionError(WaneError):
-    """A table cannot be partitioned or go back, or something would stop working that nobody has accepted."""
+    """A table cannot be partitioned or reverted, or something would stop working that was not accepted."""
 
 
 class PartitionBusy(PartitionError):
-    """Somebody else is at the partitions of this table."""
+    """Another process is changing the partitions of this table."""
 
 
 class NotAllowed(WaneError):
-    """Whoever is connected lacks the role that sweeps need."""
+    """The connected user lacks the role that sweeps need."""

@@ -1,6 +1,7 @@
-"""Every event that Wane can tell. Plain values: whoever listens makes metrics, log lines or progress bars of them.
+"""Every event that Wane emits. Plain values: listeners turn them into metrics, log lines or progress bars.
 
-Events carry signals, never the contents of rows; the database is the truth. An event about rows is told after their commit.
+Events carry signals, never the contents of rows; the database is the truth. An event about rows is emitted after their
+commit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BatchTaken:
 
 @dataclass(frozen=True, slots=True)
 class SlowedDown:
-    """A sweep goes slower than it could, and why."""
+    """A sweep is throttled, and why."""
 
     table: str
     rule: str
@@ -63,7 +64,7 @@ class BudgetExhausted:
 
 @dataclass(frozen=True, slots=True)
 class RuleFailed:
-    """A sweep of one rule failed; other rules go on."""
+    """A sweep of one rule failed; other rules continue."""
 
     scheduler: str | None
     table: str
@@ -74,7 +75,7 @@ class RuleFailed:
 
 @dataclass(frozen=True, slots=True)
 class RowsPruned:
-    """An explicit prune was committed. Inside a caller's transaction: was done, and commits with it."""
+    """An explicit prune was committed; inside a caller's transaction, it was run and commits with it."""
 
     scheduler: str | None
     table: str
@@ -96,7 +97,7 @@ class RowConsumed:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPassFailed:
-    """A pass of the webhooks' retention loop failed and changed nothing; the loop goes on."""
+    """A pass of the webhooks' retention loop failed and changed nothing; the loop continues."""
 
     table: str
     error: str
@@ -104,7 +105,7 @@ class RetentionPassFailed:
 
 @dataclass(frozen=True, slots=True)
 class MessageDead:
-    """A message of the cleanup queue was delivered as often as it may be, and is a dead letter."""
+    """A message of the cleanup queue reached its maximum number of deliveries, and is a dead letter."""
 
     pool: str
     message_id: str
@@ -114,7 +115,7 @@ class MessageDead:
 
 @dataclass(frozen=True, slots=True)
 class TickFailed:
-    """A scheduler could not do its tick; it tries again."""
+    """A scheduler's tick failed; it retries."""
 
     scheduler: str
     error: str
@@ -131,7 +132,7 @@ class SweepsEnqueued:
 
 @dataclass(frozen=True, slots=True)
 class WorkFailed:
-    """A worker could not do a sweep, or lost the right to; the message is delivered again."""
+    """A worker failed to run a sweep, or lost its lease; the message is redelivered."""
 
     scheduler: str | None
     kind: str
@@ -140,7 +141,7 @@ class WorkFailed:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A worker or a scheduler is alive."""
+    """A heartbeat of a worker or a scheduler."""
 
     executor: str
     role: str
@@ -162,7 +163,7 @@ class ArchiveStep:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveProgress:
-    """Tasks of the step that follows a state are done, so many of so many."""
+    """Tasks of the step that follows a state are done: `done` of `of`."""
 
     table: str
     rule: str
@@ -174,7 +175,7 @@ class ArchiveProgress:
 
 @dataclass(frozen=True, slots=True)
 class RowsArchived:
-    """A sweep of the archive is done: its rows are in the archive and nowhere else, but those that changed meanwhile."""
+    """A sweep of the archive is done: its rows are only in the archive, except those that changed meanwhile."""
 
     table: str
     rule: str
@@ -199,7 +200,7 @@ class RowsRestored:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTended:
-    """The archive of a table was looked after: rows expired, small files were compacted, or files were tidied away."""
+    """The archive of a table was maintained: rows expired, small files were compacted, or files were deleted."""
 
     action: str
     """"expire", "compact" or "tidy"."""
@@ -207,7 +208,7 @@ class ArchiveTended:
     rows: dict[str, int]
     """Rows that left the archive for good, by table."""
     files: int
-    """Files that are no longer part of the archive, or, tidied, no longer on the disk."""
+    """Files that are no longer part of the archive, or, with "tidy", no longer on the disk."""
     bytes: int
     seconds: float
 
@@ -232,7 +233,7 @@ class TableNearThreshold:
     reason: str
     """"reached", "near" or "forecast"."""
     days: float | None
-    """Until the threshold is reached, if that can be said."""
+    """Until the threshold is reached, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +245,12 @@ class HardDeleted:
     rule: str | None
     rows: int
     audit: int | None
-    """The number of the audit row that says so."""
+    """The number of the audit row that records it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStep:
-    """A table on its way to partitions, or back, reached a step; or a partition was made, taken off, put back or dropped."""
+    """A table reached a step of (un)partitioning; or a partition was created, detached, re-attached or dropped."""
 
     table: str
     step: str
@@ -285,19 +286,19 @@ Listener = Callable[[Event], None]
 
 
 def hard_deleted(table: str, rule: str | None, rows: int, audit: int | None) -> HardDeleted:
-    """The event of a table's rows that are gone for good."""
+    """Build the event for rows of a table that were deleted for good."""
     return HardDeleted(hard_deleted_name(table), table, rule, rows, audit)
 
 
 def hard_deleted_name(table: str) -> str:
-    """What the event of a table's rows that are gone for good is called."""
+    """Return the name of the event for rows of a table that were deleted for good."""
     return f"system/{table}_hard_deleted"
 
 
 def archived_name(table: str) -> str:
-    """What the event of a table's archived rows is called."""
+    """Return the name of the event for a table's archived rows."""
     return f"system/{table}_archived"
 
 
 def nobody(event: Event) -> None:
-    """Listens to nothing."""
+    """Ignore the event: the default listener."""

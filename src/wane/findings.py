@@ -1,6 +1,7 @@
-"""A finding: one thing that is wrong, or worth knowing, with the place where it is and how to mend it.
+"""A finding: one thing that is wrong, or worth knowing, with its location and a fix.
 
-The contract's loader and `wane check` speak in findings, so that people get all of them at once and scripts get them as data.
+The contract's loader and `wane check` report findings, so that users get all of them at once and scripts get them as
+data.
 """
 
 from __future__ import annotations
@@ -53,6 +54,6 @@ def errors_of(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def did_you_mean(word: object, allowed: Iterable[object]) -> str:
-    """A suggestion for a word that is not among the allowed ones, or "" if none is near."""
+    """Suggest an allowed word for one that is not allowed; return "" if none is similar."""
     near = difflib.get_close_matches(str(word), [str(one) for one in allowed], n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else ""

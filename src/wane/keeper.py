@@ -1,4 +1,4 @@
-"""The front door: a Keeper has a contract and a store, and passes every question on to the room that answers it."""
+"""The facade: a Keeper has a contract and a store, and delegates every call to the package that implements it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from wane.archive.room import Archive, elsewhere
+from wane.archive.facade import Archive, elsewhere
 from wane.archive.scheduled import ScheduledArchive
 from wane.check.cover import cover
 from wane.check.live import live
@@ -17,38 +17,39 @@ from wane.claims import Reclaim, WorkClaims
 from wane.contract.load import load_contract
 from wane.contract.lookup import require_known
 from wane.contract.model import Budget, Contract, State
+from wane.db import Store, open_store
+from wane.db.url import DatabaseUrl, resolve_url
 from wane.errors import ArchiveError, UrlError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import Finding
-from wane.observe.asking import Asking
+from wane.ledger import AuditEntry, Hold, Ledger
 from wane.observe.examine import read_health
 from wane.observe.growth import GrowthDuty, TableGrowth, read_growth, take_snapshots
 from wane.observe.health import Health
 from wane.observe.pressure import Pressure, read_pressure
-from wane.observe.space import Space, Vacuum, Vacuumed, read_space
+from wane.observe.reading import Reading
+from wane.observe.space import FileVacuum, FileVacuumed, Space, read_space
+from wane.observe.sql_snapshots import Snapshot
 from wane.observe.watched import Watcher
-from wane.partition.duty import PartitionDuty
-from wane.partition.room import Partition
-from wane.plan.build import READ_SECONDS, Progress, build_plan
-from wane.plan.model import Plan, Step
+from wane.partition.chore import PartitionDuty
+from wane.partition.facade import Partition
 from wane.prune.apply import apply_plan
 from wane.prune.arguments import require_limit
 from wane.prune.gates import set_gate
 from wane.prune.holds import add_hold, list_holds, release_hold
 from wane.prune.inline import consume, discard
 from wane.prune.pace import Pace
+from wane.prune.plan import Plan, Step
+from wane.prune.planning import READ_SECONDS, Progress, build_plan
 from wane.prune.primitive import Pruned, Pruner
 from wane.prune.sweep import Sweep, Sweeper
 from wane.queue import Queue, RetryPolicy
 from wane.queue.wakeups import Wakeups
+from wane.roles.model import RolePlan
+from wane.roles.plan import apply_roles, plan_roles
 from wane.schedule import Ran, Runner, Status, read_status
 from wane.schedule.adoption import adopt
-from wane.store import Store, open_store
-from wane.store.own import AuditEntry, Hold
-from wane.store.roles import RolePlan
-from wane.store.snapshots import Snapshot
-from wane.store.timetable import InForce
-from wane.store.url import DatabaseUrl, resolve_url
+from wane.schedule.sql import InForce
 
 
 class Keeper:
@@ -62,7 +63,7 @@ class Keeper:
         self.pruner = Pruner(store, contract, actor=actor, listener=listener)
         self._wakeups = Wakeups(store)
         self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
-        """What moves rows to the archive, and looks at it: see docs/reference/python.md."""
+        """Moves rows to the archive, and reads it: see docs/reference/python.md."""
         self.partition = Partition(
             store, contract, actor=self.pruner.actor, archiving=self._archive_table, listener=listener
         )
@@ -82,15 +83,15 @@ class Keeper:
         self.store.close()
 
     def migrate(self) -> list[str]:
-        """Create or update Wane's own tables; return what was applied. Safe to repeat, and for several processes at once."""
+        """Create or update Wane's own tables; return what was applied. Safe to repeat, and for concurrent processes."""
         return self.store.migrate()
 
     def check(self, *, strict: bool = False) -> list[Finding]:
-        """Everything about the database that the contract gets wrong or leaves out."""
+        """Report everything about the database that the contract gets wrong or leaves out."""
         return cover(self.store, self.contract, strict=strict)
 
     def check_live(self) -> list[Finding]:
-        """Every promise of the contract that the database breaks now."""
+        """Report every promise of the contract that the database breaks now."""
         return [*live(self.store, self.contract), *self.archive.findings()]
 
     def _archive_table(self, table: str) -> None:
@@ -135,7 +136,7 @@ class Keeper:
         actor: str | None = None,
         connection: object | None = None,
     ) -> Pruned:
-        """Take at most `limit` rows whose reference to their parent is NULL, oldest first, in one audited transaction."""
+        """Take at most `limit` rows whose parent reference is NULL, oldest first, in one audited transaction."""
         return self.pruner.prune_orphans(
             table, older_than=older_than, limit=limit, states=states, actor=actor, connection=connection
         )
@@ -150,7 +151,10 @@ class Keeper:
         orphans: bool = False,
         seconds: float = READ_SECONDS,
     ) -> Step:
-        """The dry run of `prune` and `prune_orphans`: what would leave now, the statement and its plan. Changes nothing."""
+        """Preview `prune` and `prune_orphans`: return what would leave now, the statement and its plan.
+
+        Changes nothing.
+        """
         return self.pruner.preview(
             table, rule=rule, states=states, older_than=older_than, orphans=orphans, seconds=seconds
         )
@@ -180,7 +184,7 @@ class Keeper:
         return self._sweeper(pace, stop, approve).sweep(only, budget=budget)
 
     def apply(self, plan: Plan, *, pace: Pace | None = None, stop: threading.Event | None = None) -> Sweep:
-        """Take exactly what a plan says, or raise PlanError if reality departs from it."""
+        """Take exactly what a plan lists, or raise PlanError if the database no longer matches it."""
         return apply_plan(self._sweeper(pace, stop, ()), plan)
 
     def _sweeper(self, pace: Pace | None, stop: threading.Event | None, approve: Collection[str]) -> Sweeper:
@@ -194,15 +198,15 @@ class Keeper:
             stop=stop or threading.Event(),
         )
 
-    # Steering
+    # Control
 
     def roles(self) -> RolePlan:
-        """What has to be run so that the contract's roles may do what they need, and no more (PostgreSQL)."""
-        return self.store.plan_roles(self.contract)
+        """Return the statements that give the contract's roles the rights they need, and no more (PostgreSQL)."""
+        return plan_roles(self.store, self.contract)
 
     def apply_roles(self) -> RolePlan:
-        """Run what is missing of that, in one transaction, and return it."""
-        return self.store.apply_roles(self.contract)
+        """Run the missing ones of the statements of `roles`, in one transaction, and return them."""
+        return apply_roles(self.store, self.contract)
 
     def enable(self, table: str | None = None) -> str:
         """Open the master gate, or a table's; return the flag's name."""
@@ -220,7 +224,7 @@ class Keeper:
     def hold(
         self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
     ) -> Hold:
-        """Order that a row, or without a key the whole table, stays, whatever the rules say."""
+        """Place a hold: a row, or without a key the whole table, stays, whatever the rules say."""
         return add_hold(
             self.store,
             table,
@@ -232,23 +236,23 @@ class Keeper:
         )
 
     def holds(self, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
-        """Holds in force, newest first."""
+        """List holds in force, newest first; with `everything`, all of them."""
         return list_holds(self.store, table, everything=everything, limit=limit)
 
     def release_hold(self, number: int) -> None:
-        """Let a hold go."""
+        """Release a hold."""
         release_hold(self.store, number, by=self.pruner.actor)
 
     # The cleanup queue
 
     def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> Queue:
-        """The cleanup queue of one work pool. All queues of a keeper wait for wakeups over one connection."""
+        """Return the cleanup queue of one work pool. All queues of a keeper wait for wakeups over one connection."""
         return Queue(self.store, pool, policy=policy, listener=self.pruner.listener, wakeups=self._wakeups)
 
     # Work claims
 
     def claims(self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None) -> WorkClaims:
-        """Work claims, under a policy on claiming finished work again: never, unless another one is chosen."""
+        """Return work claims, under a policy on reclaiming finished work: never, unless another one is chosen."""
         return WorkClaims(self.pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
 
     # Running
@@ -263,7 +267,7 @@ class Keeper:
     ) -> Ran:
         """Run schedulers and workers until `stop` is set: the named ones, all of them, or with an empty list none.
 
-        With `max_runs`, end after so many windows of each scheduler, when their sweeps are done.
+        With `max_runs`, end after that number of windows of each scheduler, when their sweeps are done.
         """
         return Runner(
             self.store,
@@ -286,52 +290,55 @@ class Keeper:
         return adopt(self.store, self.contract, by=self.pruner.actor)
 
     def status(self) -> Status:
-        """How things stand: flags, schedulers, executors, sweeps at work, the queue."""
+        """Read the current status: flags, schedulers, executors, running sweeps, the queue."""
         return read_status(self.store, self.contract)
 
-    # Looking
+    # Reading
 
     def pressure(self) -> list[Pressure]:
-        """How many rows each table of the contract has, how old they are, and how many are due: bounded, and cheap to repeat."""
-        self.store.rows.with_holds = self.store.is_migrated()
+        """Read how many rows each table has, how old they are, and how many are due. Bounded, and cheap to repeat."""
+        self.store.is_migrated()
         watched = self._watcher.watched(self.store)
-        asking = Asking(self.store, watched, self.store.now())
+        asking = Reading(self.store, watched, self.store.now())
         return [one.pressure for one in read_pressure(asking, self.contract, watched)]
 
     def health(self) -> Health:
-        """Whether retention does its work: facts, everything that is wrong, and a verdict. Bounded, and cheap to repeat."""
+        """Read whether retention does its work: facts, everything that is wrong, and a verdict.
+
+        Bounded, and cheap to repeat.
+        """
         return read_health(
             self.store, self.contract, self._watcher.watched(self.store), archive=self.archive.findings()
         )
 
     def growth(self, table: str | None = None) -> list[TableGrowth]:
-        """How fast every table grows, or one, and when it will be too large: from its snapshots."""
+        """Read from the snapshots how fast every table grows, or one, and when it will be too large."""
         return read_growth(self.store, self.contract, table)
 
     def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
-        """What every table takes, or one, what pruning freed since a moment (a week ago), and what to do about the rest."""
+        """Read the size of every table, or of one, what pruning freed since a time (a week ago), and advice."""
         return read_space(self.store, self.contract, table, since=since)
 
     def vacuum(
         self, *, seconds: float | None = None, pages: int | None = None, stop: threading.Event | None = None
-    ) -> Vacuumed:
-        """SQLite: give free pages back to the disk, within a budget: the contract's, or the one given."""
+    ) -> FileVacuumed:
+        """Vacuum a SQLite file: give free pages back to the disk, within a budget: the contract's, or the one given."""
         settings = self.contract.space
         seconds = settings.seconds if seconds is None else seconds
         pages = settings.pages if pages is None else pages
-        return Vacuum(self.store, seconds, pages, stop or threading.Event()).run()
+        return FileVacuum(self.store, seconds, pages, stop or threading.Event()).run()
 
     def take_snapshots(self) -> list[Snapshot]:
-        """Measure every table now, as `run` does once in an interval, and remember it."""
+        """Measure every table now, as `run` does once in an interval, and store the snapshots."""
         return take_snapshots(self.store, self.contract, listener=self.pruner.listener)
 
     def audit(
         self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """The trail, newest first."""
+        """Read the audit trail, newest first."""
         self.store.require_migrated()
-        with self.store.transaction() as transaction:
-            return transaction.own.trail(kind=kind, table=table, since=since, limit=require_limit(limit))
+        with self.store.snapshot() as transaction:
+            return Ledger.of(transaction).trail(kind=kind, table=table, since=since, limit=require_limit(limit))
 
     def plan(
         self,
@@ -341,7 +348,7 @@ class Keeper:
         explain: bool = False,
         progress: Progress | None = None,
     ) -> Plan:
-        """What is due, under every rule or under those named `table` or `table.rule`."""
+        """Plan what is due, under every rule or under those named `table` or `table.rule`."""
         require_known(self.contract, only)
         return build_plan(
             self.store, self.contract, now=now, only=only, seconds=seconds, explain=explain, progress=progress
@@ -358,7 +365,7 @@ def open_keeper(
 ) -> Keeper:
     """Open a database with its contract. Without a URL the contract's own is used.
 
-    `actor` is who the trail says it was; `listener` is told every event.
+    `actor` is recorded in the audit trail; `listener` receives every event.
     """
     if not isinstance(contract, Contract):
         contract = load_contract(contract)
@@ -367,7 +374,7 @@ def open_keeper(
 
 
 def database_url(url: str | None, contract: Contract) -> DatabaseUrl:
-    """The database: the URL given, or the contract's, whose relative paths start at the contract's folder."""
+    """Resolve the database's URL: the one given, or the contract's, with paths relative to the contract's folder."""
     if url is not None:
         return resolve_url(url)
     if contract.store.url is None:

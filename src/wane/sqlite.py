@@ -7,8 +7,9 @@ connection = sqlite3.connect("state.db")
 wane.sqlite.register(connection, contract="wane.toml")
 connection.execute("SELECT wane_prune('channel_inbox', 'failed', 100)")
 
-Each function is one call of the same primitive that Python calls: one audit row, in the caller's transaction if there is one. All
-return their summary as JSON. If one fails, SQLite says only that a function raised; `SELECT wane_last_error()` says why.
+Each function is one call of the same primitive as in Python: one audit row, in the caller's transaction if there is
+one. All return their summary as JSON. If one fails, SQLite reports only that a function raised;
+`SELECT wane_last_error()` returns the reason.
 """
 
 from __future__ import annotations
@@ -25,12 +26,7 @@ from urllib.parse import quote
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract
-from wane.errors import WaneError, WrongArgument, WrongArgumentType
-from wane.events import Listener, nobody
-from wane.keeper import Keeper, open_keeper
-from wane.prune.arguments import require_moment
-from wane.prune.primitive import Pruned
-from wane.store.sqlite.functions import (
+from wane.db.sqlite.functions import (
     Connection,
     add_audits_view,
     add_functions,
@@ -38,6 +34,11 @@ from wane.store.sqlite.functions import (
     database_file,
     require_reading,
 )
+from wane.errors import WaneError, WrongArgument, WrongArgumentType
+from wane.events import Listener, nobody
+from wane.keeper import Keeper, open_keeper
+from wane.prune.arguments import require_time
+from wane.prune.primitive import Pruned
 from wane.webhooks.family import counted_tables, has_family
 from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks.retention import WebhookRetention
@@ -52,7 +53,10 @@ def register(
     actor: str | None = None,
     listener: Listener = nobody,
 ) -> Registration:
-    """Register the functions on a connection to a database file, until it is closed. Register again after a change of the contract."""
+    """Register the functions on a connection to a database file, until it is closed.
+
+    They have to be registered again after a change of the contract.
+    """
     url = f"sqlite:///{quote(str(database_file(connection)))}"
     keeper = open_keeper(url, contract=contract, actor=actor, listener=listener)
     try:
@@ -66,13 +70,13 @@ def register(
 
 
 class Registration:
-    """The functions of one connection. `last_error` is why the last call failed; None if it did not."""
+    """The functions of one connection. `last_error` is the error of the last call; None if it succeeded."""
 
     def __init__(self, connection: Connection, keeper: Keeper) -> None:
         self._connection = connection
         self._keeper = keeper
         self.last_error: str | None = None
-        # The functions leave with the connection, and with them the keeper's own connection.
+        # The functions are released with the connection, and with them the keeper's own connection.
         weakref.finalize(self, keeper.close)
 
     def add(self) -> None:
@@ -98,7 +102,7 @@ class Registration:
         add_pressure_view(self._connection)
 
     def _answer(self, function: Callable[P, dict[str, Any]]) -> Callable[P, str]:
-        """A function that answers in JSON, and whose errors can be asked for."""
+        """Wrap a function so that it returns JSON, and its errors can be read from `last_error`."""
 
         @functools.wraps(function)
         def call(*arguments: P.args, **options: P.kwargs) -> str:
@@ -117,7 +121,10 @@ class Registration:
         return call
 
     def _telling(self, function: Callable[[], Any]) -> Callable[[], str]:
-        """A function that only looks, over a connection of its own: it sees what is committed, and may stand in any statement."""
+        """Wrap a read-only function so that it uses its own connection.
+
+        It sees what is committed, and can be called in any statement.
+        """
 
         def call() -> str:
             try:
@@ -152,8 +159,10 @@ class Registration:
 
 
 class _Webhooks:
-    """The webhook names. Statuses are a JSON array, NULL means those that are settled; cutoffs are unix seconds; a queue that is NULL is
-    the one that the contract names."""
+    """The webhook functions. Statuses are a JSON array, NULL means the settled ones.
+
+    Cutoffs are unix seconds; a queue that is NULL is the one that the contract names.
+    """
 
     def __init__(self, retention: WebhookRetention, connection: Connection) -> None:
         self._retention = retention
@@ -217,11 +226,11 @@ def _text(value: object, name: str) -> str:
 
 
 def _moment(value: object) -> datetime:
-    """Unix seconds, or an ISO 8601 text with its zone."""
+    """Parse unix seconds, or an ISO 8601 text with its zone; raise WrongArgument if it is neither."""
     if not isinstance(value, str):
-        return require_moment(value)
+        return require_time(value)
     try:
-        return require_moment(datetime.fromisoformat(value))
+        return require_time(datetime.fromisoformat(value))
     except ValueError as problem:
         if isinstance(problem, WaneError):
             raise

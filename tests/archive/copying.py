@@ -22,16 +22,18 @@ import pyarrow.parquet as pq
 from servers import Database
 from wane.archive import extract
 from wane.archive.content import Checks
+from wane.archive.dialects import archive_dialect, source_of
 from wane.archive.extract import CopyJob, PartJob, copy_ranges
 from wane.archive.failure import answers
+from wane.archive.reader import Source, open_reader
+from wane.archive.sql import ArchiveRows, bind_archive
 from wane.archive.verify import FileJob, ProofJob, files_of, read_back
-from wane.contract.model import Age, Archive, ArchiveTable, Contract, Rule, Table, Time, Unit
+from wane.contract.model import Age, ArchiveTable, Contract, Rule, Table, Time, ToArchive, Unit
 from wane.contract.names import TableName
-from wane.store import Store, open_store
-from wane.store.archive_reader import Source, open_reader
-from wane.store.archive_rows import ArchiveRows, bind_archive
-from wane.store.selection import bind_rule
-from wane.store.url import resolve_url
+from wane.db import Store, open_store
+from wane.db.url import resolve_url
+from wane.rules.rows import rows_of
+from wane.rules.selection import bind_rule
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -47,12 +49,12 @@ def bound(store: Store, cast: dict[str, str] | None = None) -> ArchiveRows:
     from datetime import timedelta
 
     name = TableName.parse("t")
-    rule = Rule("cold", Age(Time("at_ms", Unit.MILLISECONDS), timedelta(days=1)), action=Archive())
+    rule = Rule("cold", Age(Time("at_ms", Unit.MILLISECONDS), timedelta(days=1)), action=ToArchive())
     table = Table(name, "a test", (rule,))
     settings = ArchiveTable(name, timedelta(days=9999), tuple((cast or {}).items()))
     selection, findings = bind_rule(Contract(None, (table,)), table, rule, store.reflect(), store.types)
     assert selection is not None, findings
-    return bind_archive(store.rows, store.archive, selection, settings)
+    return bind_archive(rows_of(store), archive_dialect(store), selection, settings)
 
 
 def copied(
@@ -72,7 +74,7 @@ def copied(
         checks = store.literal(rows.checks(part, datetime.now(UTC), strict=strict))
         widest = store.literal(rows.widest(part, datetime.now(UTC)))
         parts = [PartJob("t", str(folder), part.shape, False, copy, widest, checks)]
-        job = CopyJob(1, store.source(), parts, [[(0, "1 = 1")]])
+        job = CopyJob(1, source_of(store), parts, [[(0, "1 = 1")]])
     # The secret stays here: the process gets it as an argument, which is what a socket does elsewhere.
     [answer] = answers([pool.submit(_copy, job, job.source.secret, tamper=tamper).result()])
     [manifest] = answer["manifests"]

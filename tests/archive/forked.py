@@ -16,11 +16,24 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
-from wane.archive import archiver, equal, look, restore, session, staging, survey, sweep, thin, unique, upkeep, verify
+from wane.archive import (
+    archiver,
+    comparison,
+    inspection,
+    restore,
+    rewrite,
+    session,
+    staging,
+    survey,
+    sweep,
+    unique,
+    upkeep,
+    verify,
+)
 from wane.archive.failure import TransientFailure
 from wane.archive.staging import DIGEST, Choice, StagedPart
+from wane.archive.types import KEY, PARENT, SWEEP
 from wane.errors import ArchiveError
-from wane.store.archive_types import KEY, PARENT, SWEEP
 
 
 def run(_: object, task: Callable[[int], str], count: int, *progress: object) -> Iterator[str]:
@@ -106,7 +119,7 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, p
 
 def without_spark(patch: pytest.MonkeyPatch) -> None:
     """Let the pipeline run so in this process."""
-    for module in (equal, look, restore, survey, sweep, thin, unique, verify):
+    for module in (comparison, inspection, restore, rewrite, survey, sweep, unique, verify):
         patch.setattr(module, "run", run)
     patch.setattr(restore, "stage", stage)
     for owner in (archiver.Archiver, restore.Restorer, survey.Surveyor, upkeep.Upkeep):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from archive.forked import without_spark
-from wane.archive.place import ColdTable
+from wane.archive.cold_table import ColdTable
 from wane.keeper import open_keeper
 
 

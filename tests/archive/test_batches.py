@@ -9,10 +9,11 @@ import pytest
 
 from archive.copying import batch_sizes, bound, workers
 from servers import Database
-from wane.store import open_store
-from wane.store.archive_reader import BATCH_BYTES, BATCH_ROWS
-from wane.store.archive_rows import RANGE
-from wane.store.url import resolve_url
+from wane.archive.dialects import source_of
+from wane.archive.reader import BATCH_BYTES, BATCH_ROWS
+from wane.archive.sql import RANGE
+from wane.db import open_store
+from wane.db.url import resolve_url
 
 KILOBYTE = 1024
 OLD_MS = 1_600_000_000_000
@@ -27,7 +28,7 @@ def read(pool: ProcessPoolExecutor, database: Database) -> list[tuple[int, int]]
         copy, widest = (
             store.literal(one).replace(RANGE, "1 = 1") for one in (rows.copy(part, now), rows.widest(part, now))
         )
-        source = store.source()
+        source = source_of(store)
         return pool.submit(batch_sizes, source.kind, source.path, source.secret, copy, widest).result()
 
 

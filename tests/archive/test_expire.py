@@ -15,8 +15,8 @@ import pytest
 from archive import forked
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
 from servers import Database, SqliteDatabase
-from wane.archive import files, thin, upkeep
-from wane.archive.place import ColdTable
+from wane.archive import files, rewrite, upkeep
+from wane.archive.cold_table import ColdTable
 from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
 from wane.prune.sweep import Outcome
@@ -189,7 +189,7 @@ def test_a_floor_is_above_the_window(sqlite_database: SqliteDatabase, tmp_path: 
         from dataclasses import replace
         from datetime import timedelta
 
-        from wane.archive.room import Archive
+        from wane.archive.facade import Archive
         from wane.contract.names import TableName
 
         floored = replace(cold.keeper.contract, floors=((TableName.parse("event"), timedelta(days=212)),))
@@ -308,7 +308,7 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
                 pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), place)
             return told
 
-        monkeypatch.setattr(thin, "run", run)
+        monkeypatch.setattr(rewrite, "run", run)
         [done] = cold.keeper.archive.expire()
         assert done.outcome is Outcome.FAILED
         assert "do not hold what was left" in done.message

@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 
 from archive.cold import cold_keeper, conserve, events
 from servers import Database
+from wane.archive.cold_table import ColdTable
 from wane.archive.files import ColdFile, Replacement
 from wane.archive.files import replace as replace_files
-from wane.archive.place import ColdTable
 from wane.archive.removal import remove_copies
 from wane.errors import ArchiveBusy
+from wane.leases import Lease
 from wane.prune.sweep import Outcome
-from wane.store.timetable import Lease
 
 EARLIER = Lease("archive event", "one", 1, datetime(2026, 1, 1, tzinfo=UTC))
 LATER = replace(EARLIER, holder="another", fence=2)
@@ -43,7 +43,7 @@ def test_a_writer_that_was_stopped_for_longer_than_its_lease_commits_nothing(
         with subprocess.Popen(writer, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}) as process:
             _, status = os.waitpid(process.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
-            lease = cold.keeper.store.rows.dialect.own("lease")
+            lease = cold.keeper.store.dialect.own_table("lease")
             database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
             # The table changed, so that its successor abandons what it copied and copies it anew.
             database.execute("ALTER TABLE event ADD COLUMN note text")

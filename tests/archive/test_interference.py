@@ -156,7 +156,7 @@ def test_a_writer_who_was_replaced_changes_nothing(database: Database, tmp_path:
     with cold_keeper(database, tmp_path) as cold:
 
         def replaced() -> None:
-            lease = cold.keeper.store.rows.dialect.own("lease")
+            lease = cold.keeper.store.dialect.own_table("lease")
             past = "'2020-01-01T00:00:00.000000Z'"
             database.execute(f"UPDATE {lease} SET until = {past}")
             with cold_keeper(database, tmp_path) as other:

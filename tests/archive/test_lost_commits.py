@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
-from wane.archive.place import ColdTable
+from wane.archive.cold_table import ColdTable
 from wane.errors import ArchiveError
 from wane.observe.metrics import Metrics
 from wane.prune.sweep import Outcome
@@ -281,7 +281,7 @@ def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files
         """Whether the metric, and the function in the database, say that the archive's log is broken."""
         keeper = cold.keeper
         with closing(Metrics(keeper.contract)) as metrics:
-            metrics.watch(keeper.store.again, budget_seconds=30.0, patience_seconds=60.0)
+            metrics.watch(keeper.store.clone, budget_seconds=30.0, patience_seconds=60.0)
             found = [b'code="archive-log"' in metrics.text()]
         if database.store == "postgres":
             [(health,)] = database.query("SELECT wane.fn_retention_health()")

@@ -18,7 +18,7 @@ from archive import forked
 from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.archive import sweep, unique
-from wane.archive.place import ColdTable
+from wane.archive.cold_table import ColdTable
 from wane.archive.unique import copied_twice
 from wane.archive.verify import FileJob
 from wane.prune.sweep import Outcome

@@ -10,7 +10,7 @@ from archive.cold import CONTRACT, PACE, cold_keeper, events
 from archive.test_expire import KEPT, old_events
 from archive.test_upkeep import age, everything, files, on_disk
 from servers import SqliteDatabase
-from wane.archive.place import place_of
+from wane.archive.cold_table import place_of
 from wane.errors import ArchiveError, ContractError
 from wane.prune.sweep import Outcome
 

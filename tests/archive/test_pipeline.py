@@ -132,7 +132,7 @@ def test_every_kind_of_key_is_cut_into_ranges(database: Database, tmp_path: Path
         assert found == sorted(make(n) for n in range(150))
         with cold.keeper.store.transaction() as transaction:
             [(ranges,)] = transaction.execute(
-                f"SELECT count(*) FROM {transaction.rows.dialect.own('archive_range')}", {}
+                f"SELECT count(*) FROM {transaction.dialect.own_table('archive_range')}", {}
             )
         assert ranges == 3
 

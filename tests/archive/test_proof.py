@@ -12,8 +12,8 @@ import pytest
 
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
+from wane.archive.sql import SAMPLED
 from wane.prune.sweep import Outcome
-from wane.store.archive_rows import SAMPLED
 
 pytestmark = pytest.mark.usefixtures("without_spark")
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from archive.cold import CONTRACT, PATIENCE_SECONDS, Cold, cold_keeper, events
 from servers import PostgresDatabase, SqliteDatabase
 from wane.archive import java, session
-from wane.archive.place import place_of
+from wane.archive.cold_table import place_of
 from wane.errors import ArchiveError, ContractError, SparkError
 from wane.keeper import open_keeper
 from wane.prune.sweep import Outcome

@@ -15,15 +15,16 @@ import pytest
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import stage
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.archive import bring as bringing
+from wane.archive import loading
 from wane.archive import restore as restoring
-from wane.archive.bring import bring_piece
+from wane.archive.connect import opened
+from wane.archive.dialects import archive_dialect
+from wane.archive.journal_restore import RestoreJournal
+from wane.archive.loading import bring_piece
 from wane.archive.model import Restored
-from wane.archive.reach import opened
+from wane.db.postgres.gate import GATE
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.prune.sweep import Outcome
-from wane.store.archive_restore_journal import RestoreJournal
-from wane.store.postgres.transaction import _GATE
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("without_spark")]
 
@@ -456,7 +457,7 @@ def test_a_restore_that_lost_its_lease_changes_nothing_more(
         cold.one()
 
         def lose() -> None:
-            lease = cold.keeper.store.rows.dialect.own("lease")
+            lease = cold.keeper.store.dialect.own_table("lease")
             database.execute(f"UPDATE {lease} SET fence = fence + 1")
 
         def staged(*arguments: Any) -> list[int]:
@@ -466,14 +467,14 @@ def test_a_restore_that_lost_its_lease_changes_nothing_more(
 
         bring = restoring._Restore._bring
 
-        def bringing(this: Any, *arguments: Any) -> None:
+        def loading(this: Any, *arguments: Any) -> None:
             lose()
             bring(this, *arguments)
 
         if when == "chosen":
             monkeypatch.setattr(restoring, "stage", staged)
         else:
-            monkeypatch.setattr(restoring._Restore, "_bring", bringing)
+            monkeypatch.setattr(restoring._Restore, "_bring", loading)
         with pytest.raises(ArchiveBusy):
             back(cold, where="id <= 40")
         assert cold.hot() == STAYING
@@ -493,9 +494,9 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
             before = RestoreJournal(transaction).pieces(job.restore)[number]
         bring_piece(job, number)
         with opened(job.source) as store:
-            late = bringing._Bringing(job, store, before)
+            late = loading._Bringing(job, store, before)
             try:
-                late.batch(list(bringing._families(job, number, store.archive))[:5])
+                late.batch(list(loading._families(job, number, archive_dialect(store)))[:5])
             except ArchiveBusy:
                 return json.dumps({"piece": number})
         return json.dumps({"error": "ArchiveError", "message": "it went on"})
@@ -530,7 +531,7 @@ def test_replacing_waits_for_batches_that_are_under_way(postgres_database: Postg
         database.execute("INSERT INTO event VALUES (1, 'done', 5, 'another', NULL)")
         with database.connect() as inside, ThreadPoolExecutor(1) as pool:
             inside.execute("BEGIN")
-            inside.execute(f"SELECT pg_advisory_xact_lock_shared({_GATE}, hashtext('public.event'))")
+            inside.execute(f"SELECT pg_advisory_xact_lock_shared({GATE}, hashtext('public.event'))")
             restored = pool.submit(back, cold, where="id = 1", on_conflict="replace")
             while database.query(waiting) == [(0,)]:
                 assert not restored.done(), "it did not wait"
@@ -677,6 +678,6 @@ def _half(job: Any, number: int) -> str:
         with store.transaction() as transaction:
             piece = RestoreJournal(transaction).pieces(job.restore)[number]
         if number == 0:
-            families = list(bringing._families(job, number, store.archive))
-            bringing._Bringing(job, store, piece).batch(families[: len(families) // 2])
+            families = list(loading._families(job, number, archive_dialect(store)))
+            loading._Bringing(job, store, piece).batch(families[: len(families) // 2])
     return json.dumps({"error": "ArchiveError", "message": "the disk is full"})

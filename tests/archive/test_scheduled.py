@@ -15,11 +15,11 @@ from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
 from wane.archive import session, upkeep
 from wane.archive.scheduled import ScheduledArchive
+from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, SparkError
 from wane.events import ArchiveTended, BatchTaken, BudgetExhausted, RuleFailed
 from wane.prune.sweep import Outcome
 from wane.schedule import Ran
-from wane.store.transaction import Transaction
 
 
 def run(cold: Cold) -> Ran:

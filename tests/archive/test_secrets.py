@@ -11,11 +11,11 @@ import pytest
 
 from archive.cold import cold_keeper, events
 from wane.archive import session
+from wane.archive.reader import Source, fetch, open_reader
 from wane.archive.secret import told
 from wane.contract.model import SparkSettings
 from wane.errors import Unreachable
 from wane.prune.sweep import Outcome
-from wane.store.archive_reader import Source, fetch, open_reader
 
 SECRET = "sekret-41f7"
 

@@ -16,9 +16,9 @@ from servers import Database
 from wane.archive import survey as surveying
 from wane.archive.forecast import Flow, days_to, flow
 from wane.archive.model import Surveyed
+from wane.db import Store
+from wane.db.statement import Statement
 from wane.errors import WrongArgument
-from wane.store import Store
-from wane.store.statement import Statement
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -126,8 +126,8 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
 
 
 def cold_store(database: Database) -> Store:
-    from wane.store import open_store
-    from wane.store.url import resolve_url
+    from wane.db import open_store
+    from wane.db.url import resolve_url
 
     with open_store(resolve_url(database.url)) as store:
         return store

@@ -19,9 +19,9 @@ from servers import Database, SqliteDatabase
 from wane.archive.failure import TransientFailure, answering, answers
 from wane.archive.session import run, session
 from wane.contract.model import SparkSettings
+from wane.db.sqlite import digests
 from wane.errors import ArchiveError, Locked, StoreError, Unreachable
 from wane.prune.sweep import Outcome
-from wane.store.sqlite import digests
 
 DEADLINE_SECONDS = 60.0
 ROWS = 130

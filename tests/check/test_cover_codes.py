@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [
     *sorted(path for path in (ROOT / "src/wane/check").glob("*.py") if path.name != "live.py"),
     ROOT / "src/wane/plan/build.py",
-    ROOT / "src/wane/store/selection.py",
+    ROOT / "src/wane/rules/selection.py",
 ]
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
 TELLING = ("add", "_add", "_error", "Finding")

@@ -12,16 +12,17 @@ from servers import Database, SqliteDatabase
 from wane.check.cover import cover
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
+from wane.db import Store, open_store
+from wane.db.counting import Exactness
+from wane.db.statement import Statement
+from wane.db.url import resolve_url
 from wane.demo.seed import TRAPS, attached_path, seed
 from wane.findings import Finding, Severity
-from wane.plan.build import build_plan
-from wane.plan.model import Plan
+from wane.prune.plan import Plan
+from wane.prune.planning import build_plan
 from wane.reference import names, schema_sql
-from wane.store import Store, open_store
-from wane.store.base import Exactness
-from wane.store.selection import bind_contract, follower_paths
-from wane.store.statement import Statement
-from wane.store.url import resolve_url
+from wane.rules.rows import rows_of
+from wane.rules.selection import bind_contract, follower_paths
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROWS = 6_000
@@ -96,14 +97,14 @@ def test_no_planted_row_is_in_the_plan(seeded: tuple[Database, Contract]) -> Non
         for trap in TRAPS:
             for selection in selections:
                 if str(selection.name) == trap.table:
-                    statement = store.rows.count_due(selection, NOW)
+                    statement = rows_of(store).count_due(selection, NOW)
                     planted = Statement(
                         f"{statement.text} AND t.{_percent(store, trap.predicate)}", statement.parameters
                     )
                     assert store.read(planted, 60) == [(0,)], f"{trap.name} is due under {selection.label}"
                 for path in follower_paths(selection):
                     if path[-1].reference.table.name == trap.table:
-                        statement = store.rows.count_followers(selection, path, NOW)
+                        statement = rows_of(store).count_followers(selection, path, NOW)
                         predicate = _percent(store, trap.predicate)
                         planted = Statement(f"{statement.text} AND {predicate}", statement.parameters)
                         assert store.read(planted, 60) == [(0,)], f"{trap.name} follows {selection.label}"

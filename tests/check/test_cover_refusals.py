@@ -12,10 +12,10 @@ import pytest
 from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, loaded
 from servers import Database, PostgresDatabase
 from wane.check.cover import cover
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import Unreachable
-from wane.plan.build import build_plan
-from wane.store import open_store
-from wane.store.url import resolve_url
+from wane.prune.planning import build_plan
 
 TWO = f"""{EVENTS}
 [table.others]

@@ -10,9 +10,9 @@ from covering import EVENTS, HEALTHY, PLACE, codes, compared, finding, findings,
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Excuse, ExcuseKind
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.keeper import Keeper
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 
 def test_a_database_that_fits_its_contract_gives_no_findings(database: Database) -> None:

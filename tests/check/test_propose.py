@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.check import toml
-from wane.check.candidates import Looks
+from wane.check import candidates
+from wane.check.candidates import Samples
 from wane.check.propose import propose
+from wane.contract import toml
 from wane.contract.load import read_contract
 from wane.contract.model import StoreSettings
 from wane.contract.names import TableName
+from wane.db import Store, open_store
+from wane.db.counting import Count, distinct
+from wane.db.schema import Column, TableInfo
+from wane.db.url import resolve_url
 from wane.demo.seed import attached_path, seed
 from wane.findings import Finding
-from wane.store import Store, open_store
-from wane.store.base import Count
-from wane.store.schema import Column, TableInfo
-from wane.store.selection import bind_contract
-from wane.store.url import resolve_url
+from wane.rules.reads import read_due
+from wane.rules.selection import bind_contract
 
 OPEN = "DECIDE"
 NOW = datetime.now(UTC)
@@ -120,7 +122,7 @@ def assert_fits(text: str, database: Database, folder: Path, settings: StoreSett
         assert findings == []
         assert len(selections) == len(list(reading.contract.rules()))
         for selection in selections:
-            store.due(selection, store.now(), 5.0)
+            read_due(store, selection, store.now(), 5.0)
 
 
 def decide(table: dict[str, Any], info: TableInfo, remarks: str) -> None:
@@ -674,7 +676,6 @@ def test_a_large_table_is_never_read_whole(database: Database, monkeypatch: pyte
     what = "CASE WHEN i < 50000 THEN 'new' ELSE 'done' END"
     database.execute(f"INSERT INTO big {numbers} SELECT i, {what}, {what}, {ms(NOW)} FROM n")
     asked: list[str] = []
-    distinct = Store.distinct
 
     def counted(self: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> Any:
         asked.append(column.name)
@@ -683,8 +684,8 @@ def test_a_large_table_is_never_read_whole(database: Database, monkeypatch: pyte
     def never(*_: object) -> Count:
         raise AssertionError("a large table was counted")
 
-    monkeypatch.setattr(Store, "distinct", counted)
-    monkeypatch.setattr(Store, "count_rows", never)
+    monkeypatch.setattr(candidates, "distinct", counted)
+    monkeypatch.setattr(candidates, "count_rows", never)
     text = proposed(database)
     assert asked == ["status"]
     assert '# status: holds "done", "new".' in text
@@ -697,7 +698,7 @@ def test_out_of_time_the_rest_is_proposed_without_a_look(
 ) -> None:
     script(database, "CREATE TABLE t (id <number> PRIMARY KEY, status <text>, created_at_ms <number>)")
     database.execute("INSERT INTO t VALUES (1, 'new', ?)", [ms(NOW)])
-    monkeypatch.setattr("wane.check.propose.Looks", lambda store: Looks(store, total_seconds=0))
+    monkeypatch.setattr("wane.check.propose.Looks", lambda store: Samples(store, total_seconds=0))
     text = proposed(database)
     assert "# Not looked at: there was no time left." in text
     assert tomllib.loads(text)["table"]["t"]["time"] == {"column": "created_at_ms", "unit": OPEN}

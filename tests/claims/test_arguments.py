@@ -13,10 +13,10 @@ import pytest
 from claims.working import denied, finish, granted, submitted, tasks, working
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.claims import Holding, Reclaim, WorkClaims
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import Locked, StoreError, Unreachable, WrongArgument, WrongArgumentType
 from wane.keeper import Keeper
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 NAMES = [
     pytest.param("", WrongArgument, id="empty"),

@@ -13,11 +13,11 @@ from servers import Database, PostgresDatabase
 from wane.check.cover import cover
 from wane.claims import Reclaim, Work, WorkClaims
 from wane.contract.load import load_contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import NotInstalled, StoreError
 from wane.keeper import Keeper
 from wane.reference import contract_path, schema_sql
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 
 def test_nothing_is_created_unasked(database: Database) -> None:

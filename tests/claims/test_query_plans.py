@@ -12,8 +12,8 @@ import pytest
 from claims.working import stamp, working
 from servers import Database
 from wane.claims import WorkClaims
-from wane.store.claims import ClaimStatements, claim_statements
-from wane.store.statement import Statement
+from wane.claims.sql import ClaimStatements, claim_statements
+from wane.db.statement import Statement
 
 ROWS = 12_000
 LIMIT = 20

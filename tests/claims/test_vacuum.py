@@ -12,12 +12,12 @@ from claims.working import DAY, HOUR, denied, finish, granted, make_older, pass_
 from servers import Database
 from wane.claims import Vacuumed, WorkClaims, WorkState
 from wane.contract.load import load_contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import NotInstalled, NotMigrated, UnknownTable, WrongArgument, WrongArgumentType
 from wane.events import Event, RowsPruned
 from wane.keeper import Keeper
-from wane.store import open_store
-from wane.store.own import AuditEntry
-from wane.store.url import resolve_url
+from wane.ledger import AuditEntry
 
 BOTH = {"completed_age_hours": 168, "abandoned_age_hours": 24}
 

@@ -10,10 +10,10 @@ from typing import Any
 from servers import Database
 from wane.claims import Claim, Denial, Reclaim, Work, WorkClaims
 from wane.contract.load import load_contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.keeper import Keeper
 from wane.reference import contract_path
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Wane
 from cli.running import CONTRACT, commands, write_contract
 from servers import Database
-from wane.plan.model import Plan
+from wane.prune.plan import Plan
 
 SECRET = "hunter2"
 COMMANDS = [("check", "--cover"), ("plan",), ("plan", "--json"), ("migrate",), ("migrate", "--print")]

@@ -11,13 +11,13 @@ from cli.running import fill
 from servers import Database
 from wane.cli.plot import plot, short, sparkline
 from wane.keeper import open_keeper
-from wane.store.snapshots import Snapshot, Snapshots
+from wane.observe.sql_snapshots import Snapshot, Snapshots
 
 
 def remember(rows_a_day: int, last: int, days: int = 12, table: str = "inbox") -> None:
     with open_keeper(contract="wane.toml") as keeper:
         keeper.migrate()
-        now, snapshots = keeper.store.now(), Snapshots(keeper.store.rows.dialect)
+        now, snapshots = keeper.store.now(), Snapshots(keeper.store.dialect)
         schema = "main" if keeper.store.kind == "sqlite" else "public"
         with keeper.store.transaction() as transaction:
             for day in range(days, -1, -1):

@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import Wane
 from cli.running import AT, CONTRACT, fill, write_contract
 from servers import Database, PostgresDatabase
-from wane.plan.model import read_plan
-from wane.store import Store
-from wane.store.base import Count, Exactness
+from wane.db.counting import Count, Exactness
+from wane.prune.plan import read_plan
+from wane.rules import reads
 
 
 def test_a_plan_shows_each_rule_and_what_leaves_with_it(wane: Wane, filled: Database) -> None:
@@ -31,11 +31,11 @@ def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
     wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "wane apply" not in wane("plan", "--at", AT).out
-    monkeypatch.setattr(Store, "_count", lambda *_: Count(3, Exactness.ESTIMATE))
+    monkeypatch.setattr(reads, "count", lambda *_: Count(3, Exactness.ESTIMATE))
     told = wane("plan", "--at", AT).out
     assert "`wane apply` refuses the plan if more rows than that are due" in told
     assert "--seconds" in told
-    monkeypatch.setattr(Store, "_count", lambda *_: None)
+    monkeypatch.setattr(reads, "count", lambda *_: None)
     assert "could not be found out: `wane apply` refuses the plan" in wane("plan", "--at", AT).out
 
 

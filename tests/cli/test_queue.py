@@ -10,8 +10,8 @@ import pytest
 from cli.conftest import Wane
 from queueing import opened, taken
 from servers import Database
+from wane.db import Store
 from wane.queue import Queue, RetryPolicy
-from wane.store import Store
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ from typing import Any
 from servers import Database
 from wane.contract.model import Bound, Contract, Guard, Rule, State, Table
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.store import Store
+from wane.db.url import resolve_url
 from wane.findings import Finding
-from wane.store import open_store
-from wane.store.base import Due, Store
-from wane.store.selection import Selection, bind_contract
-from wane.store.url import resolve_url
+from wane.rules.reads import DueRows, keys_due, read_due
+from wane.rules.selection import Selection, bind_contract
 
 SECONDS = 30.0
 
@@ -55,24 +56,24 @@ def bound_rule(store: Store, table: Table) -> Selection:
 def keys(database: Database, table: Table, now: datetime, limit: int = 1_000) -> list[tuple[Any, ...]]:
     """The keys of all due rows, oldest first."""
     with opened(database) as store:
-        return store.keys_due(bound_rule(store, table), now, limit, SECONDS)
+        return keys_due(store, bound_rule(store, table), now, limit, SECONDS)
 
 
 def ids(database: Database, table: Table, now: datetime) -> list[Any]:
     """The same for a key of one column; count and edges must agree with the list."""
     with opened(database) as store:
         selection = bound_rule(store, table)
-        found = store.keys_due(selection, now, 1_000, SECONDS)
-        due = store.due(selection, now, SECONDS)
+        found = keys_due(store, selection, now, 1_000, SECONDS)
+        due = read_due(store, selection, now, SECONDS)
     assert due.count is not None
     assert due.count.rows == len(found)
     assert (due.oldest is None) == (due.newest is None) == (not found)
     return [key for (key,) in found]
 
 
-def due(database: Database, table: Table, now: datetime) -> Due:
+def due(database: Database, table: Table, now: datetime) -> DueRows:
     with opened(database) as store:
-        return store.due(bound_rule(store, table), now, SECONDS)
+        return read_due(store, bound_rule(store, table), now, SECONDS)
 
 
 def refusals(database: Database, *tables: Table) -> list[Finding]:

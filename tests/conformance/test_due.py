@@ -32,7 +32,9 @@ from wane.contract.model import (
 )
 from wane.contract.names import TableName
 from wane.errors import StoreError
-from wane.store.selection import bind_contract
+from wane.rules.reads import keys_due, read_due
+from wane.rules.rows import rows_of
+from wane.rules.selection import bind_contract
 
 WEEK = timedelta(days=7)
 NOW = datetime(2024, 6, 8, 12, tzinfo=UTC)
@@ -710,11 +712,11 @@ def test_any_name_may_be_that_of_a_table_and_of_every_column(database: Database,
             contract = Contract(None, (Table(TableName(name), "a test", (rule,), state=f"state {name}"),))
             [selection], findings = bind_contract(contract, store.reflect(), store.types)
             assert findings == []
-            assert store.keys_due(selection, NOW, 10, 10.0) == ([(3,), (1,)] if isinstance(bound, Age) else [(3,)])
-            told = store.due(selection, NOW, 10.0)
+            assert keys_due(store, selection, NOW, 10, 10.0) == ([(3,), (1,)] if isinstance(bound, Age) else [(3,)])
+            told = read_due(store, selection, NOW, 10.0)
             assert told.count is not None
             assert told.count.rows == (2 if isinstance(bound, Age) else 1)
-            assert store.explain(store.rows.keys_due(selection, NOW, 10))
+            assert store.explain(rows_of(store).keys_due(selection, NOW, 10))
 
 
 def test_tables_of_other_schemas_are_read_where_they_are(postgres_database: PostgresDatabase) -> None:

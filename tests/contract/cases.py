@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wane.contract.load import Reading, read_contract
+from wane.contract.load import ContractReading, read_contract
 
 TABLE = """\
 [scheduler]
@@ -65,12 +65,12 @@ def codes_tested() -> set[str]:
     return {words[1].rstrip(":") for words in lines if len(words) > 1 and words[0] in ("error", "warning")}
 
 
-def told(reading: Reading) -> str:
+def told(reading: ContractReading) -> str:
     """All findings as a person reads them, severity and code before each."""
     return "\n".join(f"{finding.severity} {finding.code}: {finding}" for finding in reading.findings)
 
 
-def read(folder: Path, **files: str) -> Reading:
+def read(folder: Path, **files: str) -> ContractReading:
     """Read `wane.toml` in the folder, by its bare name, beside the other files (`a` is written to a.toml)."""
     for name, text in files.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")

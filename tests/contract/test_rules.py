@@ -11,7 +11,6 @@ from contract.cases import GOOD, STATES, TABLE, read, told
 from wane.contract.model import (
     FOREVER,
     Age,
-    Archive,
     Bound,
     Budget,
     Cap,
@@ -29,6 +28,7 @@ from wane.contract.model import (
     State,
     Table,
     Time,
+    ToArchive,
     Unit,
     WhileNotNull,
     WhileNull,
@@ -195,7 +195,7 @@ def test_a_prune_with_a_guard_may_come_before_the_archive(tmp_path: Path) -> Non
         t = { keep = "forever" }
         """,
     )
-    assert [one.action for one in found.rules] == [Prune(), Archive()]
+    assert [one.action for one in found.rules] == [Prune(), ToArchive()]
 
 
 def test_names_of_any_characters(tmp_path: Path) -> None:

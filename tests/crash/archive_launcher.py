@@ -20,15 +20,15 @@ from typing import Any
 
 from crash.launcher import Steps
 from wane.archive import archiver, evict, sweep, unique, verify
+from wane.archive.cold_table import ColdTable
 from wane.archive.failure import TransientFailure
-from wane.archive.place import ColdTable
+from wane.archive.journal import Journal
 from wane.contract.load import load_contract
+from wane.db.postgres.store import PostgresStore
+from wane.db.sqlite.store import SqliteStore
 from wane.keeper import open_keeper
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome
-from wane.store.archive_journal import Journal
-from wane.store.postgres.store import PostgresStore
-from wane.store.sqlite.store import SqliteStore
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_batch=30)
 CHANGE_SECONDS = 0.2

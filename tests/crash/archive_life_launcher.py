@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from crash import archive_launcher
 from crash.archive_launcher import PACE, lost_its_turn, run_forked
 from crash.launcher import Steps
-from wane.archive import compact, equal, expire, files, thin, tidy, upkeep
+from wane.archive import compact, comparison, expire, files, rewrite, tidy, upkeep
+from wane.archive.cold_table import ColdTable
 from wane.archive.files import ColdFile
-from wane.archive.place import ColdTable
+from wane.archive.journal_jobs import Jobs
 from wane.contract.load import load_contract
 from wane.keeper import open_keeper
+from wane.ledger import Ledger
 from wane.prune.sweep import Outcome
-from wane.store.archive_jobs import Jobs
-from wane.store.own import OwnTables
 
 AT_ONCE = timedelta(microseconds=1)
 
@@ -52,8 +52,8 @@ class Sorted:
 
 def hook(steps: Steps) -> None:
     archive_launcher.hook(steps)
-    thin.run = run_forked(steps, "thin")  # type: ignore[attr-defined]
-    equal.run = run_forked(steps, "compare")  # type: ignore[attr-defined]
+    rewrite.run = run_forked(steps, "thin")  # type: ignore[attr-defined]
+    comparison.run = run_forked(steps, "compare")  # type: ignore[attr-defined]
     upkeep.Upkeep.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
 
     def in_order(_: compact.Compaction, cold: ColdTable, handle: Any, small: Sequence[ColdFile]) -> Any:
@@ -88,7 +88,7 @@ def hook(steps: Steps) -> None:
         unlink(place, *arguments, **options)
 
     Path.unlink = unlinked  # type: ignore[method-assign,assignment]
-    steps.before(OwnTables, "record", "record")
+    steps.before(Ledger, "record", "record")
 
 
 def live(contract: Path, *, forever: bool) -> None:

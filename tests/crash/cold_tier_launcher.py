@@ -10,14 +10,14 @@ from pathlib import Path
 from crash.archive_launcher import PACE, main
 from crash.launcher import Steps
 from wane.contract.load import load_contract
+from wane.db.postgres import transaction
+from wane.db.postgres.store import PostgresStore
+from wane.db.postgres.transaction import PostgresTransaction
 from wane.keeper import Keeper, open_keeper
+from wane.ledger import Ledger
+from wane.prune.sql_cold_tier import Shelf
 from wane.prune.sweep import Outcome
-from wane.store.own import OwnTables
-from wane.store.postgres import transaction
-from wane.store.postgres.cold import Shelf
-from wane.store.postgres.store import PostgresStore
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.rows import Rows
+from wane.rules.rows import Rows
 
 RULE = "event.cold"
 BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO {2} SELECT * FROM back RETURNING 1"
@@ -32,8 +32,8 @@ def hook(steps: Steps) -> None:
         (Rows, "still_due", "recheck"),
         (Rows, "delete_followers", "followers"),
         (Rows, "take_keys", "take"),
-        (OwnTables, "record", "audit"),
-        (OwnTables, "add_to_record", "audit more"),
+        (Ledger, "record", "audit"),
+        (Ledger, "add_to_record", "audit more"),
     ):
         steps.before(owner, method, step)
     steps.around(PostgresStore)

@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from wane.db.postgres.store import PostgresStore
+from wane.db.postgres.transaction import PostgresTransaction
+from wane.db.sqlite.store import SqliteStore
 from wane.keeper import open_keeper
+from wane.ledger import Ledger
 from wane.prune.pace import Pace
 from wane.prune.sweep import Sweeper
-from wane.store.own import OwnTables
-from wane.store.postgres.store import PostgresStore
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.rows import Rows
-from wane.store.sqlite.store import SqliteStore
+from wane.rules.rows import Rows
 
 DAWDLE_SECONDS = 0.003
 WAIT_SECONDS = 60
@@ -103,8 +103,8 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
         (Rows, "delete_followers", "followers"),
         (Rows, "delete_some_followers", "followers"),
         (Rows, "take_keys", "take"),
-        (OwnTables, "record", "audit"),
-        (OwnTables, "add_to_record", "audit"),
+        (Ledger, "record", "audit"),
+        (Ledger, "add_to_record", "audit"),
     ):
         steps.before(owner, method, step)
     steps.around(SqliteStore)

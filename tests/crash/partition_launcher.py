@@ -19,8 +19,8 @@ from crash.launcher import Steps
 from wane.errors import LeaseLost, PartitionBusy
 from wane.keeper import open_keeper
 from wane.partition import lease
+from wane.partition.sql import PostgresPartitions
 from wane.prune.pace import Pace
-from wane.store.postgres.partition import PostgresPartitions
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 COPYING = Pace(target_seconds=1.0, duty=1.0, first_batch=500, least_batch=500, most_batch=500)

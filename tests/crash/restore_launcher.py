@@ -19,14 +19,14 @@ from archive import forked
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
 from wane.archive import archiver, restore, sweep, unique, verify
+from wane.archive.journal_restore import RestoreJournal
+from wane.archive.sql_restore import RestoreRows
 from wane.contract.load import load_contract
+from wane.db.postgres.store import PostgresStore
+from wane.db.sqlite.store import SqliteStore
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost
 from wane.keeper import open_keeper
 from wane.prune.sweep import Outcome
-from wane.store.archive_restore import RestoreRows
-from wane.store.archive_restore_journal import RestoreJournal
-from wane.store.postgres.store import PostgresStore
-from wane.store.sqlite.store import SqliteStore
 
 PROTECT = timedelta(milliseconds=20)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import tomllib
 from contextlib import closing
 from pathlib import Path
 
@@ -91,6 +92,26 @@ def test_the_architecture_names_every_room() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rooms = [one.name for one in (ROOT / "src/wane").iterdir() if one.is_dir() and list(one.glob("*.py"))]
     assert [room for room in rooms if f"{room}/" not in page] == []
+
+
+def test_the_architecture_shows_the_layers_that_are_checked() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    [layers] = [
+        one["layers"]
+        for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+        if one["type"] == "layers"
+    ]
+    assert "```\n" + "\n".join(layers) + "\n```" in page
+
+
+def test_the_architecture_names_files_and_classes_that_exist() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    source = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "src/wane").rglob("*.py"))
+    files = {file for file in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page) if not (ROOT / "src/wane" / file).exists()}
+    assert {file for file in files if not (ROOT / file).exists()} == set()
+    for name, method in re.findall(r"`([A-Z]\w+)\.(\w+)`", page):
+        assert f"class {name}" in source
+        assert f"def {method}(" in source
 
 
 def test_the_readme_uses_commands_that_exist() -> None:

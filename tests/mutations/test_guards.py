@@ -32,14 +32,14 @@ from races.racing import (
 )
 from servers import Database, PostgresDatabase
 from wane.contract.model import Budget
+from wane.db.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
 from wane.errors import BindError, PlanError, StoreError, WrongArgument
 from wane.events import BatchTaken, Event
 from wane.keeper import Keeper, open_keeper
 from wane.prune.apply import apply_plan
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome, Sweeper
-from wane.store.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
-from wane.store.transaction import MOST_LOST
+from wane.prune.taking import MOST_LOST
 
 SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=3, least_batch=3, most_batch=3)
 DAY = timedelta(days=1)

@@ -13,15 +13,15 @@ from covering import loaded
 from prune.keeping import insert, moment
 from servers import Database
 from wane.contract.model import Contract, HealthSettings
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.keeper import Keeper
+from wane.ledger import AuditEntry, Ledger
 from wane.observe.health import TableHealth
+from wane.observe.sql_snapshots import Snapshot, Snapshots
 from wane.queue import Queue, RetryPolicy
 from wane.reference import schema_sql
-from wane.store import open_store
-from wane.store.own import AuditEntry
-from wane.store.snapshots import Snapshot, Snapshots
-from wane.store.timetable import Alive, Window
-from wane.store.url import resolve_url
+from wane.schedule.sql import Alive, Timetable, Window
 
 CONTRACT = """
 include = ["reference:claims"]
@@ -120,7 +120,7 @@ class World:
         """An entry of the trail, as a sweep so many days ago would have left it."""
         at = moment(ago(days))
         with self.keeper.store.transaction() as transaction:
-            transaction.own.record(AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule))
+            Ledger.of(transaction).record(AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule))
 
     def measure(self, table: str, rate: float, *, days: float = MINUTE) -> None:
         """A snapshot of so many days ago, at which the table grew by so many rows a day."""
@@ -129,7 +129,7 @@ class World:
         at, near = moment(ago(days)), abs(rate) / 10
         taken = Snapshot(at, full, 100, True, None, False, rate, rate - near, rate + near)
         with store.transaction() as transaction:
-            Snapshots(store.rows.dialect).write(transaction.execute, taken)
+            Snapshots(store.dialect).write(transaction.execute, taken)
 
     def table(self, name: str) -> TableHealth:
         [found] = [one for one in self.keeper.health().tables if one.pressure.table == name]
@@ -171,7 +171,7 @@ def healthy(database: Database, *, migrate: bool = True) -> Iterator[World]:
             keeper.enable()
             keeper.adopt()
             keeper.sweep()
-            store.timetable.beat(store.run, Alive("worker-1", "worker", "idle", "f", 10.0), store.clock())
+            Timetable(store.dialect).beat(store.run, Alive("worker-1", "worker", "idle", "f", 10.0), store.clock())
         yield World(database, keeper)
 
 
@@ -188,20 +188,20 @@ def table_off(world: World) -> None:
 
 def another_contract(world: World) -> None:
     store = world.keeper.store
-    store.timetable.adopt(store.run, "0123456789abcdef", "somebody", store.clock())
+    Timetable(store.dialect).adopt(store.run, "0123456789abcdef", "somebody", store.clock())
 
 
 def late_scheduler(world: World) -> None:
     store = world.keeper.store
     with store.transaction() as transaction:
-        store.timetable.lock_window(transaction.execute, "tick", moment(ago(HOUR)))
-        store.timetable.write_window(transaction.execute, Window("tick", None, moment(ago(HOUR)), None, "me"))
+        Timetable(store.dialect).lock_window(transaction.execute, "tick", moment(ago(HOUR)))
+        Timetable(store.dialect).write_window(transaction.execute, Window("tick", None, moment(ago(HOUR)), None, "me"))
 
 
 def silent_executor(world: World) -> None:
     store = world.keeper.store
-    store.timetable.leave(store.run, "worker-1")
-    store.timetable.beat(store.run, Alive("worker-2", "worker", "idle", "f", 10.0), moment(ago(HOUR)))
+    Timetable(store.dialect).leave(store.run, "worker-1")
+    Timetable(store.dialect).beat(store.run, Alive("worker-2", "worker", "idle", "f", 10.0), moment(ago(HOUR)))
 
 
 def dead_letter(world: World) -> None:

@@ -75,7 +75,7 @@ def test_an_unresolved_dead_letter_and_a_queued_job_have_an_age(substrate: Datab
         [letters] = [one for one in keeper.health().tables if one.pressure.table == "job_dead_letter"]
         assert letters.oldest_age_seconds == pytest.approx(800 * 86_400, abs=600)
         with closing(Metrics(keeper.contract)) as metrics:
-            metrics.watch(keeper.store.again, budget_seconds=30.0, patience_seconds=60.0)
+            metrics.watch(keeper.store.clone, budget_seconds=30.0, patience_seconds=60.0)
             ages = of(metrics.text(), "wane_table_oldest_row_age_seconds")
         assert ages["job_dead_letter",] == pytest.approx(800 * 86_400, abs=600)
         view = "SELECT tbl, oldest FROM {}v_queue_retention_pressure WHERE tbl IN ('job_queue', 'job_dead_letter')"

@@ -14,12 +14,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from observe.reading import of, series
 from servers import Database
 from wane.contract.model import Contract
+from wane.db import Store, open_store
+from wane.db.url import resolve_url
 from wane.errors import MetricsError, Unreachable, WrongArgument
 from wane.events import TickFailed
 from wane.observe.exporter import Exporter
 from wane.observe.metrics import Metrics
-from wane.store import Store, open_store
-from wane.store.url import resolve_url
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_scrape_of_a_dead_database_succeeds_and_says_so(metrics: Metrics, expo
 def test_scrapes_at_the_same_time_get_the_same_answer(database: Database, metrics: Metrics, exporter: Exporter) -> None:
     answers: list[float] = []
     with open_store(resolve_url(database.url)) as store, closing(metrics):
-        metrics.watch(store.again)
+        metrics.watch(store.clone)
 
         def ask() -> None:
             answers.append(series(httpx.get(exporter.url, timeout=30).text)[("wane_up", ())])

@@ -15,16 +15,19 @@ from schedule.scheduling import Clock
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Contract
 from wane.contract.settings import GrowthSettings
+from wane.db import open_store
+from wane.db.counting import measure_rows
+from wane.db.space import read_sizes
+from wane.db.url import resolve_url
 from wane.errors import NotMigrated, StoreError, UnknownTable
 from wane.events import Event, SnapshotTaken, TableNearThreshold
 from wane.keeper import Keeper
+from wane.leases import Leases
 from wane.observe.forecast import Verdict
 from wane.observe.gauges import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, Gauges
 from wane.observe.growth import GrowthDuty
-from wane.schedule.housekeeping import keep_house
-from wane.store import open_store
-from wane.store.snapshots import Snapshot, Snapshots
-from wane.store.url import resolve_url
+from wane.observe.sql_snapshots import Snapshot, Snapshots
+from wane.schedule.housekeeping import clean_own_tables
 
 TEXT = """
 [scheduler]
@@ -70,7 +73,7 @@ def full(keeper: Keeper, table: str = "events") -> str:
 
 def remember(keeper: Keeper, table: str, *series: tuple[timedelta, int | None]) -> None:
     """Snapshots of the past: how long ago, and how many rows."""
-    snapshots = Snapshots(keeper.store.rows.dialect)
+    snapshots = Snapshots(keeper.store.dialect)
     with keeper.store.transaction() as transaction:
         for ago, rows in series:
             snapshots.write(
@@ -165,7 +168,7 @@ def test_snapshots_are_thinned_out_and_leave(keeper: Keeper, database: Database,
     remember(keeper, "events", *((number * hour, number) for number in range(24 * 16, -1, -1)))
     remember(keeper, "events", (399 * DAY, 1), (401 * DAY, 2))
     assert len(stored(database)) == 24 * 16 + 3
-    keep_house(keeper.store, keeper.contract, actor="test")
+    clean_own_tables(keeper.store, keeper.contract, actor="test")
     left = stored(database)
     assert [row[1] for row in left].count("fine") <= 24 * 14 + 1
     # Of the days before the last fourteen one each is left, of what is older than 400 days nothing.
@@ -213,7 +216,7 @@ def test_the_duty_measures_once_in_an_interval_whoever_runs(keeper: Keeper, data
 
 def test_the_duty_waits_while_another_process_measures(keeper: Keeper, database: Database, clock: Clock) -> None:
     store = keeper.store
-    taken, _ = store.timetable.take_lease(store.run, "growth", "other", clock.now + timedelta(minutes=1), clock.now)
+    taken, _ = Leases(store.dialect).take(store.run, "growth", "other", clock.now + timedelta(minutes=1), clock.now)
     assert taken
     duty = GrowthDuty(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
     duty(store, "me")
@@ -256,7 +259,7 @@ def test_a_runner_measures_by_itself(database: Database) -> None:
 def test_gauges_tell_what_was_measured(keeper: Keeper) -> None:
     remember(keeper, "events", *((day * DAY, 900_000 - day * 10_000) for day in range(1, 20)))
     remember(keeper, "cache", *((day * DAY, 1) for day in range(1, 20)))
-    snapshots = Snapshots(keeper.store.rows.dialect)
+    snapshots = Snapshots(keeper.store.dialect)
     with keeper.store.transaction() as transaction:
         for table, rows, rate in (("events", 900_000, 10_000.0), ("cache", 1, 0.0)):
             known = Snapshot(NOW, full(keeper, table), rows, True, 4096, True, rate, rate, rate)
@@ -322,11 +325,11 @@ def test_the_size_of_a_table_is_sampled_where_pages_cannot_be_counted(
 ) -> None:
     sqlite_database.script("CREATE TABLE events (id integer PRIMARY KEY, at integer, body text)")
     sqlite_database.executemany("INSERT INTO events VALUES (?, 1, ?)", [(n, "x" * 100) for n in range(500)])
-    monkeypatch.setattr("wane.store.sqlite.space._PAGES", "SELECT no_such_thing FROM dbstat_is_not_built_in")
+    monkeypatch.setattr("wane.db.sqlite.space._PAGES", "SELECT no_such_thing FROM dbstat_is_not_built_in")
     with open_store(resolve_url(sqlite_database.url)) as store:
         [table] = store.reflect().tables
-        size = store.sizes([(table, 500)], 1.0)[table.qualified]
-        assert (size.exact, store.sizes([(table, None)], 1.0)) == (False, {})
+        size = read_sizes(store, [(table, 500)], 1.0)[table.qualified]
+        assert (size.exact, read_sizes(store, [(table, None)], 1.0)) == (False, {})
     assert size.bytes == pytest.approx(500 * 115, rel=0.1)
 
 
@@ -359,10 +362,10 @@ def test_a_role_that_may_not_read_a_table_still_sees_how_large_it_is(
         store.run("CREATE ROLE nobody_special", {})
         try:
             store.run("SET ROLE nobody_special", {})
-            count = store.measure_rows(table, 1.0)
+            count = measure_rows(store, table, 1.0)
             assert count is not None
             assert (count.rows, count.exactness.value) == (5_000, "estimate")
-            assert store.sizes([(table, None)], 1.0)[table.qualified].bytes > 5_000 * 30
+            assert read_sizes(store, [(table, None)], 1.0)[table.qualified].bytes > 5_000 * 30
         finally:
             store.run("RESET ROLE", {})
             store.run("DROP ROLE nobody_special", {})

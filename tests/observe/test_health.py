@@ -25,13 +25,13 @@ from observe.sick import (
 from prune.keeping import DAY, insert
 from servers import Database, PostgresDatabase
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.findings import Severity
 from wane.keeper import Keeper
-from wane.schedule.housekeeping import keep_house
+from wane.schedule.housekeeping import clean_own_tables
+from wane.schedule.sql import Alive, Timetable
 from wane.sqlfunctions import install
-from wane.store import open_store
-from wane.store.timetable import Alive
-from wane.store.url import resolve_url
 
 ALONE = {name: one for name, one in SICKNESSES.items() if one[0] != "slow-reads"}
 
@@ -92,9 +92,9 @@ def test_a_silent_executor_is_no_sickness_once_another_does_its_work(database: D
         silent_executor(world)
         store = world.keeper.store
         assert not world.keeper.health().healthy
-        store.timetable.beat(store.run, Alive("scheduler-1", "scheduler", "idle", "f", 10.0), store.clock())
+        Timetable(store.dialect).beat(store.run, Alive("scheduler-1", "scheduler", "idle", "f", 10.0), store.clock())
         assert not world.keeper.health().healthy
-        store.timetable.beat(store.run, Alive("worker-3", "worker", "idle", "f", 10.0), store.clock())
+        Timetable(store.dialect).beat(store.run, Alive("worker-3", "worker", "idle", "f", 10.0), store.clock())
         health = world.keeper.health()
         [found] = health.findings
         assert (health.healthy, found.code, found.severity) == (True, "silent-executor", Severity.WARNING)
@@ -109,10 +109,10 @@ def test_how_long_a_silent_executor_is_told_of_is_a_setting(database: Database) 
     with healthy(database) as world:
         silent_executor(world)
         store = world.keeper.store
-        keep_house(store, world.keeper.contract, actor="tester")
+        clean_own_tables(store, world.keeper.contract, actor="tester")
         assert len(world.keeper.health().executors) == 1
         world.settle(forget_silent=timedelta(minutes=30))
-        keep_house(store, world.keeper.contract, actor="tester")
+        clean_own_tables(store, world.keeper.contract, actor="tester")
         assert world.keeper.health().executors == ()
 
 

@@ -12,15 +12,15 @@ from observe.sick import HOUR, World, ago, healthy, overdue, second_singleton, s
 from prune.keeping import insert
 from servers import Database
 from wane.contract.model import Contract
+from wane.db import Store
 from wane.errors import StoreError, Unreachable
 from wane.observe.health_gauges import HEALTHY, HealthGauges
 from wane.observe.metrics import Metrics
-from wane.store import Store
 
 
 def scraped(world: World) -> bytes:
     with closing(Metrics(world.keeper.contract)) as metrics:
-        metrics.watch(world.keeper.store.again, budget_seconds=30.0, patience_seconds=60.0)
+        metrics.watch(world.keeper.store.clone, budget_seconds=30.0, patience_seconds=60.0)
         return metrics.text()
 
 

@@ -13,6 +13,8 @@ import pytest
 from servers import Database
 from wane.contract.model import Age, Budget, Contract, Rule, Scheduler, Table, Time
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.events import (
     BatchTaken,
     Beat,
@@ -32,8 +34,6 @@ from wane.observe.logs import LOGGER, LogFormat, configure_logging, log_event
 from wane.prune.gates import set_gate
 from wane.prune.pace import Pace
 from wane.prune.sweep import Sweeper
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 
 def contract(budget: Budget) -> Contract:

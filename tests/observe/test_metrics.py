@@ -19,6 +19,8 @@ from servers import Database
 from wane.contract.load import load_contract
 from wane.contract.model import Budget, Contract, Mark, Scheduler, Table
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import MetricsError
 from wane.events import (
     BatchTaken,
@@ -40,8 +42,6 @@ from wane.observe.metrics import Metrics
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome
 from wane.reference import contract_path, names, schema_sql
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 STATESTORE = {
     ("statestore", "presence_entries", "expired"): "presence_entries",
@@ -124,7 +124,7 @@ def test_every_series_of_the_database_of_the_state_store_is_read(database: Datab
         store.migrate()
         metrics = Metrics(statestore())
         with closing(metrics):
-            metrics.watch(store.again, budget_seconds=30.0, patience_seconds=60.0)
+            metrics.watch(store.clone, budget_seconds=30.0, patience_seconds=60.0)
             text = metrics.text()
     found = series(text)
     wanted = set()

@@ -10,11 +10,13 @@ import pytest
 from servers import Database
 from wane.contract.model import Age, Contract, Rule, Table, Time, Unit
 from wane.contract.names import TableName
+from wane.db import Store, open_store
+from wane.db.statement import Statement
+from wane.db.url import resolve_url
 from wane.queue import MessageState, Queue, RetryPolicy
-from wane.store import Store, open_store
-from wane.store.selection import bind_contract
-from wane.store.statement import Statement
-from wane.store.url import resolve_url
+from wane.queue.dialects import messages_of
+from wane.rules.reads import backlog
+from wane.rules.selection import bind_contract
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -50,16 +52,16 @@ def test_every_state_of_a_pool_is_counted_up_to_a_limit(store: Store) -> None:
         return read(store, text, parameters)
 
     minute = timedelta(minutes=1)
-    assert store.messages.pools(run, 10) == ["a", "b"]
-    assert store.messages.pools(run, 1) == ["a"]
-    assert store.messages.depths(run, "a", 100) == {
+    assert messages_of(store).pools(run, 10) == ["a", "b"]
+    assert messages_of(store).pools(run, 1) == ["a"]
+    assert messages_of(store).depths(run, "a", 100) == {
         MessageState.READY: (3, START + 3 * minute),
         MessageState.DELAYED: (1, START + 5 * minute),
         MessageState.RESERVED: (1, START + 2 * minute),
         MessageState.DEAD: (1, START + minute),
     }
-    assert store.messages.depths(run, "a", 2)[MessageState.READY] == (2, START + 3 * minute)
-    assert set(store.messages.depths(run, "nobody", 2).values()) == {(0, None)}
+    assert messages_of(store).depths(run, "a", 2)[MessageState.READY] == (2, START + 3 * minute)
+    assert set(messages_of(store).depths(run, "nobody", 2).values()) == {(0, None)}
     queue.close()
     other.close()
 
@@ -71,7 +73,7 @@ def test_counting_messages_walks_the_index_of_each_state(store: Store) -> None:
         statements.append(Statement(text, parameters))
         return []
 
-    store.messages.depths(note, "a", 100)
+    messages_of(store).depths(note, "a", 100)
     if store.kind == "postgres":
         store.run("SET enable_seqscan = off", {})  # An empty table is not worth an index.
     plan = store.explain(statements[0])
@@ -95,6 +97,6 @@ def test_a_backlog_is_counted_up_to_a_limit_and_says_how_old_it_is(database: Dat
     rule = Rule("over", Age(Time("at_ms", Unit.MILLISECONDS), timedelta(days=7)), states=("failed", "lost"))
     contract = Contract(None, (Table(TableName("jobs"), "a test", (rule,), state="status"),))
     [selection], _ = bind_contract(contract, store.reflect(), store.types)
-    assert store.backlog(selection, START, 100, 5.0) == (20, START - timedelta(days=9))
-    assert store.backlog(selection, START, 5, 5.0) == (5, START - timedelta(days=9))
-    assert store.backlog(selection, START - timedelta(days=3), 5, 5.0) == (0, None)
+    assert backlog(store, selection, START, 100, 5.0) == (20, START - timedelta(days=9))
+    assert backlog(store, selection, START, 5, 5.0) == (5, START - timedelta(days=9))
+    assert backlog(store, selection, START - timedelta(days=3), 5, 5.0) == (0, None)

@@ -11,12 +11,12 @@ from observe.reading import of
 from prune.keeping import DAY, KEEP_WEEK, ago, jobs, rule, table
 from servers import Database, PostgresDatabase
 from wane.contract.model import Contract, QueueSettings, Scheduler, Table
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.events import Event
 from wane.keeper import Keeper
 from wane.observe.logs import log_event
 from wane.observe.metrics import Metrics
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 
 def contract(*tables: Table) -> Contract:
@@ -71,7 +71,7 @@ def test_a_connection_that_the_server_ended_is_replaced(postgres_database: Postg
     jobs(postgres_database, (1, "done", ago(9)))
     metrics = Metrics(contract(table("job")))
     with open_store(resolve_url(postgres_database.url)) as store:
-        metrics.watch(store.again, fresh_seconds=0.0)
+        metrics.watch(store.clone, fresh_seconds=0.0)
         assert of(metrics.text(), "wane_up") == {(): 1.0}
         postgres_database.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -16,16 +16,16 @@ from observe.reading import of
 from prune.keeping import EXPIRES, ago, jobs, rule, table
 from servers import Database, SqliteDatabase
 from wane.contract.model import Cap, Contract, Time, Unit
+from wane.db import Store, open_store
+from wane.db.sqlite.store import SqliteStore
+from wane.db.statement import Statement
+from wane.db.url import resolve_url
 from wane.errors import StoreError, TimedOut, Unreachable
 from wane.observe.gauges import BACKLOG, COUNTED_ROWS, UNREAD, Gauges
 from wane.observe.metrics import Metrics
 from wane.observe.scrape import DatabaseScrape
 from wane.queue import Queue, RetryPolicy
-from wane.store import Store, open_store
-from wane.store.sqlite.store import SqliteStore
-from wane.store.statement import Statement
-from wane.store.timetable import Heartbeat, Window
-from wane.store.url import resolve_url
+from wane.schedule.sql import Heartbeat, Timetable, Window
 
 AT = Time("at_ms", Unit.MILLISECONDS)
 DAY_SECONDS = 86_400.0
@@ -49,7 +49,7 @@ def contract() -> Contract:
 
 def scraped(store: Store, promised: Contract | None = None) -> bytes:
     with closing(Metrics(promised or contract())) as metrics:
-        metrics.watch(store.again, budget_seconds=30.0, patience_seconds=60.0)
+        metrics.watch(store.clone, budget_seconds=30.0, patience_seconds=60.0)
         return metrics.text()
 
 
@@ -108,12 +108,12 @@ def test_queues_are_told_by_pool_and_state(store: Store) -> None:
 def test_executors_and_schedulers_are_told_as_the_database_knows_them(store: Store) -> None:
     now = store.now()
     beat = Heartbeat("host:1", "worker", "idle", "f", 15.0, now, now)
-    store.timetable.beat(store.run, beat, now - timedelta(minutes=10))
+    Timetable(store.dialect).beat(store.run, beat, now - timedelta(minutes=10))
     with store.transaction() as transaction:
-        found = store.timetable.lock_window(transaction.execute, "statestore", now)
+        found = Timetable(store.dialect).lock_window(transaction.execute, "statestore", now)
         assert found is not None
         window = Window("statestore", now, now - timedelta(minutes=3), now, "me")
-        store.timetable.write_window(transaction.execute, window)
+        Timetable(store.dialect).write_window(transaction.execute, window)
     text = scraped(store)
     assert of(text, "wane_executor_beat_age_seconds")[("host:1", "worker")] == pytest.approx(600, abs=60)
     assert of(text, "wane_executor_beat_interval_seconds") == {("host:1", "worker"): 15.0}
@@ -249,7 +249,7 @@ def test_a_server_that_went_away_says_so_and_is_found_again(database: Database) 
     opened: list[Store] = []
 
     def open_it() -> Store:
-        opened.append(store.again())
+        opened.append(store.clone())
         return opened[-1]
 
     with store, closing(DatabaseScrape(Gauges(Contract(None, ())), open_it, clock=lambda: now)) as scrape:
@@ -304,7 +304,7 @@ def test_scrapes_share_a_reading_for_some_seconds(database: Database, store: Sto
     now = 0.0
     jobs(database, (1, "done", ago(9)))
     gauges = Gauges(Contract(None, (table("job"),)))
-    with closing(DatabaseScrape(gauges, store.again, fresh_seconds=10, clock=lambda: now)) as scrape:
+    with closing(DatabaseScrape(gauges, store.clone, fresh_seconds=10, clock=lambda: now)) as scrape:
         assert collected(scrape)["wane_backlog_rows"] == 1.0
         jobs(database, (2, "done", ago(9)), create=False)
         now += 9
@@ -325,8 +325,8 @@ def test_a_table_that_nobody_may_read_makes_no_other_unreadable(sqlite_database:
 def test_watching_again_or_closing_leaves_the_counters(database: Database) -> None:
     metrics = Metrics(Contract(None, ()))
     with open_store(resolve_url(database.url)) as store:
-        metrics.watch(store.again)
-        metrics.watch(store.again)
+        metrics.watch(store.clone)
+        metrics.watch(store.clone)
         assert of(metrics.text(), "wane_up") == {(): 1.0}
         metrics.close()
         metrics.close()

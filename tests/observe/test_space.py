@@ -14,12 +14,14 @@ import pytest
 from covering import loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.settings import SpaceSettings
+from wane.db import open_store
+from wane.db.space import give_back, read_database_space
+from wane.db.url import resolve_url
 from wane.errors import Locked, NotMigrated, StoreError, UnknownTable, WrongArgument
 from wane.keeper import Keeper
-from wane.observe.space import Vacuum
+from wane.ledger import Ledger
+from wane.observe.space import FileVacuum
 from wane.prune.pace import FAST
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 TEXT = """
 [scheduler]
@@ -107,7 +109,7 @@ def test_what_left_before_does_not_count(keeper: Keeper) -> None:
 def test_marked_rows_are_not_freed(keeper: Keeper) -> None:
     entry = keeper.prune("events", rule="old", limit=1)
     with keeper.store.transaction() as transaction:
-        transaction.own.record(replace(keeper.audit(limit=1)[0], kind="mark", counts={"events": 999}))
+        Ledger.of(transaction).record(replace(keeper.audit(limit=1)[0], kind="mark", counts={"events": 999}))
     assert entry.counts["events"] in (0, 1)
     assert (keeper.space("events").tables[0].pruned_rows or 0) < 2
 
@@ -237,7 +239,7 @@ def holed(database: SqliteDatabase, mode: str = "incremental") -> None:
 
 
 def free(keeper: Keeper) -> int:
-    return keeper.store.database_space().free_pages or 0
+    return read_database_space(keeper.store).free_pages or 0
 
 
 def test_pages_are_given_back_until_none_is_free(sqlite_database: SqliteDatabase) -> None:
@@ -270,7 +272,7 @@ def test_no_more_time_than_the_budget_allows_and_a_stop_is_heard(sqlite_database
     holed(sqlite_database)
     with kept(sqlite_database) as keeper:
         small = replace(FAST, first_batch=1, least_batch=1, most_batch=1)
-        done = Vacuum(keeper.store, 0.000001, 1_000, pace=small).run()
+        done = FileVacuum(keeper.store, 0.000001, 1_000, pace=small).run()
         assert done.ended == "seconds"
         stop = threading.Event()
         stop.set()
@@ -286,7 +288,7 @@ def test_a_budget_of_nothing_is_refused(sqlite_database: SqliteDatabase, seconds
         with pytest.raises(WrongArgument, match="above zero"):
             keeper.vacuum(seconds=seconds, pages=pages)
         # To SQLite itself, no pages would mean all of them.
-        assert keeper.store.give_back(0) == 0
+        assert give_back(keeper.store, 0) == 0
         assert free(keeper) == before
 
 
@@ -304,7 +306,7 @@ def test_other_modes_are_refused_with_what_to_do(sqlite_database: SqliteDatabase
         assert one.statement == "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;"
     sqlite_database.script(f"PRAGMA journal_mode = delete; {one.statement}")
     with kept(sqlite_database) as keeper:
-        assert keeper.store.database_space().auto_vacuum == "incremental"
+        assert read_database_space(keeper.store).auto_vacuum == "incremental"
         assert free(keeper) == 0
 
 
@@ -312,7 +314,7 @@ def test_a_database_that_others_keep_is_left_alone(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holed(sqlite_database)
-    monkeypatch.setattr("wane.store.sqlite.store.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("wane.db.sqlite.store.BUSY_SECONDS", 0.05)
     with kept(sqlite_database) as keeper, closing(sqlite3.connect(sqlite_database.path)) as other:
         before = free(keeper)
         other.execute("BEGIN IMMEDIATE")

@@ -40,8 +40,8 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
-from wane.store.base import Due
-from wane.store.selection import bind_contract
+from wane.rules.reads import DueRows, keys_due, read_due
+from wane.rules.selection import bind_contract
 
 EXAMPLES_VARIABLE = "WANE_EXAMPLES"
 """How many examples to draw for each store: few in every run, many for a night."""
@@ -604,16 +604,16 @@ class Bench:
         [selection] = selections
         now = example.now.replace(tzinfo=UTC)
         key = example.table.key or ("id",)
-        found = self.store.keys_due(selection, now, example.limit, SECONDS)
+        found = keys_due(self.store, selection, now, example.limit, SECONDS)
         places = [index for index, name in enumerate(key) if name != "moment"]
         wanted = [tuple(row[name] for name in key) for row in expected][: example.limit]
         assert [[one[i] for i in places] for one in found] == [[one[i] for i in places] for one in wanted]
-        due = self.store.due(selection, now, SECONDS)
+        due = read_due(self.store, selection, now, SECONDS)
         assert due.count is not None
         assert due.count.rows == len(expected)
         self.check_edges(due, expected, example.encoding)
 
-    def check_edges(self, due: Due, expected: Sequence[dict[str, Any]], encoding: Encoding) -> None:
+    def check_edges(self, due: DueRows, expected: Sequence[dict[str, Any]], encoding: Encoding) -> None:
         meanings = [read(row["moment"], encoding, self.database.store) for row in expected]
         moments = sorted(meaning.seconds for meaning in meanings if meaning is not None)
         if not moments:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wane.contract.model import Time, Unit
-from wane.store.moments import (
+from wane.db.timestamps import (
     fraction_bound,
     from_micros,
     micros,
     number_bound,
-    read_moment,
+    read_time,
     text_bound,
     wall_bound,
 )
@@ -167,26 +167,26 @@ def test_a_number_with_a_fraction_is_before_a_bound_exactly_if_its_moment_is(
 @given(MOMENTS, st.sampled_from(list(SIZES)))
 def test_numbers_are_read_as_written(moment: datetime, unit: Unit) -> None:
     whole = micros(moment) // SIZES[unit]
-    assert read_moment(whole, Time("at", unit)) == from_micros(whole * SIZES[unit])
-    assert read_moment(fraction_bound(moment, unit), Time("at", unit)) == moment
-    assert read_moment(float(fraction_bound(moment, unit)), Time("at", unit)) == moment
+    assert read_time(whole, Time("at", unit)) == from_micros(whole * SIZES[unit])
+    assert read_time(fraction_bound(moment, unit), Time("at", unit)) == moment
+    assert read_time(float(fraction_bound(moment, unit)), Time("at", unit)) == moment
 
 
 @given(MOMENTS, st.sampled_from(["Z", "+00:00"]), st.integers(6, 9))
 def test_texts_are_read_as_written(moment: datetime, suffix: str, digits: int) -> None:
     fraction = f".{moment.microsecond:06d}".ljust(digits + 1, "0")
     wall = moment.replace(microsecond=0, tzinfo=None)
-    assert read_moment(wall.isoformat() + fraction + suffix, Time("at", Unit.ISO)) == moment
-    assert read_moment(wall.isoformat(" ") + fraction + suffix, Time("at", Unit.TEXT)) == moment
-    assert read_moment(wall.isoformat(" ") + fraction, Time("at")) == moment
-    assert read_moment(moment, Time("at")) == moment
+    assert read_time(wall.isoformat() + fraction + suffix, Time("at", Unit.ISO)) == moment
+    assert read_time(wall.isoformat(" ") + fraction + suffix, Time("at", Unit.TEXT)) == moment
+    assert read_time(wall.isoformat(" ") + fraction, Time("at")) == moment
+    assert read_time(moment, Time("at")) == moment
 
 
 @given(places())
 def test_wall_clock_times_are_read_as_the_latest_moment_they_mean(drawn: tuple[str, datetime, datetime]) -> None:
     zone, _, wall = drawn
     expected = latest(wall, zone)
-    assert read_moment(wall, Time("at", Unit.NATIVE, zone)) == expected
-    assert read_moment(wall.isoformat(timespec="microseconds"), Time("at", Unit.ISO, zone)) == expected
+    assert read_time(wall, Time("at", Unit.NATIVE, zone)) == expected
+    assert read_time(wall.isoformat(timespec="microseconds"), Time("at", Unit.ISO, zone)) == expected
     moments = shown(wall, zone)
     assert not moments or moments[-1] == expected

@@ -38,11 +38,11 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import WrongArgument
 from wane.keeper import Keeper
 from wane.prune.pace import Pace
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 EXAMPLES_VARIABLE = "WANE_EXAMPLES"
 """How many examples to draw for each store: few in every run, many for a night."""

@@ -28,11 +28,11 @@ from wane.contract.model import (
     Unit,
 )
 from wane.contract.names import TableName
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.events import Event
 from wane.keeper import Keeper
-from wane.store import open_store
-from wane.store.own import AuditEntry
-from wane.store.url import resolve_url
+from wane.ledger import AuditEntry
 
 DAY = timedelta(days=1)
 WEEK = timedelta(days=7)

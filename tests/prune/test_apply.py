@@ -12,12 +12,12 @@ from covering import numbers
 from prune.keeping import AT, WEEK, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
 from wane.contract.model import Age, Cap, Mark, Table
+from wane.db.counting import Count, Exactness
 from wane.errors import PlanError
 from wane.events import BatchTaken, Event
-from wane.plan.model import Plan, read_plan
 from wane.prune.pace import FAST, Pace
+from wane.prune.plan import Plan, read_plan
 from wane.prune.sweep import Outcome
-from wane.store.base import Count, Exactness
 
 SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=3, least_batch=3, most_batch=3)
 MARKING = table(

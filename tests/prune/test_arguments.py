@@ -10,7 +10,7 @@ import pytest
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import Database, SqliteDatabase
 from wane.errors import UnknownRule, UnknownTable, WrongArgument, WrongArgumentType
-from wane.prune.arguments import MOST_ROWS, require_limit, require_moment, require_states
+from wane.prune.arguments import MOST_ROWS, require_limit, require_states, require_time
 
 NOW = datetime.now(UTC)
 
@@ -43,7 +43,7 @@ def test_states_said_twice_count_once() -> None:
 @pytest.mark.parametrize("moment", [True, False, "2024-01-01", None, timedelta(days=7), b"1", [1], 1j])
 def test_a_moment_that_is_none_is_a_type_error(moment: Any) -> None:
     with pytest.raises(WrongArgumentType, match="older_than must be an aware datetime or unix seconds"):
-        require_moment(moment)
+        require_time(moment)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_moment_that_is_none_is_a_type_error(moment: Any) -> None:
 )
 def test_a_moment_that_cannot_be_meant_is_a_value_error(moment: Any, told: str) -> None:
     with pytest.raises(WrongArgument, match=told):
-        require_moment(moment)
+        require_time(moment)
 
 
 @pytest.mark.parametrize("limit", [True, False, "10", 10.0, None, [10]])

@@ -13,12 +13,12 @@ import pytest
 from prune.keeping import EXPIRES, ago, insert, jobs, keeping, rule, table
 from servers import Database
 from wane.archive.asynchronous import AsyncArchive
-from wane.archive.room import Archive
+from wane.archive.facade import Archive
 from wane.async_keeper import AsyncKeeper
 from wane.errors import WrongArgument
 from wane.keeper import Keeper
 from wane.partition.asynchronous import AsyncPartition
-from wane.partition.room import Partition
+from wane.partition.facade import Partition
 from wane.prune.pace import FAST
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from servers import Database
 from wane.contract.load import load_contract
-from wane.contract.model import Archive
+from wane.contract.model import ToArchive
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.demo.seed import seed
 from wane.demo.traps import TRAPS
-from wane.plan.build import build_plan
+from wane.prune.planning import build_plan
 from wane.prune.primitive import Pruner
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 
 def contract_file(folder: Path, database: Database) -> Path:
@@ -36,7 +36,7 @@ def test_what_is_planned_leaves_and_nothing_else(database: Database, tmp_path: P
         pruner = Pruner(store, contract, actor="test")
         # Rules later in the file may become due by what earlier ones take, so each is planned right before it is pruned.
         for table, rule in contract.rules():
-            if isinstance(rule.action, Archive):
+            if isinstance(rule.action, ToArchive):
                 continue
             name = str(table.name)
             before = Counter(_counts(database, contract))

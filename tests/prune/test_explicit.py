@@ -29,7 +29,6 @@ from wane.contract.model import (
     FOREVER,
     Action,
     Age,
-    Archive,
     Follower,
     Mark,
     Orphans,
@@ -37,6 +36,7 @@ from wane.contract.model import (
     Shelve,
     Table,
     Time,
+    ToArchive,
     Unit,
     WhileNotNull,
     WhileNull,
@@ -131,7 +131,7 @@ def test_rules_with_different_followers_need_a_call_each(
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
-@pytest.mark.parametrize("then", [Archive(), Shelve("cold")], ids=["archive", "database"])
+@pytest.mark.parametrize("then", [ToArchive(), Shelve("cold")], ids=["archive", "database"])
 def test_rows_that_one_rule_archives_are_not_pruned_by_another(database: Database, then: Action, turn: int) -> None:
     jobs(database, (1, "done", ago(30)))
     rules = [rule("gone", Age(AT, timedelta(days=365))), rule("cold", then=then)][::turn]
@@ -181,7 +181,7 @@ def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[
         rule("done"),
         rule("marked", when=["marked"], then=Mark("done")),
         rule("leased", EXPIRES, when=["leased"]),
-        rule("cold", when=["cold"], then=Archive()),
+        rule("cold", when=["cold"], then=ToArchive()),
         rule("kept", FOREVER, when=["kept"]),
     )
     with keeping(database, declared) as kept:
@@ -194,7 +194,7 @@ def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[
 @pytest.mark.parametrize(("name", "told"), [("cold", "moves rows to the archive"), ("kept", "keeps its rows forever")])
 def test_rules_that_do_not_prune_are_refused_by_name(database: Database, name: str, told: str) -> None:
     jobs(database, (1, "cold", ago(30)), (2, "kept", ago(30)))
-    declared = table("job", rule("cold", when=["cold"], then=Archive()), rule("kept", FOREVER, when=["kept"]))
+    declared = table("job", rule("cold", when=["cold"], then=ToArchive()), rule("kept", FOREVER, when=["kept"]))
     with keeping(database, declared) as kept:
         with pytest.raises(WrongArgument, match=told):
             kept.keeper.prune("job", rule=name, limit=10)

@@ -8,11 +8,11 @@ import pytest
 
 from prune.keeping import Keeping, ago, follower, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
+from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, StoreError
 from wane.events import BatchTaken, RuleFailed, RuleSwept
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome, Sweeper
-from wane.store.transaction import Transaction
 
 SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 """Batches of ten rows, without pauses."""
@@ -39,7 +39,7 @@ def fenced(kept: Keeping, fence: Callable[[Transaction], None]) -> Sweeper:
 
 def own_name(transaction: Transaction) -> str:
     """The table's full name: Wane's transactions find nothing by a bare one on PostgreSQL."""
-    return "job" if transaction.rows.dialect.own("hold").startswith("main.") else "public.job"
+    return "job" if transaction.dialect.own_table("hold").startswith("main.") else "public.job"
 
 
 def lost_after(batches: int) -> Callable[[Transaction], None]:

@@ -10,12 +10,12 @@ import pytest
 from covering import loaded
 from servers import Database
 from wane.contract.settings import EventSettings
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import ContractError
 from wane.events import Event, HardDeleted
 from wane.keeper import Keeper
-from wane.schedule.housekeeping import keep_house
-from wane.store import open_store
-from wane.store.url import resolve_url
+from wane.schedule.housekeeping import clean_own_tables
 
 TEXT = """
 [scheduler]
@@ -102,7 +102,7 @@ def test_which_are_told_is_a_setting(
 
 
 def test_wane_keeps_quiet_about_its_own_tables(keeper: Keeper, told: list[Event]) -> None:
-    keep_house(keeper.store, keeper.contract, actor="test", listener=told.append)
+    clean_own_tables(keeper.store, keeper.contract, actor="test", listener=told.append)
     assert names(told) == []
 
 

@@ -29,7 +29,7 @@ from wane.contract.model import Cap, Mark, Orphans, Table
 from wane.errors import BindError, UnknownTable, WrongArgument
 from wane.prune.pace import FAST
 from wane.prune.sweep import Outcome
-from wane.store.transaction import gated
+from wane.prune.taking import gated
 
 NOW = datetime.now(UTC)
 

@@ -14,11 +14,13 @@ import pytest
 from prune.keeping import AT, Keeping, ago, follower, keeping, referenced_by, rule, table
 from servers import Database
 from wane.contract.model import Age, Cap, Mark, Table, WhileNull
+from wane.db.statement import Statement
 from wane.prune.binding import Bindings
-from wane.store.postgres.relied import read_stamps
-from wane.store.selection import Selection, follower_paths, intermediate_paths
-from wane.store.statement import Statement
-from wane.store.transaction import Batch
+from wane.prune.dialects import taking
+from wane.prune.taking import Batch
+from wane.rules.relied_postgres import read_stamps
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection, follower_paths, intermediate_paths
 
 ROWS = 20_000
 BATCH = 20
@@ -112,7 +114,7 @@ def now() -> datetime:
 
 def check_ranges(kept: Keeping) -> None:
     """Two batches by their place, the second behind the first; and what is done instead if something is held."""
-    bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+    bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
     check(kept, rows.take_oldest(bound, at, BATCH))
     floor = None
     for _ in range(2):
@@ -131,14 +133,14 @@ STATE_CHOICES = pytest.mark.parametrize("when", [["done"], ["done", "failed", "l
 def test_rows_without_guards_are_taken_by_range(database: Database, when: list[str]) -> None:
     with large(database, table("job", rule("old", OLD, when=when))) as kept:
         bound = selection(kept)
-        rows = kept.keeper.store.rows
+        rows = rows_of(kept.keeper.store)
         if database.store == "sqlite":
             check_ranges(kept)
         else:
             check(kept, rows.take_range(bound, now(), BATCH))
             kept.keeper.prune("job", rule="old", limit=2_000)
             with kept.keeper.store.transaction() as transaction:
-                taken = transaction.take(Batch(bound, now(), BATCH, BATCH))
+                taken = taking(transaction).take(Batch(bound, now(), BATCH, BATCH))
             assert taken.floor is not None
             check(kept, rows.take_range(bound, now(), BATCH, taken.floor))
 
@@ -148,7 +150,7 @@ def test_rows_without_states_are_taken_by_range(database: Database) -> None:
         if database.store == "sqlite":
             check_ranges(kept)
         else:
-            check(kept, kept.keeper.store.rows.take_range(selection(kept), now(), BATCH))
+            check(kept, rows_of(kept.keeper.store).take_range(selection(kept), now(), BATCH))
 
 
 GUARDED = {
@@ -165,7 +167,7 @@ def test_rows_with_followers_are_looked_up_and_taken_by_their_keys(
     unless = GUARDED[guard]
     declared = table("job", rule("old", OLD, when=when, unless=unless, followers=[follower("note.job_id")]))
     with large(database, declared) as kept:
-        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
         candidates = rows.candidates(bound, at, BATCH)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
@@ -190,7 +192,7 @@ def test_followers_with_followers_are_locked_and_taken_by_their_keys(database: D
         database.execute("CREATE INDEX word_note ON word (note_id)")
         database.execute("INSERT INTO word SELECT id, id FROM note WHERE id % 2 = 0")
         database.execute("ANALYZE")
-        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
         keys = [row[:1] for row in kept.keeper.store.read(rows.candidates(bound, at, BATCH), 10)]
         [path] = intermediate_paths(bound)
         some = rows.some_followers(bound, path, keys[0], at, BATCH)
@@ -210,7 +212,7 @@ def test_guarded_rows_probe_what_saves_them(database: Database, when: list[str])
     with large(database, table("job", rule("old", OLD, when=when, unless=[referenced_by("note.job_id")]))) as kept:
         database.execute("DELETE FROM note WHERE id % 5 <> 0")
         database.execute("ANALYZE")
-        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
         if database.store == "sqlite":
             check_ranges(kept)
         candidates = rows.candidates(bound, at, BATCH)
@@ -227,7 +229,7 @@ def test_holds_cost_no_walk(database: Database) -> None:
             kept.keeper.hold("job", {"id": number}, reason="a test")
             kept.keeper.hold("note", {"id": number}, reason="a test")
         database.execute("ANALYZE")
-        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
         candidates = rows.candidates(bound, at, BATCH)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
@@ -239,7 +241,7 @@ def test_holds_cost_no_walk(database: Database) -> None:
 
 def test_marks_are_taken_by_their_keys(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"], then=Mark("cleaned")))) as kept:
-        bound, rows, at = selection(kept), kept.keeper.store.rows, now()
+        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
         candidates = rows.candidates(bound, at, BATCH)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
@@ -251,7 +253,7 @@ def test_a_cap_walks_its_room_and_a_batch(database: Database) -> None:
     """What stays is counted off the index once; what is beyond is not."""
     declared = table("job", rule("cap", Cap(AT, 500), when=["done"]), live=["queued"])
     with large(database, declared) as kept:
-        bound, rows = selection(kept, "cap"), kept.keeper.store.rows
+        bound, rows = selection(kept, "cap"), rows_of(kept.keeper.store)
         take = rows.take_oldest if database.store == "sqlite" else rows.take_range
         check(kept, take(bound, now(), BATCH))
 
@@ -259,7 +261,7 @@ def test_a_cap_walks_its_room_and_a_batch(database: Database) -> None:
 @pytest.mark.parametrize("name", ["consume", "discard"])
 def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"]))) as kept:
-        bound, rows = selection(kept), kept.keeper.store.rows
+        bound, rows = selection(kept), rows_of(kept.keeper.store)
         database.execute("DELETE FROM note WHERE job_id = 7")
         check(kept, rows.remove(bound, {"id": 7}, now() if name == "consume" else None))
 
@@ -267,12 +269,12 @@ def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None
 def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))) as kept:
         bound, store, at = selection(kept), kept.keeper.store, now()
-        *_, (_, *floor) = store.read(store.rows.candidates(replace(bound, saved_by=()), at, 4_000), 10)
+        *_, (_, *floor) = store.read(rows_of(store).candidates(replace(bound, saved_by=()), at, 4_000), 10)
         database.execute("DELETE FROM note WHERE job_id > 16200")
         database.execute("ANALYZE")
-        check(kept, store.rows.candidates(bound, at, BATCH, floor))
+        check(kept, rows_of(store).candidates(bound, at, BATCH, floor))
         if database.store == "sqlite":
-            look = store.rows.end_of_batch(bound, at, BATCH, floor)
+            look = rows_of(store).end_of_batch(bound, at, BATCH, floor)
             check(kept, look)
             [end] = store.read(look, 10)
-            check(kept, store.rows.take_up_to(bound, at, floor, end))
+            check(kept, rows_of(store).take_up_to(bound, at, floor, end))

@@ -11,14 +11,15 @@ import pytest
 from covering import loaded
 from servers import Database, PostgresDatabase
 from wane.check.cover import cover
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import BindError
 from wane.findings import Finding
 from wane.keeper import Keeper
 from wane.prune.pace import Pace
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection
 from wane.sqlfunctions import install
-from wane.store import open_store
-from wane.store.selection import Selection
-from wane.store.url import resolve_url
 
 TEXT = """
 [scheduler]
@@ -167,7 +168,7 @@ def test_an_index_serves_each_unit_unless_numbers_are_texts(database: Database) 
         database.script("ANALYZE")
     with Keeper(loaded(TEXT.replace("UNITS", units)), open_store(resolve_url(database.url))) as keeper:
         assert found(keeper, "no-index") == []
-        statement = keeper.store.rows.keys_due(selected(keeper), NOW, 5)
+        statement = rows_of(keeper.store).keys_due(selected(keeper), NOW, 5)
         assert missing.fix.split('"')[1] in keeper.store.explain(statement)
     digits = TEXT.replace("UNITS", '["s", "iso"]')
     database.script(

@@ -8,8 +8,8 @@ import pytest
 
 from queueing import Clock, opened
 from servers import Database
+from wane.db import Store
 from wane.queue import Queue
-from wane.store import Store
 
 
 @pytest.fixture

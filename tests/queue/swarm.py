@@ -17,9 +17,9 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.queue import Queue, RetryPolicy
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 LEASE_SECONDS = 0.5
 POLICY = RetryPolicy(attempts=1000, lease=timedelta(seconds=LEASE_SECONDS))

@@ -13,8 +13,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from queueing import START, Clock
 from servers import Database
+from wane.db import Store
 from wane.queue import Answer, Draft, MessageState, Queue, Reservation, RetryPolicy
-from wane.store import Store
 
 LEASE = timedelta(seconds=30)
 POOLS = ("p", "q")

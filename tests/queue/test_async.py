@@ -51,7 +51,7 @@ def test_awaited_operations_do_the_same(database: Database, contract: Path) -> N
     async def use() -> None:
         async with await AsyncKeeper.open(database.url, contract=contract) as keeper:
             queue = await keeper.queue("pool", policy=RetryPolicy(attempts=1, lease=timedelta(minutes=5)))
-            assert queue.queue.pool == "pool"
+            assert queue.wrapped.pool == "pool"
             sent = await queue.enqueue("k", key="k")
             await queue.enqueue_many([Draft("k"), Draft("other")])
             assert [one.kind for one in await queue.messages(kind="other")] == ["other"]

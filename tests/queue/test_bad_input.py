@@ -12,10 +12,11 @@ import pytest
 
 from queueing import opened, rows, taken
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.db import Store
+from wane.db.migrations import migrations
 from wane.errors import NotMigrated, StoreError, Unreachable, WaneError, WrongArgument, WrongArgumentType
 from wane.queue import Draft, Queue, RetryPolicy
-from wane.store import Store
-from wane.store.migrations import migrations
+from wane.queue.dialects import messages_of
 
 ODD = ['it\'s "quoted"', "100 %", "%(pool)s %s %%", "?1 :pool", "a;DROP TABLE wane_message", "Ünï 🌒", " ", "\n", "\\"]
 DEEP: dict[str, Any] = {}
@@ -139,7 +140,7 @@ def test_odd_names_are_names(store: Store) -> None:
         assert queue.notify() == queue.read_wakeup_sequence() == queue.wait_for_wakeup(0, 5)
         assert [one.message_id for one in queue.messages(kind=name)] == [name]
         queue.close()
-    assert len(store.messages.pools(store.run, 100)) == len(ODD)
+    assert len(messages_of(store).pools(store.run, 100)) == len(ODD)
 
 
 def test_names_as_long_as_they_may_be_fit_into_every_index(store: Store) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from queueing import STATES, Clock, make, message_table, rows, taken
 from servers import Database
+from wane.db import Store
 from wane.queue import Answer, MessageState, Queue, RetryPolicy
-from wane.store import Store
+from wane.queue.dialects import messages_of
 
 
 def test_only_dead_letters_can_be_resolved_or_requeued_and_each_once(
@@ -59,8 +60,8 @@ def test_nothing_but_a_done_message_is_ever_deleted_by_the_queue(
     clock.advance(days=3000)
     with store.transaction() as transaction:
         for name in made.values():
-            store.messages.forget(transaction.execute, "pool", name, clock.now)
-            store.messages.forget(transaction.execute, "foreign", name, clock.now)
+            messages_of(store).forget(transaction.execute, "pool", name, clock.now)
+            messages_of(store).forget(transaction.execute, "foreign", name, clock.now)
     left = {name for (name,) in database.query(f"SELECT message_id FROM {message_table(database)}")}
     assert set(made.values()) - left == {made["done"]}
 
@@ -83,6 +84,6 @@ def test_depths_and_counts_tell_how_many_and_since_when(store: Store, queue: Que
     for _ in range(3):
         make(queue, clock, state)
         clock.advance(seconds=1)
-    counted = {(pool, name): (many, oldest) for pool, name, many, oldest in store.messages.counts(store.run)}
+    counted = {(pool, name): (many, oldest) for pool, name, many, oldest in messages_of(store).counts(store.run)}
     assert counted["pool", state] == (3, since)
-    assert store.messages.depths(store.run, "pool", 2)[MessageState(state)] == (2, since)
+    assert messages_of(store).depths(store.run, "pool", 2)[MessageState(state)] == (2, since)

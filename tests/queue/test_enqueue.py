@@ -9,9 +9,9 @@ import pytest
 
 from queueing import STATES, Clock, make, rows, taken
 from servers import Database
+from wane.db import Store
 from wane.errors import WrongArgument
 from wane.queue import Answer, Draft, Message, MessageState, Queue, RetryPolicy
-from wane.store import Store
 
 
 def test_a_repeat_gives_back_the_message_in_every_state_and_wakes_only_for_a_ready_one(

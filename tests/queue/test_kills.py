@@ -16,8 +16,8 @@ import pytest
 
 from queueing import message_table, swarm, told
 from servers import Database
+from wane.db import Store
 from wane.queue import Queue, RetryPolicy
-from wane.store import Store
 
 pytestmark = pytest.mark.crash
 

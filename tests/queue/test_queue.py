@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from queueing import START, Clock
+from wane.db import Store
 from wane.errors import WrongArgument
 from wane.queue import Answer, Draft, MessageState, Queue, RetryPolicy
-from wane.store import Store
 
 
 def test_a_message_lives_from_enqueue_to_ack(queue: Queue, clock: Clock) -> None:

@@ -13,11 +13,12 @@ import pytest
 from queueing import Clock, message_table, opened, rows, swarm, taken, told
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from servers import Database, PostgresDatabase
+from wane.db import Store
+from wane.db.postgres import transaction
+from wane.db.postgres.store import PostgresStore
 from wane.errors import Locked
 from wane.queue import Answer, Draft, MessageState, Queue, RetryPolicy
-from wane.store import Store
-from wane.store.postgres import transaction
-from wane.store.postgres.store import PostgresStore
+from wane.queue.dialects import messages_of
 
 
 @pytest.fixture
@@ -232,13 +233,13 @@ def test_wakeups_are_folded_without_changing_their_number(postgres_database: Pos
     with opened(postgres_database) as store:
         store.migrate()
         for _ in range(100):
-            store.messages.bump(store.run, "pool")
+            messages_of(store).bump(store.run, "pool")
         done: list[int] = []
 
         def bump() -> int:
             with opened(postgres_database) as own:
                 for _ in range(150):
-                    own.messages.bump(own.run, "pool")
+                    messages_of(own).bump(own.run, "pool")
             done.append(1)
             return 150
 
@@ -246,7 +247,7 @@ def test_wakeups_are_folded_without_changing_their_number(postgres_database: Pos
             folded = 0
             with opened(postgres_database) as own:
                 while len(done) < 2:
-                    own.messages.fold(own.run, "pool")
+                    messages_of(own).fold(own.run, "pool")
                     folded += 1
             return folded
 
@@ -254,7 +255,7 @@ def test_wakeups_are_folded_without_changing_their_number(postgres_database: Pos
             seen = []
             with opened(postgres_database) as own:
                 while len(done) < 2:
-                    seen.append(own.messages.sequences(own.run, ["pool"])["pool"])
+                    seen.append(messages_of(own).sequences(own.run, ["pool"])["pool"])
             return seen
 
         work = [Background(call) for call in (bump, bump)]
@@ -264,22 +265,22 @@ def test_wakeups_are_folded_without_changing_their_number(postgres_database: Pos
         assert all(one.result() > 0 for one in folding)
         seen = looking.result()
         assert seen == sorted(seen)
-        assert store.messages.bumps(store.run, ["pool"])["pool"][0] == 400
-        store.messages.fold(store.run, "pool")
-        assert store.messages.bumps(store.run, ["pool"])["pool"] in [(400, n) for n in range(1, 66)]
+        assert messages_of(store).bumps(store.run, ["pool"])["pool"][0] == 400
+        messages_of(store).fold(store.run, "pool")
+        assert messages_of(store).bumps(store.run, ["pool"])["pool"] in [(400, n) for n in range(1, 66)]
 
 
 def test_a_fold_that_meets_another_takes_what_is_left(postgres_database: PostgresDatabase) -> None:
     with opened(postgres_database) as store, opened(postgres_database) as second:
         store.migrate()
         for _ in range(100):
-            store.messages.bump(store.run, "pool")
+            messages_of(store).bump(store.run, "pool")
         with store.transaction() as first:
-            store.messages.fold(first.execute, "pool")
-            second.messages.bump(second.run, "pool")
-            second.messages.fold(second.run, "pool")
-            assert second.messages.sequences(second.run, ["pool"]) == {"pool": 101}
-        assert store.messages.bumps(store.run, ["pool"])["pool"][0] == 101
+            messages_of(store).fold(first.execute, "pool")
+            messages_of(second).bump(second.run, "pool")
+            messages_of(second).fold(second.run, "pool")
+            assert messages_of(second).sequences(second.run, ["pool"]) == {"pool": 101}
+        assert messages_of(store).bumps(store.run, ["pool"])["pool"][0] == 101
 
 
 def test_a_sequence_that_has_many_rows_is_folded_by_whoever_reads_it(postgres_database: PostgresDatabase) -> None:
@@ -288,12 +289,12 @@ def test_a_sequence_that_has_many_rows_is_folded_by_whoever_reads_it(postgres_da
         with closing(Queue(store, "pool")) as queue:
             queue.enqueue_many([Draft("k") for _ in range(1000)])
             queue.notify()
-            assert store.messages.bumps(store.run, ["pool"])["pool"] == (1001, 1001)
+            assert messages_of(store).bumps(store.run, ["pool"])["pool"] == (1001, 1001)
             assert queue.read_wakeup_sequence() == 1001
-            assert store.messages.bumps(store.run, ["pool"])["pool"] == (1001, 1)
+            assert messages_of(store).bumps(store.run, ["pool"])["pool"] == (1001, 1)
             queue.enqueue_many([Draft("k") for _ in range(1000)])
             assert queue.wait_for_wakeup(1001, 5) == 2001
-            assert store.messages.bumps(store.run, ["pool"])["pool"] == (2001, 1)
+            assert messages_of(store).bumps(store.run, ["pool"])["pool"] == (2001, 1)
 
 
 def test_two_processes_that_write_at_once_take_turns(database: Database, store: Store) -> None:

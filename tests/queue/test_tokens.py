@@ -10,10 +10,10 @@ import pytest
 
 from queueing import rows
 from servers import Database
+from wane.db import Store
 from wane.errors import WaneError
 from wane.events import Event
 from wane.queue import Answer, Draft, Queue, RetryPolicy
-from wane.store import Store
 
 
 def test_a_token_has_256_bits_and_no_two_are_alike(queue: Queue) -> None:

@@ -14,9 +14,9 @@ import sqlalchemy
 from queueing import Clock, opened, swarm, taken, told
 from races.racing import Background, await_true
 from servers import Database, PostgresDatabase
+from wane.db import Store
 from wane.errors import StoreError, Unreachable
 from wane.queue import Draft, Queue, RetryPolicy
-from wane.store import Store
 
 SOON = 10.0
 """Longer than any wakeup takes, shorter than a test may."""

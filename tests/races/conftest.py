@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from wane.store.postgres import transaction
+from wane.db.postgres import transaction
 
 
 @pytest.fixture

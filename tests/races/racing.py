@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 from servers import Database
 from wane.events import Event, Listener, nobody
 from wane.keeper import Keeper, open_keeper
+from wane.partition.sql import PostgresPartitions
 from wane.prune.sweep import Sweeper
-from wane.store.postgres.partition import PostgresPartitions
 
 R = TypeVar("R")
 

@@ -35,9 +35,9 @@ from races.racing import (
     sweeper,
 )
 from servers import PostgresDatabase
+from wane.db.postgres.transaction import PostgresTransaction
 from wane.keeper import Keeper
 from wane.prune.sweep import Outcome
-from wane.store.postgres.transaction import PostgresTransaction
 
 pytestmark = pytest.mark.usefixtures("patient")
 

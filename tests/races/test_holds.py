@@ -24,11 +24,11 @@ from races.racing import (
     sweeper,
 )
 from servers import Database
+from wane.db.postgres.transaction import PostgresTransaction
+from wane.db.sqlite.transaction import SqliteTransaction
 from wane.errors import WrongArgument
 from wane.keeper import open_keeper
 from wane.prune.sweep import Outcome
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.sqlite.transaction import SqliteTransaction
 
 pytestmark = pytest.mark.usefixtures("patient")
 

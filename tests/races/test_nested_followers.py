@@ -29,11 +29,11 @@ from races.racing import (
     sweeper,
 )
 from servers import PostgresDatabase
+from wane.db.postgres.transaction import PostgresTransaction
 from wane.keeper import Keeper
+from wane.partition.sql import PostgresPartitions, partitions_of
+from wane.rules.selection import bind_contract, follower_paths
 from wane.sqlfunctions import install
-from wane.store.postgres.partition import PostgresPartitions
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.selection import bind_contract, follower_paths
 
 NESTED = 'with = [{ table = "notes", columns = "job_id", with = ["words.note_id"] }]\n'
 WORDS = "CREATE TABLE words (id bigint PRIMARY KEY, note_id bigint REFERENCES notes ON DELETE CASCADE)"
@@ -166,7 +166,7 @@ def test_a_row_below_a_follower_of_a_partition_moves_aside_with_it(
 ) -> None:
     """As if word 2 were inserted after the words had moved, and word 3 after the notes were locked."""
     prepare(postgres_database)
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper, closing(keeper.store.partitions()) as partitions:
+    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper, closing(partitions_of(keeper.store)) as partitions:
         [selection], _ = bind_contract(keeper.contract, keeper.store.reflect(), keeper.store.types)
         words, notes = follower_paths(selection)
         pause = Paused(monkeypatch, PostgresTransaction, "execute", 'DELETE FROM "public"."notes"')

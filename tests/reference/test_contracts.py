@@ -12,7 +12,6 @@ from wane.contract.load import load_contract, read_contract
 from wane.contract.model import (
     FOREVER,
     Age,
-    Archive,
     Cap,
     Contract,
     ExcuseKind,
@@ -22,6 +21,7 @@ from wane.contract.model import (
     Orphans,
     Prune,
     ReferencedBy,
+    ToArchive,
     WhileNull,
 )
 from wane.contract.names import TableName
@@ -236,7 +236,7 @@ def test_schedulers_tick_every_five_minutes(contract: Contract) -> None:
 
 def test_events_are_archived_and_the_archive_forgets_only_where_a_team_opts_in(tmp_path: Path) -> None:
     rule = including(tmp_path, "substrate").table(TableName("event_outbox")).rule("cold")
-    assert rule.action == Archive()
+    assert rule.action == ToArchive()
     assert including(tmp_path, "substrate").archive[0].keep == FOREVER
     opted_in = including(tmp_path, "substrate", more='[window]\n"events.archive" = "365d"\n')
     assert opted_in.archive[0].keep == 365 * DAYS
@@ -319,7 +319,7 @@ def test_staging_can_be_taken_over_as_the_comment_shows(tmp_path: Path) -> None:
     (tmp_path / "team.toml").write_text("\n".join(['include = ["reference:substrate"]', *block]))
     staging = load_contract(tmp_path / "team.toml").table(TableName("iu_staging_record", "iu_core"))
     windows = [(rule.bound.keep, rule.action) for rule in staging.rules if isinstance(rule.bound, Age)]
-    assert windows == [(15 * DAYS, Mark("expired")), (30 * DAYS, Archive())]
+    assert windows == [(15 * DAYS, Mark("expired")), (30 * DAYS, ToArchive())]
 
 
 def test_the_page_about_them_names_every_table_and_every_window(contract: Contract) -> None:

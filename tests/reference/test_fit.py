@@ -11,10 +11,10 @@ from reference.test_recovery import drill, ms
 from servers import Database, SqliteDatabase
 from wane.check.cover import cover
 from wane.contract.load import load_contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.keeper import Keeper
 from wane.reference import contract_path
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "reference-contracts.md").read_text(encoding="utf-8")
 QUEUE = """

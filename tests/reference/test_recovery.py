@@ -18,10 +18,10 @@ import pytest
 from servers import Database
 from wane.claims import Claim, Denial, Reclaim
 from wane.contract.load import load_contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.keeper import Keeper
 from wane.reference import contract_path, names, schema_sql
-from wane.store import open_store
-from wane.store.url import resolve_url
 from wane.webhooks import RetentionPolicy, WebhookRetention
 
 DRILLED: dict[str, set[str]] = {

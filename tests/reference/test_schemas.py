@@ -13,10 +13,10 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.load import load_contract
 from wane.contract.model import Cap, Contract, Forever, Orphans, Reference, ReferencedBy, Rule, Table
 from wane.contract.names import TableName
+from wane.db.postgres.reflect import reflect as reflect_postgres
+from wane.db.schema import Schema, TableInfo
+from wane.db.sqlite.reflect import reflect as reflect_sqlite
 from wane.reference import contract_path, names, schema_sql
-from wane.store.postgres.reflect import reflect as reflect_postgres
-from wane.store.schema import Schema, TableInfo
-from wane.store.sqlite.reflect import reflect as reflect_sqlite
 
 TABLES = {
     "statestore": """

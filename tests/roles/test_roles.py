@@ -15,12 +15,13 @@ from covering import loaded
 from servers import Cluster, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Contract
 from wane.contract.settings import OutboxSettings, RoleSettings
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import NotAllowed, NotMigrated, StoreError
 from wane.keeper import Keeper, open_keeper
 from wane.prune.sweep import Outcome
+from wane.roles.plan import barred
 from wane.sqlfunctions import install, sql_surface
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 SCHEMA = """
 CREATE TABLE job (id bigint PRIMARY KEY, status text NOT NULL, at bigint NOT NULL);
@@ -279,7 +280,7 @@ def test_a_member_that_does_not_inherit_is_told_so(fresh: World) -> None:
     with open_store(resolve_url(fresh.database.url)) as store:
         store.run(f"SET SESSION AUTHORIZATION {login}", {})
         try:
-            assert "does not inherit" in store.barred(admin)
+            assert "does not inherit" in barred(store, admin)
         finally:
             store.run("RESET SESSION AUTHORIZATION", {})
 

@@ -14,21 +14,22 @@ from prune.keeping import ago, insert, table
 from servers import Database
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, QueueSettings, Scheduler, SweepSettings, Table
+from wane.db import Store, open_store
+from wane.db.postgres.store import PostgresStore
+from wane.db.postgres.transaction import PostgresTransaction
+from wane.db.sqlite.store import SqliteStore
+from wane.db.sqlite.transaction import SqliteTransaction
+from wane.db.url import resolve_url
 from wane.events import Event
 from wane.keeper import Keeper
 from wane.queue import Queue
+from wane.queue.dialects import messages_of
+from wane.queue.sql import Message
 from wane.schedule import Runner
 from wane.schedule.adoption import require_in_force
 from wane.schedule.executor import Executor
 from wane.schedule.scheduler import Tick, tick
 from wane.schedule.worker import Worker, policy_of
-from wane.store import Store, open_store
-from wane.store.messages import Message
-from wane.store.postgres.store import PostgresStore
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.sqlite.store import SqliteStore
-from wane.store.sqlite.transaction import SqliteTransaction
-from wane.store.url import resolve_url
 
 E = TypeVar("E")
 
@@ -108,7 +109,8 @@ class World:
         """All messages, in the order in which they were enqueued."""
         found = self.database.query(f"SELECT message_id FROM {self.own('message')} ORDER BY seq")
         messages = [
-            self.store.messages.find(self.store.run, self.queue.pool, message_id=message_id) for (message_id,) in found
+            messages_of(self.store).find(self.store.run, self.queue.pool, message_id=message_id)
+            for (message_id,) in found
         ]
         return [message for message in messages if message is not None]
 
@@ -145,7 +147,7 @@ def world(database: Database, contract: Contract | None = None, *, enable: bool 
 @contextmanager
 def beside(one: World, contract: Contract | None = None) -> Iterator[World]:
     """Another process on the same database."""
-    with one.store.again() as store:
+    with one.store.clone() as store:
         other = World(one.database, store, contract or one.contract)
         try:
             yield other

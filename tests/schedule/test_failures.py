@@ -34,12 +34,12 @@ from servers import (
     unprivileged_account,
 )
 from wane.contract.model import Scheduler
+from wane.db import Store, open_store, sqlite
+from wane.db.url import resolve_url
 from wane.errors import Unreachable
 from wane.events import BatchTaken, TickFailed, WorkFailed
 from wane.schedule import Ran, patience, runner, worker
 from wane.schedule.worker import Worked
-from wane.store import Store, open_store, sqlite
-from wane.store.url import resolve_url
 
 SECOND = (Scheduler("tick", timedelta(seconds=1)),)
 PACKAGED = pytest.mark.parametrize("postgres_database", POSTGRES_IDS[:1], indirect=True)
@@ -237,7 +237,7 @@ def test_a_connection_that_nobody_answers_is_given_up(
     with (
         proxied(postgres_database) as (proxy, url),
         open_store(resolve_url(url)) as store,
-        store.again(answer_seconds=0.5) as bounded,
+        store.clone(answer_seconds=0.5) as bounded,
     ):
         assert bounded.run("SELECT 1", {}) == [(1,)]
         assert bounded.run("SELECT 1 FROM pg_sleep(0.2)", {}) == [(1,)]

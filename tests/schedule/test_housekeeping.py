@@ -14,7 +14,7 @@ from wane.errors import WaneError
 from wane.events import RowsPruned
 from wane.schedule import runner
 from wane.schedule.executor import Executor
-from wane.schedule.housekeeping import keep_house, own_contract
+from wane.schedule.housekeeping import clean_own_tables, own_contract
 from wane.schedule.scheduler import KIND
 
 DAY = timedelta(days=1)
@@ -41,7 +41,7 @@ def names(one: World) -> list[str]:
 
 
 def kept(one: World) -> dict[str, int]:
-    pruned = keep_house(one.store, one.contract, actor="tester", listener=one.events.append)
+    pruned = clean_own_tables(one.store, one.contract, actor="tester", listener=one.events.append)
     return {f"{entry.table}.{entry.rule}": entry.rows for entry in pruned}
 
 

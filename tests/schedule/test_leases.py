@@ -24,12 +24,12 @@ from schedule.scheduling import (
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import SweepSettings
+from wane.db.postgres.transaction import PostgresTransaction
+from wane.db.sqlite import clock as sqlite_clock
 from wane.events import BatchTaken, Event, RuleSwept, WorkFailed
+from wane.leases import Lease, Leases
 from wane.schedule.adoption import adopt
 from wane.schedule.worker import Worked
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.sqlite import clock as sqlite_clock
-from wane.store.timetable import Lease
 
 SHAPES = {
     "plain": rule(),
@@ -41,20 +41,20 @@ STEP = timedelta(microseconds=1)
 
 
 def take(one: World, holder: str, until: datetime, name: str = "sweep:job") -> tuple[bool, Lease]:
-    return one.store.timetable.take_lease(one.store.run, name, holder, until, one.store.clock())
+    return Leases(one.store.dialect).take(one.store.run, name, holder, until, one.store.clock())
 
 
 def renew(one: World, lease: Lease, until: datetime) -> bool:
-    return one.store.timetable.renew_lease(one.store.run, lease, until, one.store.clock())
+    return Leases(one.store.dialect).renew(one.store.run, lease, until, one.store.clock())
 
 
 def end(one: World, lease: Lease) -> None:
-    one.store.timetable.end_lease(one.store.run, lease, one.store.clock())
+    Leases(one.store.dialect).end(one.store.run, lease, one.store.clock())
 
 
 def holds(one: World, lease: Lease, mark: str | None = None) -> bool:
     with one.store.transaction() as transaction:
-        return one.store.timetable.holds_lease(
+        return Leases(one.store.dialect).is_held(
             transaction.execute,
             lease,
             mark or fingerprint(one.contract),
@@ -105,7 +105,7 @@ def test_only_its_holder_ends_a_lease(database: Database, clock: Clock) -> None:
         clock.advance(seconds=30)
         end(one, second)
         [(until,)] = database.query(f"SELECT until FROM {one.own('lease')}")
-        assert one.store.rows.dialect.moment(until) == NOON + LEASE, "what has ended stays as it is"
+        assert one.store.dialect.decode_time(until) == NOON + LEASE, "what has ended stays as it is"
 
 
 def test_fences_rise_and_never_repeat(database: Database, clock: Clock) -> None:
@@ -124,10 +124,10 @@ def test_fences_rise_and_never_repeat(database: Database, clock: Clock) -> None:
                 one.runner().store.run("SELECT 1", {})
         assert seen == list(range(1, 61))
         # Wane's own housekeeping leaves leases alone, however old they are.
-        from wane.schedule.housekeeping import keep_house, own_contract
+        from wane.schedule.housekeeping import clean_own_tables, own_contract
 
         assert "lease" not in " ".join(str(kept.name) for kept in own_contract(one.store, one.contract).tables)
-        keep_house(one.store, one.contract, actor="tester")
+        clean_own_tables(one.store, one.contract, actor="tester")
         assert take(one, "last", clock.now + LEASE)[1].fence == 61
 
 
@@ -146,12 +146,12 @@ def test_leases_of_tables_are_apart(database: Database, clock: Clock) -> None:
     with world(database) as one:
         assert take(one, "a", NOON + LEASE)[0]
         assert take(one, "b", NOON + LEASE, "sweep:other")[0]
-        assert [lease.name for lease in one.store.timetable.leases(one.store.run, clock.now)] == [
+        assert [lease.name for lease in Leases(one.store.dialect).current(one.store.run, clock.now)] == [
             "sweep:job",
             "sweep:other",
         ]
         clock.advance(seconds=30)
-        assert one.store.timetable.leases(one.store.run, clock.now) == []
+        assert Leases(one.store.dialect).current(one.store.run, clock.now) == []
 
 
 # --- Clocks -----------------------------------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ def test_on_sqlite_a_clock_that_is_set_back_gives_no_lease_its_life_back_and_let
 def steal(one: World, other: World) -> Lease:
     """Let the lease on `job` end as if its time were over, and take it, as another process would."""
     with other.store.transaction() as transaction:
-        past = other.store.rows.dialect.stamp(datetime(2020, 1, 1, tzinfo=UTC))
+        past = other.store.dialect.encode_time(datetime(2020, 1, 1, tzinfo=UTC))
         transaction.execute(
-            f"UPDATE {other.own('lease')} SET until = {other.store.rows.dialect.placeholder('past')}", {"past": past}
+            f"UPDATE {other.own('lease')} SET until = {other.store.dialect.placeholder('past')}", {"past": past}
         )
     mine, lease = take(other, "thief", datetime.now(UTC) + timedelta(hours=1))
     assert mine
@@ -261,7 +261,7 @@ def test_a_worker_whose_lease_was_taken_between_two_batches_takes_nothing_more(d
         assert (told.scheduler, told.error) == ("tick", message.release_reason)
         [(holder, until)] = database.query(f"SELECT holder, until FROM {one.own('lease')}")
         assert holder == "thief"
-        assert one.store.rows.dialect.moment(until) > datetime.now(UTC), "the loser did not end the other's lease"
+        assert one.store.dialect.decode_time(until) > datetime.now(UTC), "the loser did not end the other's lease"
 
 
 def test_adopting_another_contract_stops_a_running_sweep_at_its_next_batch(database: Database) -> None:
@@ -281,7 +281,7 @@ def test_a_takeover_waits_for_the_batch_that_is_under_way(postgres_database: Pos
     with world(postgres_database) as one, beside(one) as two:
         _, lease = take(one, "a", one.store.now() + timedelta(milliseconds=150))
         with one.store.transaction() as transaction:
-            assert one.store.timetable.holds_lease(
+            assert Leases(one.store.dialect).is_held(
                 transaction.execute, lease, fingerprint(one.contract), None, most_seconds=20
             )
             await_true(lambda: two.store.now() > lease.until, "its time is over")
@@ -298,7 +298,7 @@ def test_a_takeover_on_sqlite_waits_for_the_transaction_that_is_under_way(sqlite
     with world(sqlite_database) as one, beside(one) as two:
         _, lease = take(one, "a", datetime.now(UTC) + timedelta(milliseconds=150))
         with one.store.transaction() as transaction:
-            assert one.store.timetable.holds_lease(
+            assert Leases(one.store.dialect).is_held(
                 transaction.execute, lease, fingerprint(one.contract), transaction.clock(), most_seconds=20
             )
             await_true(lambda: datetime.now(UTC) > lease.until, "its time is over")
@@ -337,7 +337,7 @@ def test_the_limits_inside_a_batch_are_below_the_lease(postgres_database: Postgr
     with world(postgres_database) as one:
         _, lease = take(one, "a", one.store.now() + LEASE)
         with one.store.transaction() as transaction:
-            one.store.timetable.holds_lease(
+            Leases(one.store.dialect).is_held(
                 transaction.execute, lease, fingerprint(one.contract), None, most_seconds=20
             )
             for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
@@ -356,7 +356,7 @@ def test_a_worker_is_not_slowed_down_by_its_own_renewals(database: Database) -> 
         def renew_all_the_time() -> int:
             renewed = 0
             while not stop.wait(0.005):
-                for lease in two.store.timetable.leases(two.store.run, two.store.clock()):
+                for lease in Leases(two.store.dialect).current(two.store.run, two.store.clock()):
                     renewed += renew(two, lease, datetime.now(UTC) + LEASE)
             return renewed
 

@@ -23,13 +23,14 @@ from servers import Database, SqliteDatabase
 from wane.async_keeper import AsyncKeeper
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Scheduler
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.errors import NotInForce, NotMigrated, WaneError, WrongArgument, WrongArgumentType
 from wane.events import BatchTaken, Beat, Event, RuleFailed, SweepsEnqueued, TickFailed, WorkFailed
 from wane.keeper import Keeper
 from wane.schedule import Ran, Runner, executor
 from wane.schedule.adoption import adopt, require_in_force
-from wane.store import open_store
-from wane.store.url import resolve_url
+from wane.schedule.sql import Timetable
 
 SECOND = Scheduler("tick", timedelta(seconds=1))
 DAILY = Scheduler("tick", timedelta(days=1))
@@ -184,7 +185,7 @@ def test_a_failing_scheduler_is_told_and_counted_with_growing_pauses(
     schedulers = (Scheduler("broken", timedelta(days=1)), Scheduler("tick", timedelta(days=1)))
     with world(database, contract_of(table("job"), schedulers=schedulers)) as one:
         moments: list[float] = []
-        original = one.store.timetable.__class__.lock_window
+        original = Timetable(one.store.dialect).__class__.lock_window
 
         def failing(this: Any, run: Any, scheduler: str, now: Any) -> Any:
             if scheduler == "broken":
@@ -192,7 +193,7 @@ def test_a_failing_scheduler_is_told_and_counted_with_growing_pauses(
                 raise OSError("out of paper\nmore")
             return original(this, run, scheduler, now)
 
-        monkeypatch.setattr(one.store.timetable.__class__, "lock_window", failing)
+        monkeypatch.setattr(Timetable(one.store.dialect).__class__, "lock_window", failing)
         with running(one) as (run, stop):
             await_true(lambda: one.states() == ["done"], "the other scheduler works")
             await_true(lambda: len(moments) == 3, "the broken one is tried again")
@@ -293,7 +294,7 @@ def test_two_first_runners_agree_on_one_contract(database: Database) -> None:
         store.migrate()
 
         def try_it(mine: Contract) -> str:
-            with store.again() as own:
+            with store.clone() as own:
                 try:
                     return require_in_force(own, mine, by="tester").fingerprint
                 except NotInForce:
@@ -355,7 +356,7 @@ def test_silence_is_noticed_after_three_beats(database: Database) -> None:
         assert (found.silent, found.other_contract, found.beat.doing) == (False, True, "sweeping job")
         for seconds, silent in ((29, False), (31, True)):
             moment = one.store.now() - timedelta(seconds=seconds)
-            stamp = one.store.rows.dialect.stamp(moment)
+            stamp = one.store.dialect.encode_time(moment)
             database.execute(f"UPDATE {one.own('heartbeat')} SET beat_at = ?", (stamp,))
             [found] = one.keeper.status().executors
             assert found.silent is silent

@@ -10,13 +10,14 @@ from prune.keeping import KEEP_WEEK, rule, table
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from schedule.scheduling import EVERY, NOON, Clock, World, beside, contract_of, create_jobs, world
 from servers import Database, PostgresDatabase
-from wane.contract.model import FOREVER, Archive, Scheduler
+from wane.contract.model import FOREVER, Scheduler, ToArchive
+from wane.db.postgres.transaction import PostgresTransaction
 from wane.errors import NotInForce
 from wane.events import SweepsEnqueued
 from wane.queue import MessageState
 from wane.schedule.adoption import adopt
 from wane.schedule.scheduler import swept_tables, window_start
-from wane.store.postgres.transaction import PostgresTransaction
+from wane.schedule.sql import Timetable
 
 MINUTE = timedelta(minutes=1)
 
@@ -155,8 +156,8 @@ def test_what_no_sweep_takes_is_not_enqueued(database: Database, clock: Clock) -
     tables = (
         table("never", rule(bound=FOREVER)),
         table("appended", append_only=True),
-        table("archived", rule(then=Archive())),
-        table("both", rule("cold", then=Archive()), rule("gone", KEEP_WEEK, when=["gone"])),
+        table("archived", rule(then=ToArchive())),
+        table("both", rule("cold", then=ToArchive()), rule("gone", KEEP_WEEK, when=["gone"])),
         table("elsewhere", scheduler=None),
     )
     contract = contract_of(*tables)
@@ -226,11 +227,11 @@ def test_a_window_is_enqueued_as_a_whole_or_not_at_all(
             raise RuntimeError("the process is gone")
 
         with monkeypatch.context() as patch:
-            patch.setattr(one.store.timetable, "write_window", broken)
+            patch.setattr(Timetable(one.store.dialect), "write_window", broken)
             with pytest.raises(RuntimeError):
                 one.tick()
         assert one.messages() == []
-        assert one.store.timetable.windows(one.store.run) == []
+        assert Timetable(one.store.dialect).windows(one.store.run) == []
         assert one.opened() == NOON
 
 

@@ -27,13 +27,15 @@ from schedule.scheduling import (
 from schedule.test_leases import AfterBatch, steal
 from servers import Database
 from wane.contract.model import Budget, SweepSettings
+from wane.db.postgres.store import PostgresStore
+from wane.db.postgres.transaction import PostgresTransaction
+from wane.db.sqlite.store import SqliteStore
+from wane.db.sqlite.transaction import SqliteTransaction
 from wane.events import BatchTaken, Beat, BudgetExhausted, Event, MessageDead, RuleFailed, RuleSwept, WorkFailed
+from wane.leases import Leases
 from wane.schedule.housekeeping import keep_one_dead_letter
+from wane.schedule.sql import Timetable
 from wane.schedule.worker import Worked, Worker
-from wane.store.postgres.store import PostgresStore
-from wane.store.postgres.transaction import PostgresTransaction
-from wane.store.sqlite.store import SqliteStore
-from wane.store.sqlite.transaction import SqliteTransaction
 
 BACKOFF = timedelta(seconds=10)
 
@@ -64,7 +66,7 @@ def test_a_sweep_that_succeeds_is_acked_and_gives_its_lease_back(database: Datab
             message.idempotency_key,
             worker.executor.name,
         )
-        assert one.store.timetable.leases(one.store.run, one.store.clock()) == []
+        assert Leases(one.store.dialect).current(one.store.run, one.store.clock()) == []
         assert [beat.doing for beat in one.told(Beat)] == ["sweeping job", "waiting"]
         assert worker.work() is None
 
@@ -271,7 +273,7 @@ def test_a_table_that_another_sweeps_is_left_to_it(database: Database, clock: Cl
     create_jobs(database, 5)
     with world(database) as one:
         one.tick()
-        one.store.timetable.take_lease(
+        Leases(one.store.dialect).take(
             one.store.run, "sweep:job", "somebody@there", clock.now + timedelta(seconds=25), clock.now
         )
         assert one.worker().work() is Worked.FAILED
@@ -348,7 +350,7 @@ def test_a_dead_worker_is_replaced_when_its_lease_has_ended(
         one.tick()
         with monkeypatch.context() as patch:
             patch.setattr(Worker, "_sweep", dies)
-            patch.setattr(type(one.store.timetable), "end_lease", lambda *_: None)
+            patch.setattr(type(Timetable(one.store.dialect)), "end_lease", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
                 one.worker().work()
         assert one.fence() == 1
@@ -400,9 +402,9 @@ def test_a_worker_that_lost_its_reservation_stops_and_does_not_ack(database: Dat
 
         def rob() -> None:
             with two.store.transaction() as transaction:
-                past = two.store.rows.dialect.stamp(datetime(2020, 1, 1, tzinfo=UTC))
+                past = two.store.dialect.encode_time(datetime(2020, 1, 1, tzinfo=UTC))
                 transaction.execute(
-                    f"UPDATE {two.own('message')} SET due_at = {two.store.rows.dialect.placeholder('past')}",
+                    f"UPDATE {two.own('message')} SET due_at = {two.store.dialect.placeholder('past')}",
                     {"past": past},
                 )
             two.queue.expire_leases()

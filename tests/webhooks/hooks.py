@@ -9,9 +9,9 @@ from pathlib import Path
 from servers import Database
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.reference import contract_path, schema_sql
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 T = 1_700_000_000
 """Some moment, in unix seconds."""

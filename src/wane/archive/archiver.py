@@ -1,4 +1,5 @@
-"""Archiving by rules: under a lease, first what an earlier run left unfinished, then sweep after sweep until nothing is due."""
+"""Archiving by rules: under a lease, first what an earlier run left unfinished, then sweep after sweep until nothing is
+due."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from wane.archive.evict import Closed
+from wane.archive.journal import Journal
 from wane.archive.lease import leased
 from wane.archive.model import ArchivedRule
 from wane.archive.restore import Restorer
 from wane.archive.session import session
-from wane.archive.sweep import Sweep, Tally
-from wane.contract.model import Archive, Contract, Rule, Table
+from wane.archive.sweep import TableSweep, Tally
+from wane.contract.model import Contract, Rule, Table, ToArchive
+from wane.db import Store
+from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, WaneError
 from wane.events import (
     BudgetExhausted,
@@ -24,22 +28,20 @@ from wane.events import (
     RuleSwept,
     nobody,
 )
+from wane.leases import Lease
+from wane.ledger import Ledger
 from wane.prune import fuse
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome
-from wane.store import Store
-from wane.store.archive_journal import Journal
-from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Blown(Exception):
-    """A rule would take a larger share of its table than it may unasked."""
+    """A rule would take a larger share of its table than it may unattended."""
 
 
 class Archiver:
@@ -60,9 +62,12 @@ class Archiver:
         fence: Callable[[Transaction], None] = lambda _: None,
         unattended: bool = False,
     ) -> None:
-        """`most_sweeps`: how many sweeps of one rule a run may begin; None for as many as it takes. `fence` is asked inside every
-        transaction that lets rows go, and before every step; it raises if another process may work by now. `unattended`: whether
-        the fuse stops rules that would take a large share of their table."""
+        """Set up archiving for a contract.
+
+        `most_sweeps`: how many sweeps of one rule a run may begin; None for no limit. `fence` is called inside every
+        transaction that deletes rows, and before every step; it raises if another process may work by now.
+        `unattended`: whether the fuse stops rules that would take a large share of their table.
+        """
         self.store = store
         self.contract = contract
         self.actor = actor
@@ -77,15 +82,18 @@ class Archiver:
         self.bindings = Bindings(store, contract)
 
     def origin(self) -> str:
-        """The name by which archives know this database."""
+        """Return the name by which archives know this database."""
         with self.store.transaction() as transaction:
-            return Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex, self.store.identity())
+            return Journal(transaction).origin(uuid.uuid4().hex, self.store.identity())
 
     def spark(self) -> SparkSession:
         return session(self.contract.spark, self.starting)
 
     def archive(self, table: Table, rule: Rule) -> ArchivedRule:
-        """Move what is due under one rule; first what an earlier sweep of the table left unfinished. A rule that fails, fails alone."""
+        """Move what is due under one rule; first what an earlier sweep of the table left unfinished.
+
+        A failure is the outcome of this rule and does not affect others.
+        """
         self.store.require_migrated()
         self.bindings.forget()
         done = Tally(table, rule)
@@ -118,18 +126,18 @@ class Archiver:
             table, lease
         )
         with self.store.transaction() as transaction:
-            unfinished = Journal(transaction, self.store.timetable).unfinished(str(table.name))
+            unfinished = Journal(transaction).unfinished(str(table.name))
         if unfinished is not None:
-            archiving = (one for one in table.rules if isinstance(one.action, Archive))
-            # A rule that is gone lets nothing more go: any other one knows the table well enough to put things in order.
+            archiving = (one for one in table.rules if isinstance(one.action, ToArchive))
+            # A rule that is gone takes no more rows: any other rule knows the table well enough to clean up.
             earlier = next((one for one in archiving if one.name == unfinished.rule), rule)
-            Sweep(self, table, earlier, lease, done).resume(unfinished)
+            TableSweep(self, table, earlier, lease, done).resume(unfinished)
         # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
         now = self.store.now()
         if self.unattended:
             self._ask_fuse(table, rule, now)
         begun = 0
-        while Sweep(self, table, rule, lease, done).begin(now):
+        while TableSweep(self, table, rule, lease, done).begin(now):
             begun += 1
             if begun == self.most_sweeps:
                 self.listener(BudgetExhausted(table.scheduler, str(table.name), rule.name, table.label(rule), "rows"))
@@ -137,7 +145,10 @@ class Archiver:
                 return
 
     def _ask_fuse(self, table: Table, rule: Rule, now: datetime) -> None:
-        """A sweep that was begun is finished whatever its share; a new one that would take too much waits for a person."""
+        """Raise Blown if a new sweep would take too large a share, which needs a person's approval.
+
+        A sweep that was begun is finished whatever its share.
+        """
         name = f"{table.name}.{rule.name}"
         selection = self.bindings.selection(table, rule)
         found = fuse.look(self.store, self.contract.sweep, selection, now, approval=f"wane archive run {name}")
@@ -151,6 +162,6 @@ class Archiver:
             raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
         with self.store.transaction() as transaction:
             self.fence(transaction)
-            closed = closed_gate(transaction.own.flags(), table.name, self.contract.sweep)
+            closed = closed_gate(Ledger.of(transaction).flags(), table.name, self.contract.sweep)
         if closed:
             raise Closed(closed)

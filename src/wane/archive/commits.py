@@ -1,7 +1,8 @@
-"""Whether the log of an archive table has every commit that the database has recorded of it.
+"""Checking whether the log of an archive table has every commit that the database has recorded of it.
 
-A log that was restored from an older backup, or lost a file, still reads well: only the database knows that it had more. Until that is mended
-nothing is written to the table and nothing of it is tidied, because files that the log does not name may hold the only copies of rows.
+A log that was restored from an older backup, or lost a file, can still be read: only the database knows that it had
+more. Until that is repaired, nothing is written to the table and nothing of it is tidied, because files that the log
+does not name may hold the only copies of rows.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wane.archive.place import LOG, ColdTable
+from wane.archive.cold_table import LOG, ColdTable
+from wane.archive.sql_log import ArchiveLog, Recorded
+from wane.db import Store
+from wane.db.transaction import Transaction
 from wane.errors import ArchiveError
-from wane.store import Store
-from wane.store.archive_log import ArchiveLog, Recorded
-from wane.store.transaction import Transaction
 
 _SECONDS = 10.0
 
@@ -30,7 +31,7 @@ class Seen:
 
 
 def seen(colds: Iterable[ColdTable]) -> list[Seen]:
-    """The last commit of each table that there is."""
+    """Return the last commit of each table that exists."""
     handles = ((cold, cold.open()) for cold in colds)
     return [
         Seen(cold.name, cold.commits(table), table.version(), cold.folder / LOG)
@@ -41,7 +42,7 @@ def seen(colds: Iterable[ColdTable]) -> list[Seen]:
 
 def record(transaction: Transaction, commits: Sequence[Seen]) -> None:
     """Record commits that were made, with a copy of every entry of the log since the last ones."""
-    log = ArchiveLog(transaction.rows.dialect, transaction.execute)
+    log = ArchiveLog(transaction.dialect, transaction.execute)
     for one in commits:
         known = log.recorded(one.table)
         for version in range(0 if known is None else known.version + 1, one.version + 1):
@@ -57,8 +58,8 @@ def entry_file(log: Path, version: int) -> Path:
 
 
 def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
-    """What is wrong with a table's log, as an error that says how to mend it; None if it has all recorded commits."""
-    recorded = ArchiveLog(store.rows.dialect, store.asking(_SECONDS)).recorded(cold.name)
+    """Return what is wrong with a table's log, as an error that says how to repair it; None if it is complete."""
+    recorded = ArchiveLog(store.dialect, store.reader(_SECONDS)).recorded(cold.name)
     if recorded is None:
         return None
     try:
@@ -81,14 +82,17 @@ def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
 
 
 def _names(cold: ColdTable, version: int, recorded: Recorded) -> str:
-    """The files of the log that are missing, or are not what was written."""
+    """Return the paths of the log's files that are missing, or are not what was written."""
     first = min(version + 1, recorded.version)
     names = f"{first:020d}.json" + (f" to {recorded.version:020d}.json" if first < recorded.version else "")
     return f"{cold.folder / LOG}/{names}"
 
 
 def require_whole(store: Store, colds: Iterable[ColdTable]) -> None:
-    """Raise unless the log of every table has all recorded commits. What is found is stored, for readers that cannot see the files."""
+    """Raise unless the log of every table has all recorded commits.
+
+    What is found is stored, for readers that cannot see the files.
+    """
     found = {cold.name: find_lost(store, cold) for cold in colds}
     report(store, found)
     for problem in found.values():
@@ -97,8 +101,8 @@ def require_whole(store: Store, colds: Iterable[ColdTable]) -> None:
 
 
 def report(store: Store, found: Mapping[str, ArchiveError | None]) -> None:
-    """Store what is wrong with the logs of tables, where it is not what was stored before."""
-    known = ArchiveLog(store.rows.dialect, store.asking(_SECONDS)).problems()
+    """Store what is wrong with the logs of tables, where it differs from what was stored before."""
+    known = ArchiveLog(store.dialect, store.reader(_SECONDS)).problems()
     changed = {
         name: None if problem is None else problem.message
         for name, problem in found.items()
@@ -106,6 +110,6 @@ def report(store: Store, found: Mapping[str, ArchiveError | None]) -> None:
     }
     if changed:
         with store.transaction() as transaction:
-            log = ArchiveLog(transaction.rows.dialect, transaction.execute)
+            log = ArchiveLog(transaction.dialect, transaction.execute)
             for name, message in changed.items():
                 log.report(name, message)

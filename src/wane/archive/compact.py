@@ -1,7 +1,8 @@
-"""Compaction: many small files of a month become few large ones, sorted by time, on Spark. No row changes, comes or goes.
+"""Compaction: many small files of a month become few large ones, sorted by time, on Spark. No row is changed, added or
+removed.
 
-Every sweep adds files; readers pay for each. What is written is proven to hold the same rows before it takes the place of what was
-there. Files of a sweep that is not done are left alone, because its eviction reads them.
+Every sweep adds files, and each costs readers time. What is written is proven to hold the same rows before it replaces
+the old files. Files of a sweep that is not done are left alone, because its eviction reads them.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from wane.archive.equal import checks, shape_of
+from wane.archive.cold_table import ColdTable
+from wane.archive.comparison import checks, shape_of
 from wane.archive.evict import Closed
 from wane.archive.extract import sync_folder
 from wane.archive.failure import is_full, unwritable, writing
 from wane.archive.files import ColdFile, NewFile, Replacement, listing
+from wane.archive.journal_jobs import COMPACT, ArchivedSweep
 from wane.archive.model import CompactedTable
 from wane.archive.paths import reader
-from wane.archive.place import ColdTable
 from wane.archive.statistics import statistics
+from wane.archive.types import KEY, MONTH, PARENT
 from wane.archive.upkeep import Upkeep
 from wane.contract.model import Forever
 from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, SparkError, Unproven, WaneError
+from wane.leases import Lease
 from wane.prune.sweep import Outcome
-from wane.store.archive_jobs import COMPACT, Swept
-from wane.store.archive_types import KEY, MONTH, PARENT
-from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROUP_BYTES = 32 * 1024 * 1024
-"""Groups of rows as large as those of sweeps, so that whoever reads one holds as much of it in memory."""
+"""Row groups as large as those of sweeps, so that reading one takes as much memory."""
 STAGING = "_wane-compact-"
-"""Where Spark writes to. A folder that begins with an underscore is nobody's data."""
+"""Prefix of the folder that Spark writes to. Readers ignore a folder that begins with an underscore."""
 
 
 class Compaction:
@@ -52,7 +53,10 @@ class Compaction:
     def compact(
         self, name: str, *, least_files: int = 2, dry_run: bool = False, most_months: int | None = None
     ) -> CompactedTable:
-        """Compact every month of one of the archive's tables that has so many small files. A table that fails, fails alone."""
+        """Compact every month of one of the archive's tables that has at least `least_files` small files.
+
+        A failure is the outcome of this table and does not affect others.
+        """
         done = CompactedTable(name, Outcome.DONE)
         try:
             sweeps = self.upkeep.sweeps()
@@ -62,7 +66,7 @@ class Compaction:
                     done.add(files, ())
                 return done
             with self.upkeep.leases([name], sweeps) as leases:
-                sweeps = self.upkeep.sweeps()  # As they are now that nobody else writes.
+                sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
                 for files in self.small(name, least_files, sweeps)[:most_months]:
                     self._month(name, files, leases, done)
         except Closed as closed:
@@ -75,8 +79,8 @@ class Compaction:
             done.busy = isinstance(problem, ArchiveBusy)
         return done
 
-    def small(self, name: str, least_files: int, sweeps: dict[int, Swept]) -> list[list[ColdFile]]:
-        """The small files of every month that has so many of them, the oldest month first."""
+    def small(self, name: str, least_files: int, sweeps: dict[int, ArchivedSweep]) -> list[list[ColdFile]]:
+        """Return the small files of every month that has at least `least_files` of them, the oldest month first."""
         handle = self.upkeep.cold(name).open()
         if handle is None:
             return []
@@ -111,7 +115,8 @@ class Compaction:
         done.add(files, added)
 
     def _write(self, cold: ColdTable, files: Sequence[ColdFile], job: int) -> list[NewFile]:
-        """Write the rows of some files of one month to few, sorted ones; raise unless they hold the same rows."""
+        """Write the rows of some files of one month to few, sorted ones; raise Unproven unless the rows are the
+        same."""
         handle = cold.open()
         if handle is None:
             raise ArchiveError(f"the archive of {cold.name} is gone", "bring its folder back")
@@ -158,7 +163,7 @@ class Compaction:
         return spread.sortWithinPartitions(*order)
 
     def _order(self, name: str, columns: Sequence[str]) -> list[str]:
-        """By time, as most questions are asked; what left with a row beside what left with the same row."""
+        """Return the sort columns: time first, for most queries; then rows that left with the same row lie together."""
         times = [
             rule.bound.time.column
             for table in self.upkeep.tables()
@@ -169,7 +174,7 @@ class Compaction:
 
 
 def _moved(cold: ColdTable, part: Path, path: str, texts: Sequence[str]) -> NewFile:
-    """A file that Spark wrote, on the disk and where the table's other files are."""
+    """Sync a file that Spark wrote to disk and move it beside the table's other files."""
     handle = os.open(part, os.O_RDONLY)
     try:
         os.fsync(handle)

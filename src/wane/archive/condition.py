@@ -1,7 +1,8 @@
-"""Conditions that people write, in Spark's SQL: read into a tree, and refused unless every part of it only looks at the row.
+"""Conditions that users write, in Spark's SQL: parsed into a tree, and refused unless every part of it only reads the
+row.
 
-Spark's conditions can do far more than compare: ask other tables and files, call Java, read its settings. So a tree is let through by what it has
-in it, never for what it lacks.
+Spark's conditions can do far more than compare: read other tables and files, call Java, read its settings. So a tree is
+accepted by an allowlist of its parts, never by a list of what is forbidden.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ _HINT = "a condition compares columns and values, for example \"id < 10 AND body
 
 
 def matching(frame: DataFrame, where: str) -> DataFrame:
-    """The rows of a frame that meet a condition; raise WrongArgument if it is none, or does more than look at them."""
+    """Return the rows of a frame that meet a condition.
+
+    Raise WrongArgument if it cannot be parsed, or does more than read them.
+    """
     if len(where) > _MOST_CHARACTERS:
         raise WrongArgument(f"the condition is longer than {_MOST_CHARACTERS:,} characters", _HINT)
     try:
@@ -92,7 +96,7 @@ def matching(frame: DataFrame, where: str) -> DataFrame:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises: most of it in a dress of its own, some of it as Java's."""
+    """Return the exceptions that Spark raises: most are its own, some are Java's."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -100,7 +104,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def refused(problem: Exception, columns: Sequence[str]) -> WaneError:
-    """What Spark could not make sense of, in one line."""
+    """Build the error for what Spark refused, in one line."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     unreadable = _UNREADABLE.search(str(problem))
     if unreadable is not None:

@@ -1,6 +1,7 @@
-"""What rows contain: their Arrow types, their canonical texts, and digests of both.
+"""The content of rows: their Arrow types, their canonical texts, and digests of both.
 
-The database computes the same digests from the same texts (`wane.store.archive_types`), which is what makes a proof of equality possible.
+The database computes the same digests from the same texts (`wane.archive.types`), which is what makes a proof of
+equality possible.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wane.store.archive_rows import SAMPLED
-from wane.store.archive_types import FIELDS_AT_ONCE, KEY
+from wane.archive.sql import SAMPLED
+from wane.archive.types import FIELDS_AT_ONCE, KEY
 
 Shape = Sequence[Sequence[str]]
 """(column, kind) of every column of a table."""
@@ -41,13 +42,13 @@ _BIG_ENDIAN = {"float": ">f4", "double": ">f8"}
 
 
 def arrow_type(kind: str) -> Any:
-    """The Arrow type of a kind."""
+    """Return the Arrow type of a kind."""
     digits = _DECIMAL.fullmatch(kind)
     return pa.decimal128(int(digits[1]), int(digits[2])) if digits else _TYPES[kind]
 
 
 def texts(array: Any, kind: str) -> Any:
-    """The canonical texts of values, NULL where the value is."""
+    """Return the canonical texts of values, NULL where the value is."""
     if kind in ("string", "boolean", "short", "integer", "long"):
         return pc.cast(array, pa.string())
     if kind == "date":
@@ -65,7 +66,7 @@ def texts(array: Any, kind: str) -> Any:
 
 
 def row_digests(table: Any, shape: Shape) -> list[bytes]:
-    """The digest of every row of a table, over the columns of its shape."""
+    """Compute the digest of every row of a table, over the columns of its shape."""
     fields = [texts(_whole(table[name]), kind) for name, kind in shape]
     if len(fields) > FIELDS_AT_ONCE:
         pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
@@ -84,7 +85,8 @@ def _digests(fields: Sequence[Any]) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests. Sums know no order."""
+    """Rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests. Sums are
+    independent of order."""
 
     rows: int = 0
     keys: int = 0
@@ -94,7 +96,7 @@ class Checks:
 
     @classmethod
     def read(cls, values: Iterable[object]) -> Checks:
-        """From what the database answers: the numbers, some of them two in one text."""
+        """Read checks from the database's result: numbers, some of them two in one text."""
         return cls(*(int(number) for value in values for number in str(value).split()))
 
     def __add__(self, other: Checks) -> Checks:
@@ -105,7 +107,7 @@ class Checks:
 
 
 def check(table: Any, shape: Shape, *, strict: bool) -> Checks:
-    """The same numbers from values that were read back."""
+    """Compute the same checks from values that were read back."""
     texts = pc.cast(_whole(table[KEY]), pa.binary()).to_pylist()
     keys = [hashlib.md5(text, usedforsecurity=False).digest() for text in texts]
     chosen = table
@@ -126,7 +128,7 @@ def _sums(digests: Sequence[bytes]) -> tuple[int, int]:
 
 
 def content_digest(table: Any) -> str:
-    """A digest of everything in a table, in its order: what was written, to be compared with what is read back."""
+    """Compute a digest of everything in a table, in its order, to compare what was written with what is read back."""
     digest = hashlib.sha1(usedforsecurity=False)
     for name in table.column_names:
         column = _whole(table[name])
@@ -161,7 +163,7 @@ def _digest_values(digest: Any, column: Any) -> None:
 
 
 def _whole(column: Any) -> Any:
-    """One piece; a column of no rows has no pieces at all."""
+    """Combine a column into one chunk; a column without rows has no chunks at all."""
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     return column

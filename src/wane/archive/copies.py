@@ -10,16 +10,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from wane.archive.sql_evict import Copy, Following
+from wane.archive.types import KEY, PARENT, VERSION
 from wane.errors import ArchiveError
-from wane.store.archive_evict import Copy, Following
-from wane.store.archive_types import KEY, PARENT, VERSION
 
 _AT_ONCE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Some copies in the order of their files, column by column: there are millions of them, and most need no look of their own."""
+    """Some copies in the order of their files, column by column: there are millions of them, and most are not checked
+    one by one."""
 
     texts: Sequence[str]
     """Their keys, as the archive writes them."""
@@ -33,7 +34,7 @@ class Copies:
         return replace(self, texts=self.texts[start:end], versions=self.versions[start:end])
 
     def rows(self, number: int) -> int:
-        """How many rows leave with one of them, itself included."""
+        """Count the rows that leave with one of them, itself included."""
         following = self.following.get(self.texts[number])
         return 1 if following is None else 1 + following.rows
 
@@ -45,7 +46,10 @@ class Copies:
 
 
 def pages(folders: Sequence[Path], active: Sequence[set[str]], manifest: Any) -> Iterator[Copies]:
-    """The copies of one range."""
+    """Yield the copies of one range, page by page.
+
+    Raise ArchiveError if a file is no longer part of the archive.
+    """
     following: dict[str, Following] = defaultdict(Following)
     for number, part in enumerate(manifest["parts"]):
         if number:

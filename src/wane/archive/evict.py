@@ -1,5 +1,7 @@
-"""Letting go what is proven and committed: batch by batch, each one transaction that reads the gates, shows the lease, looks at every row
-again, takes those that the archive holds exactly, and writes down what it did.
+"""Deleting hot rows that are proven and committed, batch by batch.
+
+Each batch is one transaction that reads the gates, checks the lease, checks every row again, takes those that the
+archive holds exactly, and records what it did.
 """
 
 from __future__ import annotations
@@ -12,22 +14,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from wane.archive.cold_table import ColdTable
 from wane.archive.copies import Copies, pages
-from wane.archive.place import ColdTable
+from wane.archive.dialects import archive_dialect
+from wane.archive.journal import Journal, Journaled, JournaledRange
+from wane.archive.sql import ArchiveRows
+from wane.archive.sql_evict import Copy, Evicted, evict, total
 from wane.contract.model import Contract, Table
+from wane.db import Store
+from wane.db.transaction import Transaction
 from wane.errors import Locked, SchemaChanged, TimedOut
 from wane.events import BatchTaken, Listener, SlowedDown
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
+from wane.prune.dialects import taking
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
-from wane.store import Store
-from wane.store.archive_evict import Copy, Evicted, evict, total
-from wane.store.archive_journal import Journal, Journaled, JournaledRange
-from wane.store.archive_rows import ArchiveRows
-from wane.store.due import cutoff
-from wane.store.own import AuditEntry, OwnTables
-from wane.store.selection import Selection
-from wane.store.timetable import Lease
-from wane.store.transaction import Transaction, gated
+from wane.prune.taking import Taking, gated
+from wane.rules.due import cutoff
+from wane.rules.selection import Selection
 
 _MOST_TRIES = 40
 _WAIT_SECONDS = 0.25
@@ -38,16 +43,16 @@ class _Changed(Exception):
 
 
 class _Differs(Exception):
-    """Some row is no longer what was copied, or may not leave; which one, the next look tells."""
+    """Some row is no longer what was copied, or may not leave; the check one by one finds out which."""
 
 
 class Closed(Exception):
-    """A gate is closed, or somebody said stop; the sweep goes on another time."""
+    """A gate is closed, or a stop was requested; the sweep resumes another time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Where a batch lies in its range: how many copies were looked at before it, and with it."""
+    """The position of a batch in its range: how many copies were checked before it, and including it."""
 
     range: int
     start: int
@@ -73,7 +78,11 @@ class Eviction:
         fence: Callable[[Transaction], None] = lambda _: None,
         keeping: bool = False,
     ) -> None:
-        """`rebind` binds the rule to the schema as it is now; it raises if the rule must not take rows any more."""
+        """Set up the eviction of one sweep.
+
+        `rebind` binds the rule to the schema as it is now; it raises if the rule must not take rows any more.
+        `keeping`: the table changed since it was copied.
+        """
         self.store = store
         self.contract = contract
         self.table = table
@@ -90,10 +99,10 @@ class Eviction:
         self.size = pace.first_batch
         self.batches = 0
         self.keeping = keeping
-        """The table is no longer what it was when it was copied: what is there stays."""
+        """The table is no longer what it was when it was copied: rows that exist stay."""
 
     def run(self, cold: Sequence[ColdTable], ranges: Sequence[JournaledRange]) -> None:
-        """Look at every copy that has not been looked at yet."""
+        """Check every copy that has not been checked yet, and delete the rows that may leave."""
         folders = [one.folder for one in cold]
         active = [one.active() for one in cold]
         for piece in ranges:
@@ -106,11 +115,11 @@ class Eviction:
                     start = end
                 first += len(page)
         if self.audit_id is None:
-            # A sweep that took nothing is told in the trail too.
+            # A sweep that took nothing is recorded in the audit trail too.
             self._transaction(_Step(-1, 0, 0), lambda *_: self._evicted(0))
 
     def _end(self, page: Copies, start: int) -> int:
-        """Where a batch ends that begins here: as many copies as fit, what follows them included, and one at least."""
+        """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
         most = min(start + self.size, len(page))
         if not page.following:
             return most
@@ -127,14 +136,17 @@ class Eviction:
         except Locked as problem:
             self._slow_down(problem)
             skip_locked = True
-        self._one_by_one(step, batch.each(self.store.archive.read_key), skip_locked=skip_locked)
+        self._one_by_one(step, batch.each(archive_dialect(self.store).read_key), skip_locked=skip_locked)
 
     def _exactly(self, step: _Step, batch: Copies) -> bool:
-        """Let a batch go whole, in one statement, as nearly all of them can; nothing of it if something is in the way."""
+        """Delete a whole batch in one statement, as nearly all of them can be.
+
+        Delete nothing if a row differs, the table changed, or it takes too long. Return whether it was deleted.
+        """
         copied = self.archive.copied(batch.texts, batch.versions)
 
-        def take(transaction: Transaction, now: datetime) -> Evicted:
-            if transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
+        def take(taker: Taking, now: datetime) -> Evicted:
+            if taker.transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
                 raise _Differs
             return self._evicted(len(batch))
 
@@ -171,15 +183,15 @@ class Eviction:
             self.stop.wait(_WAIT_SECONDS)
 
     def _look(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
-        def take(transaction: Transaction, now: datetime) -> Evicted:
+        def take(taker: Taking, now: datetime) -> Evicted:
             if self.keeping:
-                return self._keep(transaction, batch)
-            return evict(transaction, self.archive, batch, now, skip_locked=skip_locked)
+                return self._keep(taker.transaction, batch)
+            return evict(taker, self.archive, batch, now, skip_locked=skip_locked)
 
         return self._transaction(step, take)
 
     def _paced(self, work: Callable[[], Evicted]) -> Evicted:
-        """Do a batch, tell of it, and rest."""
+        """Run a batch, emit its event, and pause."""
         if self.stop.is_set():
             raise Closed("told to stop")
         began = time.monotonic()
@@ -191,28 +203,29 @@ class Eviction:
             self.stop.wait(self.pace.pause_seconds(seconds))
         return evicted
 
-    def _transaction(self, step: _Step, take: Callable[[Transaction, datetime], Evicted]) -> Evicted:
+    def _transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
         with suppress(SchemaChanged):
             return self._try_transaction(step, take)
         self.archive.selection = self.rebind()
         return self._try_transaction(step, take)
 
-    def _try_transaction(self, step: _Step, take: Callable[[Transaction, datetime], Evicted]) -> Evicted:
+    def _try_transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
         # Not durable: what a power cut takes back is hot again, and the journal says so.
         with self.store.transaction(durable=False) as transaction:
             began = time.monotonic()
-            opening = transaction.open_batch(gated(self.archive.selection))
+            taker = taking(transaction)
+            opening = taker.open_batch(gated(self.archive.selection))
             closed = closed_gate(opening.flags, self.table.name, self.contract.sweep)
             if closed:
                 raise Closed(closed)
-            journal = Journal(transaction, self.store.timetable)
+            journal = Journal(transaction)
             journal.require(self.lease)
             self.fence(transaction)
-            evicted = take(transaction, self.sweep.decided_at)
+            evicted = take(taker, self.sweep.decided_at)
             if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed
             if any(evicted.counts.values()):
-                transaction.require_bound(self.archive.selection)
+                taker.require_bound(self.archive.selection)
             counts = total(self.counts, evicted.counts)
             entry = AuditEntry(
                 kind="archive",
@@ -226,7 +239,7 @@ class Eviction:
                 cutoff=cutoff(self.archive.selection.rule, self.sweep.decided_at),
                 seconds=round(time.monotonic() - began, 6),
             )
-            audit_id = self.audit_id if self.audit_id is not None else transaction.own.record(entry)
+            audit_id = self.audit_id if self.audit_id is not None else Ledger.of(transaction).record(entry)
             journal.progress(
                 self.sweep,
                 step.range,
@@ -237,8 +250,9 @@ class Eviction:
                 audit_id=audit_id,
             )
             if self.audit_id is not None:
-                # Last, because it fails if the row does not tell of every batch before: a crashed server may have lost some.
-                OwnTables(transaction.rows.dialect, transaction.finish).add_to_record(audit_id, entry, counts)
+                # Last, because it fails if the audit entry does not cover every batch before: a crashed server may
+                # have lost some.
+                Ledger(transaction.dialect, transaction.finish).add_to_record(audit_id, entry, counts)
         self.counts, self.audit_id = counts, audit_id
         self.batches += 1
         return evicted
@@ -247,7 +261,7 @@ class Eviction:
         return Evicted({str(self.table.name): rows}, (), 0, ())
 
     def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:
-        """The table changed since it was copied: what is there stays there, whole."""
+        """Keep every row that exists, because the table changed since it was copied, and report its copy as stale."""
         statement = self.archive.keys_present([copy.key for copy in batch])
         found = transaction.execute(statement.text, statement.parameters)
         known = {copy.text: copy.version for copy in batch}

@@ -1,8 +1,9 @@
-"""Hard deletion by age: rows that the archive has kept for as long as the contract says leave it for good, month by month.
+"""Hard deletion by age: rows that the archive has retained for as long as the contract says leave it for good, month by
+month.
 
-Whole months leave without being read. Of a month that is due in part, files are written anew without what is due. What left with a row
-goes with it, held rows stay with all that left with them, and what an unfinished sweep has written is left alone. The files themselves
-stay on the disk until they are tidied, and that is told apart.
+Whole months leave without being read. Of a month that is due in part, files are rewritten without what is due. What
+left with a row goes with it, held rows stay with all that left with them, and what an unfinished sweep has written is
+left alone. The files themselves stay on the disk until they are tidied, and that is reported separately.
 """
 
 from __future__ import annotations
@@ -11,36 +12,39 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from wane.archive.equal import shape_of
+from wane.archive.archived_holds import ArchivedHold, find, holds_of, look
+from wane.archive.comparison import shape_of
 from wane.archive.evict import Closed
 from wane.archive.files import ColdFile, Replacement, listing
-from wane.archive.held import Held, find, holds_of, look
+from wane.archive.journal_jobs import EXPIRE, ArchivedSweep
+from wane.archive.journal_restore import RestoreJournal
 from wane.archive.model import ExpiredTable
-from wane.archive.thin import Due, ThinJob, Thinned, count, thin
+from wane.archive.rewrite import ExpiredRows, ThinJob, Thinned, count, thin
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.contract.model import Forever, Table, Time
+from wane.db.transaction import Transaction
 from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, WaneError
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
 from wane.prune.sweep import Outcome
-from wane.store.archive_jobs import EXPIRE, Swept
-from wane.store.archive_restore_journal import RestoreJournal
-from wane.store.own import AuditEntry
-from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
 
 _MARGIN = timedelta(days=1)
-"""A month is a month of the place that its rule's clock shows: elsewhere it begins and ends at most a day earlier or later."""
+"""A month is a month in its rule's time zone: in another zone it begins and ends at most a day earlier or later."""
 _TRIES = 3
 
 
-class Expiry:
-    """Lets the archive of tables forget."""
+class ArchiveExpiry:
+    """Expires rows of the archive of tables."""
 
     def __init__(self, upkeep: Upkeep) -> None:
         self.upkeep = upkeep
 
     def expire(self, table: Table, *, dry_run: bool = False, most_months: int | None = None) -> ExpiredTable:
-        """Delete what the archive has kept long enough of one table, the oldest months first. A table that fails, fails alone."""
+        """Delete what the archive has retained long enough of one table, the oldest months first.
+
+        A failure is the outcome of this table and does not affect others.
+        """
         name = str(table.name)
         done = ExpiredTable(name, Outcome.DONE, None)
         cutoff = self.cutoff(table)
@@ -61,7 +65,10 @@ class Expiry:
         return done
 
     def cutoff(self, table: Table) -> datetime | None:
-        """Rows go that are strictly older; None if none ever do. No floor of the contract is above it."""
+        """Return the time before which rows expire, strictly; None if none ever do.
+
+        A floor of the contract that is longer than `keep` is obeyed.
+        """
         contract = self.upkeep.contract
         keep = next((one.keep for one in contract.archive if one.table == table.name), None)
         if keep is None or isinstance(keep, Forever):
@@ -84,7 +91,7 @@ class Expiry:
                 _Month(self, table, names, month, cutoff, sweeps, held).count(done)
             return
         with self.upkeep.leases(names, sweeps) as leases:
-            sweeps = self.upkeep.sweeps()  # As they are now that nobody else writes.
+            sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
             with self.upkeep.transaction(leases) as transaction:
                 self.upkeep.require_open(transaction, name)
                 restore = RestoreJournal(transaction).unfinished(name)
@@ -111,7 +118,7 @@ class Expiry:
                 self._tell_nothing(table, cutoff, names, leases)
 
     def _months(self, names: Sequence[str], cutoff: datetime) -> list[str]:
-        """Months of which a row may be due, the oldest first."""
+        """Return the months of which a row may be due, the oldest first."""
         found = set()
         for name in names:
             handle = self.upkeep.cold(name).open()
@@ -121,7 +128,7 @@ class Expiry:
 
     def _tell_nothing(self, table: Table, cutoff: datetime, names: Sequence[str], leases: Sequence[Lease]) -> None:
         with self.upkeep.transaction(leases) as transaction:
-            transaction.own.record(
+            Ledger.of(transaction).record(
                 AuditEntry(
                     kind="archive_expire",
                     table=str(table.name),
@@ -135,7 +142,7 @@ class Expiry:
 
 
 class _HeldNow(Exception):
-    """Somebody placed a hold since it was looked at."""
+    """A hold was placed since the holds were read."""
 
 
 class _Month:
@@ -143,13 +150,13 @@ class _Month:
 
     def __init__(
         self,
-        expiry: Expiry,
+        expiry: ArchiveExpiry,
         table: Table,
         names: Sequence[str],
         month: str,
         cutoff: datetime,
-        sweeps: dict[int, Swept],
-        held: Held,
+        sweeps: dict[int, ArchivedSweep],
+        held: ArchivedHold,
     ) -> None:
         self.upkeep = expiry.upkeep
         self.table = table
@@ -163,7 +170,7 @@ class _Month:
             for number, sweep in sweeps.items()
             if sweep.table == self.name and sweep.done
         }
-        self.due = Due(cutoff, month, end_of(month) + _MARGIN <= cutoff, times, held.keys)
+        self.due = ExpiredRows(cutoff, month, end_of(month) + _MARGIN <= cutoff, times, held.keys)
         unfinished = [number for number, sweep in sweeps.items() if not sweep.done]
         self.files: dict[str, list[ColdFile]] = {}
         self.shapes: dict[str, Any] = {}
@@ -181,7 +188,7 @@ class _Month:
             done.add(name, self.month, sum(one.gone for one in self._each(count, name, "dry-run", read)))
 
     def expire(self, done: ExpiredTable, leases: Sequence[Lease]) -> None:
-        """One job: every file that is due, of the table and of what left with its rows, in one step."""
+        """Expire the month in one job: every file that is due, of the table and of what left with its rows."""
         if not any(self.files.values()):
             return
         job = self.upkeep.begin(self.name, EXPIRE, leases)
@@ -202,15 +209,17 @@ class _Month:
             done.add(change.table, self.month, change.gone)
 
     def _still_free(self, transaction: Transaction) -> None:
-        """Raise if somebody placed a hold meanwhile; holds that are placed from now on wait until this is done."""
+        """Raise if a hold was placed meanwhile; holds that are placed from now on wait until this transaction ends."""
         tables = find(self.upkeep.store, list(self.files))
         transaction.enter(tables)
         if {hold.id for hold in holds_of(transaction, tables)} - self.held.known:
             raise _HeldNow
 
     def _split(self, name: str, files: Sequence[ColdFile]) -> tuple[list[ColdFile], list[ColdFile]]:
-        """Files that go without being read, and files that must be read: of a month that is not due as a whole, where a row
-        is held, or where another table's sweeps write too."""
+        """Split files into those that go without being read, and those that must be read.
+
+        Files are read if their month is not due as a whole, a row is held, or another table's sweeps write there too.
+        """
         alone = self.upkeep.writers(name, self.sweeps) == [self.name]
         if self.due.whole and alone and not self.due.held:
             return list(files), []
@@ -253,7 +262,7 @@ def _time_of(table: Table, rule: str) -> Time | None:
     return None if found is None or isinstance(found.bound, Forever) else found.bound.time
 
 
-def _kept(expiry: Expiry, table: Table) -> str:
+def _kept(expiry: ArchiveExpiry, table: Table) -> str:
     keep = next(one.keep for one in expiry.upkeep.contract.archive if one.table == table.name)
     assert not isinstance(keep, Forever)
     return format_duration(keep)
@@ -265,5 +274,5 @@ def start_of(month: str) -> datetime:
 
 
 def end_of(month: str) -> datetime:
-    """The first moment that is no longer in the month."""
+    """Return the first instant after the month."""
     return (start_of(month) + timedelta(days=32)).replace(day=1)

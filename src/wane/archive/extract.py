@@ -1,8 +1,9 @@
-"""Copying: what one Spark task does. It reads a range and everything that leaves with it in one state of the database, writes Parquet files,
-and answers with a manifest: which files, what is in them, and what the database says should be in them.
+"""Copying: the work of one Spark task.
 
-A file's name has an attempt in it that no other attempt shares, so a task that runs again overwrites nothing; what is in no manifest
-is in no archive.
+It reads a range and everything that leaves with it in one snapshot of the database, writes Parquet files, and answers
+with a manifest: which files, what is in them, and what the database says should be in them. A file's name contains an
+attempt that no other attempt shares, so a task that runs again overwrites nothing; what is in no manifest is in no
+archive.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ import pyarrow.parquet as pq
 from wane.archive import content
 from wane.archive.content import Checks, Shape
 from wane.archive.failure import answering
+from wane.archive.reader import Reader, Source, open_reader
+from wane.archive.sql import RANGE
 from wane.archive.statistics import statistics
+from wane.archive.types import KEY, MONTH, PARENT, REFUSED, SWEEP, VERSION
 from wane.errors import ArchiveError
-from wane.store.archive_reader import Reader, Source, open_reader
-from wane.store.archive_rows import RANGE
-from wane.store.archive_types import KEY, MONTH, PARENT, REFUSED, SWEEP, VERSION
 
 GROUP_ROWS = 65_536
 GROUP_BYTES = 32 * 1024 * 1024
-"""A group of rows is written when it has so many rows or bytes: what a task holds in memory, for each month it writes."""
+"""A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
+writes."""
 MOST_FOLLOWERS = 50_000
 """A row leaves with its followers in one transaction, which must not be unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartJob:
-    """What to copy of one table, and to where."""
+    """What to copy of one table, and the folder to copy it to."""
 
     name: str
     folder: str
@@ -48,22 +50,23 @@ class PartJob:
     widest: str
     checks: str
     statistics: Sequence[str] = ()
-    """Columns of texts whose edges are written to the archive's log."""
+    """Text columns whose minima and maxima are written to the archive's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """What all tasks of a sweep need to know."""
+    """The job description that all tasks of a sweep share."""
 
     sweep: int
     source: Source
     parts: Sequence[PartJob]
     tasks: Sequence[Sequence[tuple[int, str]]]
-    """For each task the ranges that it reads in one state of the database: their numbers, and their bounds as conditions."""
+    """For each task the ranges that it reads in one snapshot of the database: their numbers, and their bounds as
+    conditions."""
 
 
 def copy_ranges(job: CopyJob, number: int) -> str:
-    """Copy the ranges of one task; answer with their manifests, or with what went wrong."""
+    """Copy the ranges of one task; return their manifests, or what went wrong, as JSON."""
     return answering(lambda: {"manifests": _copy(job, job.tasks[number])}, Path(job.parts[0].folder).parent)
 
 
@@ -89,10 +92,13 @@ def _copy_part(reader: Reader, job: CopyJob, part: PartJob, number: int, bounds:
 
 
 def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[pa.Table]:
-    """What is in a range, as the archive stores it, with its month."""
+    """Yield what is in a range, as the archive stores it, with its month.
+
+    Raise ArchiveError for a value that cannot be stored, or a row with more than MOST_FOLLOWERS followers.
+    """
     followers: Counter[str] = Counter()
     for batch in reader.batches(part.copy.replace(RANGE, bounds), part.widest.replace(RANGE, bounds)):
-        # The row that only shows what the columns are, where a store needs one, is the first and has no key.
+        # Where a store needs a row that only declares the column types, it is the first and has no key.
         if batch.num_rows and batch[KEY][0].as_py() == "":
             batch = batch.slice(1)
         if not batch.num_rows:
@@ -101,7 +107,7 @@ def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[
         _require_storable(table, part)
         made = {}
         for name, kind in part.shape:
-            # Decimals come as texts; every other column comes as what it was cast to.
+            # Decimals are read as texts; every other column is read as what it was cast to.
             column = table[name].cast(content.arrow_type(kind))
             column.validate(full=True)
             made[name] = column
@@ -192,7 +198,7 @@ class _File:
         self._pending, self._rows, self._bytes = [], 0, 0
 
     def finish(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Close the file, so that a machine that loses power has it."""
+        """Close the file and sync it to disk, so that it survives a power cut; return its manifest."""
         if self._pending:
             self._flush()
         self._writer.close()

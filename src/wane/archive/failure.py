@@ -1,8 +1,8 @@
-"""Failures of tasks, on their way to the process that started them.
+"""Passing failures of tasks to the process that started them.
 
-A task that meets what it would meet again (a value that cannot be stored, a full disk) answers with it: Spark runs again what
-raises, and tells its reason somewhere in a page of Java. A task that meets what may pass (a lost connection, a lock) raises it for
-that very reason, in a form that can be read out of that page when Spark has tried often enough.
+A task that meets a permanent failure (a value that cannot be stored, a full disk) answers with it: Spark retries what
+raises, and buries its reason in a page of Java. A task that meets a transient failure (a lost connection, a lock)
+raises it for that very reason, in a form that can be extracted from that page when Spark has given up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RAISED = re.compile(rf"{TransientFailure.__name__}: (\{{.*\}})")
 
 
 def is_full(problem: object) -> bool:
-    """Return whether a failure says, in whatever words around it, that a file system is full."""
+    """Check whether a failure says, with whatever text around it, that a file system is full."""
     return os.strerror(errno.ENOSPC) in str(problem)
 
 
@@ -49,7 +49,10 @@ def unwritable(folder: Path | str, why: object) -> ArchiveError:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raise ArchiveError if the file system refuses what is written below a folder. A conflict of two commits stays what it is."""
+    """Raise ArchiveError if the file system refuses what is written below a folder.
+
+    A conflict of two commits is raised unchanged.
+    """
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
@@ -63,7 +66,10 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def answering(work: Callable[[], dict[str, Any]], folder: Path | str = "the archive") -> str:
-    """Do a task's work, which may write to a folder, and return what it answers; raise TransientFailure if Spark should run it again."""
+    """Run a task's work, which may write to a folder, and return its answer as JSON.
+
+    Raise TransientFailure if Spark should run it again.
+    """
     try:
         answer = work()
     except WaneError as problem:
@@ -79,18 +85,18 @@ def answering(work: Callable[[], dict[str, Any]], folder: Path | str = "the arch
 
 
 def raised(text: str) -> str | None:
-    """Find what a task raised for Spark to run it again in what Spark says about it; None if it failed otherwise."""
+    """Find what a task raised for Spark to retry it in Spark's error text; return None if it failed otherwise."""
     found = _RAISED.findall(text)
     return found[-1] if found else None
 
 
 def answers(told: Iterable[str]) -> list[dict[str, Any]]:
-    """Read what tasks answered; raise the first failure among them."""
+    """Read the answers of tasks; raise the first failure among them."""
     return list(arriving(told))
 
 
 def arriving(told: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Read what tasks answer while others still work; raise the first failure among them after the last answer."""
+    """Yield the answers of tasks while others still work; raise the first failure among them after the last answer."""
     failed: dict[str, Any] | None = None
     for one in told:
         answer = json.loads(one)

@@ -1,7 +1,7 @@
 """The files that make up a table of the archive, and replacing some of them by others, in one commit.
 
-What is replaced must be part of the table in the very state that the commit is made from: the handle that lists the files commits, so
-that whoever changed one of them meanwhile is noticed, and nothing that was removed comes back.
+What is replaced must be part of the table in the very state that the commit is made from: the handle that lists the
+files commits, so that a concurrent change to one of them is noticed, and nothing that was removed comes back.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from wane.archive.place import ColdTable
+from wane.archive.cold_table import ColdTable
+from wane.archive.types import MONTH, SWEEP
 from wane.errors import ArchiveChanged, ArchiveError
-from wane.store.archive_types import MONTH, SWEEP
-from wane.store.timetable import Lease
+from wane.leases import Lease
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -26,17 +26,18 @@ _AGAIN = "run it again: it plans anew"
 
 @dataclass(frozen=True, slots=True)
 class ColdFile:
-    """One file of a table: its path below the table's folder, what is in it, and the first and last sweep that filled it."""
+    """One file of a table: its path below the table's folder, its content, and the first and last sweep that filled
+    it."""
 
     path: str
     month: str
     rows: int
     bytes: int
     sweeps: tuple[int, int] | None = None
-    """None if the log does not say."""
+    """None if the log does not record it."""
 
     def has_any(self, sweeps: Sequence[int]) -> bool:
-        """Whether rows of one of these sweeps may be in it."""
+        """Check whether rows of one of these sweeps may be in it."""
         if self.sweeps is None:
             return bool(sweeps)
         first, last = self.sweeps
@@ -44,7 +45,7 @@ class ColdFile:
 
 
 def listing(table: DeltaTable) -> list[ColdFile]:
-    """The files of a table, as one handle sees them."""
+    """List the files of a table, as one handle sees them."""
     actions = pa.table(table.get_add_actions(flatten=True))
     names = actions.column_names
     wanted = ("path", f"partition.{MONTH}", "num_records", "size_bytes", f"min.{SWEEP}", f"max.{SWEEP}")
@@ -57,7 +58,7 @@ def listing(table: DeltaTable) -> list[ColdFile]:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that takes others' place: written, and to be committed."""
+    """A file that replaces others: written, and to be committed."""
 
     path: str
     month: str
@@ -76,11 +77,11 @@ class Replacement:
 
     @property
     def gone(self) -> int:
-        """How many rows leave the table."""
+        """Return how many rows leave the table."""
         return sum(file.rows for file in self.removed) - sum(file.rows for file in self.added)
 
     def written(self) -> dict[str, Any]:
-        """As the journal keeps it."""
+        """Return this as the journal stores it."""
         return asdict(self)
 
     @classmethod
@@ -90,7 +91,7 @@ class Replacement:
 
 
 def committed(cold: ColdTable, writer: str, job: int) -> bool:
-    """Whether a job's commit to this table was made."""
+    """Check whether a job's commit to this table was made."""
     table = cold.open()
     return table is not None and (table.transaction_version(_application(cold, writer)) or 0) >= job
 
@@ -98,7 +99,7 @@ def committed(cold: ColdTable, writer: str, job: int) -> bool:
 def replace(
     cold: ColdTable, writer: str, job: int, change: Replacement, leases: Sequence[Lease], *, rows_leave: bool
 ) -> None:
-    """Make the commit, once; raise if any file is not what the plan says."""
+    """Make the commit, once; raise ArchiveChanged if any file is not what the plan says."""
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wane.archive.cold_table import ColdTable, place_of
 from wane.archive.commits import find_lost
-from wane.archive.place import ColdTable, place_of
-from wane.contract.model import Archive, Contract
+from wane.archive.sql_log import ArchiveLog
+from wane.contract.model import Contract, ToArchive
+from wane.db import Store
 from wane.findings import Finding, Severity
-from wane.store import Store
-from wane.store.archive_log import ArchiveLog
 
 _SECONDS = 10.0
 
 
 def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding]:
-    """Logs that have lost commits, among these tables, and sweeps and jobs that nothing finishes."""
-    log = ArchiveLog(store.rows.dialect, store.asking(_SECONDS))
+    """Find logs that have lost commits, among these tables, and sweeps and jobs that nothing finishes."""
+    log = ArchiveLog(store.dialect, store.reader(_SECONDS))
     origin, _ = log.owner()
     if origin is None or contract.archive_url is None:
         return []
@@ -26,7 +26,7 @@ def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding
         problem = find_lost(store, ColdTable(root, name, origin))
         if problem is not None:
             found.append(Finding(Severity.ERROR, "archive-log", problem.message, problem.hint, table=name))
-    archiving = {str(one.name) for one, rule in contract.rules() if isinstance(rule.action, Archive)}
+    archiving = {str(one.name) for one, rule in contract.rules() if isinstance(rule.action, ToArchive)}
     known = {*archiving, *names}
     left = [
         (f"sweep {number}", table, f" ({state})") for number, table, state in log.unfinished() if table not in archiving

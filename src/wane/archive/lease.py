@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from wane import leases
+from wane.archive.sql_log import ArchiveLog
+from wane.db import Store
 from wane.errors import ArchiveBusy, ArchiveError
-from wane.prune import lease
-from wane.store import Store
-from wane.store.archive_log import ArchiveLog
-from wane.store.timetable import Lease
+from wane.leases import Lease
 
 
 def require_owner(store: Store) -> None:
     """Raise if this database is a clone of the one that writes to the archive."""
     identity = store.identity()
     with store.transaction() as transaction:
-        log = ArchiveLog(transaction.rows.dialect, transaction.execute)
+        log = ArchiveLog(transaction.dialect, transaction.execute)
         origin, known = log.owner()
         if origin is None or known == identity:
             return
@@ -29,8 +29,11 @@ def require_owner(store: Store) -> None:
 
 
 def leased(store: Store, table: str, seconds: int, *, adopting: bool = False) -> AbstractContextManager[Lease]:
-    """Hold the lease of a table's archive; raise ArchiveBusy if another process does, and ArchiveError in a clone of its database
-    that is not `adopting` it."""
+    """Hold the lease of a table's archive.
+
+    Raise ArchiveBusy if another process holds it, and ArchiveError in a clone of its database that is not `adopting`
+    it.
+    """
     if not adopting:
         require_owner(store)
 
@@ -40,4 +43,4 @@ def leased(store: Store, table: str, seconds: int, *, adopting: bool = False) ->
             "wait until it is done; if it is dead, its lease ends by itself",
         )
 
-    return lease.leased(store, f"archive {table}", seconds, busy)
+    return leases.leased(store, f"archive {table}", seconds, busy)

@@ -1,4 +1,4 @@
-"""What the archive tells its callers."""
+"""What the archive returns to its callers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ArchivedRule:
     evicted: dict[str, int]
     """Rows that left the hot tables."""
     stale: int
-    """Rows that changed after they were copied: they stayed hot, and their copies left the archive again."""
+    """Rows that changed after they were copied: they stayed hot, and their copies were removed from the archive."""
     seconds: dict[str, float]
     """How long each step took."""
     message: str = ""
@@ -45,7 +45,7 @@ class ArchiveRun:
 
 @dataclass(frozen=True, slots=True)
 class SweepStatus:
-    """One sweep, as the journal knows it."""
+    """One sweep, as recorded in the journal."""
 
     id: int
     table: str
@@ -98,27 +98,27 @@ class Restored:
     restored: dict[str, int]
     """Rows that came back, by table; for a dry run, rows that would."""
     there: int
-    """Rows that were there already, exactly as they were archived."""
+    """Rows that existed already, exactly as they were archived."""
     replaced: int
-    """Rows that took the place of others."""
+    """Rows that replaced others."""
     kept: int
     """Rows that did not come back, and stay in the archive."""
     reasons: tuple[tuple[str, str], ...]
-    """Why, for the first of them: (key, reason)."""
+    """The reasons, for the first of them: (key, reason)."""
     protected_until: datetime | None
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatus:
-    """One restore, as the journal knows it."""
+    """One restore, as recorded in the journal."""
 
     id: int
     table: str
     into: str | None
     state: str
     inputs: dict[str, Any]
-    """What was asked for."""
+    """What the operator requested."""
     actor: str
     planned_at: datetime
     changed_at: datetime
@@ -140,14 +140,14 @@ class ExpiredTable:
     table: str
     outcome: Outcome
     cutoff: datetime | None
-    """Rows went that are strictly older; None: it keeps them forever."""
+    """Rows strictly older than this were deleted; None: they are retained forever."""
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
     """By table (what left with its rows too) and month."""
     held: str | None = None
-    """Why nothing went although it was due."""
+    """Why nothing was deleted although it was due."""
     message: str = ""
     busy: bool = False
-    """Somebody else writes to it."""
+    """Another process writes to it."""
 
     def add(self, table: str, month: str, rows: int) -> None:
         if rows:
@@ -162,11 +162,11 @@ class CompactedTable:
     table: str
     outcome: Outcome
     files: int = 0
-    """How many files others took the place of."""
+    """The number of files that were replaced by others."""
     into: int = 0
     rows: int = 0
     bytes: int = 0
-    """What the files took before."""
+    """The size of the replaced files."""
     into_bytes: int = 0
     message: str = ""
     busy: bool = False
@@ -190,7 +190,7 @@ class TidiedTable:
     waiting: int = 0
     """Files that are part of nothing any more and are still too young, or of a sweep or a job that is not finished."""
     erased: tuple[int, ...] = ()
-    """Expiries (their audit rows) whose rows are in no file any more."""
+    """Expiries (their audit entries) whose rows are in no file any more."""
     message: str = ""
     busy: bool = False
 
@@ -207,10 +207,10 @@ class Surveyed:
     oldest: datetime | None
     newest: datetime | None
     rows_per_day: float | None
-    """What arrives; None if the last weeks were not alike, or nobody can say."""
+    """What arrives; None if the last weeks were not similar, or it is unknown."""
     days_to: dict[int, float | str]
-    """Days to so many rows, `"never"` or `"n/a"`."""
+    """Days until a number of rows is reached, `"never"` or `"n/a"`."""
     due: dict[int, int]
-    """How many rows are due in so many days, if nothing happens until then."""
+    """The number of rows due in a number of days, if nothing happens until then."""
     months: dict[str, int]
     """Rows by month."""

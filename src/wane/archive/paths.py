@@ -15,5 +15,6 @@ def local_path(uri: str) -> str:
 
 
 def reader(spark: SparkSession) -> DataFrameReader:
-    """Return a reader that takes paths as they are: Spark would take some characters for a pattern, and fail on a colon beside one."""
+    """Return a reader that takes paths literally: Spark would interpret some characters as a pattern, and fail on a
+    colon next to one."""
     return spark.read.option("__globPaths__", "false")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wane.archive.cold_table import ColdTable
 from wane.archive.condition import matching
 from wane.archive.paths import local_path, reader
-from wane.archive.place import ColdTable
 from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
-    """A table of the archive."""
+    """Return a table of the archive as a frame."""
     from pyspark.sql.types import StructType
 
     table = cold.require()
@@ -28,13 +28,13 @@ def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
 
 
 def narrowed(frame: DataFrame, *, where: str | None, columns: Sequence[str] | None, limit: int | None) -> DataFrame:
-    """Some rows and columns of it; `where` is a condition in Spark's SQL."""
+    """Select some rows and columns of a frame; `where` is a condition in Spark's SQL."""
     unknown = [name for name in columns or () if name not in frame.columns]
     if unknown:
         raise WrongArgument(f"the archive has no column {unknown[0]!r}", f"columns: {', '.join(frame.columns)}")
     if where is not None:
         frame = matching(frame, where)
     if columns:
-        # In quotes, because a name may have a point in it, which would mean a part of a column.
+        # In quotes, because a dot in a name would denote a field of a column.
         frame = frame.select(*(f"`{name.replace('`', '``')}`" for name in columns))
     return frame if limit is None else frame.limit(limit)

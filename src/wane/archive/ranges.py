@@ -1,7 +1,7 @@
 """Cutting what is due into pieces along (time, key): each small enough for one task, found by walking the rule's index.
 
-No row is read: only the positions where a piece ends. The pieces are frozen in the journal, so that a sweep which is resumed
-copies the same ones; which rows they hold is decided when they are read.
+No row is read: only the positions where a piece ends. The pieces are frozen in the journal, so that a sweep which is
+resumed copies the same ones; which rows they hold is decided when they are read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from wane.store import Store
-from wane.store.archive_rows import ArchiveRows
+from wane.archive.sql import ArchiveRows
+from wane.db import Store
 
 _SECONDS = 600.0
 """The longest that finding one piece may take."""
@@ -26,7 +26,7 @@ def cut(
     sweep_rows: int,
     going_on: Callable[[], bool] = lambda: True,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The pieces of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
+    """Return the pieces of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
     pieces: list[dict[str, Any]] = []
     floor: Sequence[object] | None = None
     rows = 0
@@ -47,7 +47,7 @@ def cut(
 
 
 def bounds(archive: ArchiveRows, piece: dict[str, Any], store: Store) -> str:
-    """The condition that a row lies in a piece, with its values written into it."""
+    """Write the condition that a row lies in a piece, with its values as literals."""
     floor = piece["floor"]
     return store.literal(archive.bounds(None if floor is None else _values(floor), _values(piece["ceiling"])))
 

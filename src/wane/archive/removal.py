@@ -1,4 +1,5 @@
-"""Taking copies out of the archive whose rows are back in the hot table: by sweep and key, so that no later copy of the same row is meant."""
+"""Removing copies from the archive whose rows are back in the hot table: by sweep and key, so that no later copy of the
+same row is affected."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from wane.archive.cold_table import ColdTable
 from wane.archive.failure import writing
-from wane.archive.place import ColdTable
-from wane.store.archive_types import KEY, PARENT, SWEEP
-from wane.store.timetable import Lease
+from wane.archive.types import KEY, PARENT, SWEEP
+from wane.leases import Lease
 
 _ATTEMPTS = 5
 
@@ -17,7 +18,7 @@ _ATTEMPTS = 5
 def remove_copies(
     cold: ColdTable, copies: Sequence[tuple[int, str]], leases: Sequence[Lease], *, follows: bool, why: str
 ) -> None:
-    """Remove copies of rows, or what left with them. Once or twice is the same."""
+    """Remove copies of rows, or what left with them. Idempotent."""
     from deltalake.exceptions import CommitFailedError
 
     chosen = pa.table(
@@ -44,6 +45,6 @@ def remove_copies(
                 cold.sync()
             break
         except CommitFailedError:
-            # Somebody else committed to the same files; what they made of them is looked at anew.
+            # Another process committed to the same files; the next attempt reads the table anew.
             if attempt + 1 == _ATTEMPTS:
                 raise

@@ -1,7 +1,7 @@
-"""Putting an archive right that the database no longer recognises: writing back or committing again what a log has lost, and adopting an archive
-as it is.
+"""Repairing an archive that the database no longer recognises: writing back or committing again what a log has lost,
+and adopting an archive as it is.
 
-Neither touches a hot row, and both are written into the audit trail.
+Neither changes a hot row, and both are recorded in the audit trail.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wane.archive.archiver import Archiver
+from wane.archive.cold_table import LOG, ColdTable
 from wane.archive.commits import find_lost, record, require_whole, seen
-from wane.archive.place import LOG, ColdTable
-from wane.archive.sweep import Sweep, Tally
+from wane.archive.journal import Journal, Journaled, State
+from wane.archive.journal_jobs import COMPACT, EXPIRE, Job, Jobs
+from wane.archive.journal_restore import RestoreJournal, RestoreState
+from wane.archive.sql_log import ArchiveLog, Recorded
+from wane.archive.sweep import TableSweep, Tally
 from wane.archive.upkeep import Upkeep, read_changes
 from wane.archive.verify import files_of
 from wane.archive.write_back import find_missing, require_files, require_sound, write_back
-from wane.contract.model import Archive, Rule, Table
+from wane.contract.model import Rule, Table, ToArchive
+from wane.db.transaction import Transaction
 from wane.errors import ArchiveError
-from wane.store.archive_jobs import COMPACT, EXPIRE, Job, Jobs
-from wane.store.archive_journal import Journal, Journaled, State
-from wane.store.archive_log import ArchiveLog, Recorded
-from wane.store.archive_restore_journal import RestoreJournal, RestoreState
-from wane.store.own import AuditEntry
-from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
 
 _MOST_SWEEPS = 100_000
 _MOST_JOBS = 100_000
@@ -47,7 +47,7 @@ class Repaired:
     written_back: int = 0
     """Entries that were written back from the database's copies."""
     given_up: tuple[str, ...] = ()
-    """Expiries and compactions that could not be done again: what they removed is in the archive, as before them."""
+    """Expiries and compactions that could not be repeated: what they removed is in the archive, as before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class Repair:
     def repair(self, table: Table) -> Repaired:
         """Make the logs of a table, and of what leaves with its rows, whole again.
 
-        Entries are written back from the database's copies. Where a copy is missing, what the journal knows is committed again: sweeps, and
-        expiries and compactions whose files are still there.
+        Entries are written back from the database's copies. Where a copy is missing, what the journal records is
+        committed again: sweeps, and expiries and compactions whose files still exist.
         """
         name = str(table.name)
         sweeps = self.upkeep.sweeps()
@@ -100,7 +100,10 @@ class Repair:
         return Repaired(name, sum(lost.values()), tuple(numbers), sum(written.values()), tuple(given_up))
 
     def _write_back(self, colds: Sequence[ColdTable]) -> dict[str, int]:
-        """Write back the entries that the database has copies of; return how many of each table. All are checked before one is written."""
+        """Write back the entries that the database has copies of; return how many of each table.
+
+        All are checked before one is written.
+        """
         found = [(cold, missing) for cold in colds if (missing := self._copied(cold))]
         for cold, missing in found:
             require_sound(cold, missing, self.upkeep.spark())
@@ -109,13 +112,16 @@ class Repair:
         return {cold.name: len(missing) for cold, missing in found}
 
     def _commit_again(self, table: Table, colds: Sequence[ColdTable], own: Lease, leases: Sequence[Lease]) -> list[str]:
-        """Commit again what the journal knows; return the jobs that could not be: what they replaced is in the archive as before."""
+        """Commit again what the journal records.
+
+        Return the jobs that could not be committed: what they replaced is in the archive as before.
+        """
         for cold in colds:
             self._require_no_lost_restore(str(table.name), cold)
         last = {cold.name: cold.last_sweep(str(table.name)) for cold in colds}
         for sweep in self._lost_sweeps(str(table.name), last):
             rule = self._rule(table, sweep.rule)
-            Sweep(self.archiver, table, rule, own, Tally(table, table.rules[0])).commit_again(sweep)
+            TableSweep(self.archiver, table, rule, own, Tally(table, table.rules[0])).commit_again(sweep)
         with self.store.transaction() as transaction:
             done = [
                 job
@@ -135,7 +141,8 @@ class Repair:
         return given_up
 
     def _require_no_lost_restore(self, table: str, cold: ColdTable) -> None:
-        """Raise if a restore moved rows back and the log may have lost its commit: they would be in both places."""
+        """Raise if the log may have lost the commit of a restore that moved rows: they would be both hot and
+        archived."""
         handle = cold.open()
         if handle is None or find_lost(self.store, cold) is None:
             return
@@ -154,13 +161,16 @@ class Repair:
                 )
 
     def adopt(self, names: Sequence[str]) -> Adopted:
-        """Make this database the one that writes to the archive, as it is now. A database that wrote to it before is refused from then on."""
+        """Make this database the one that writes to the archive, as it is now.
+
+        A database that wrote to it before is refused from then on.
+        """
         sweeps = self.upkeep.sweeps()
         every = list(dict.fromkeys([*names, *(one for sweep in sweeps.values() for one in sorted(sweep.wrote))]))
         identity = self.store.identity()
         with self.upkeep.alone(every, sweeps, adopting=True) as leases:
             with self.store.transaction() as transaction:
-                origin, known = ArchiveLog(transaction.rows.dialect, transaction.execute).owner()
+                origin, known = ArchiveLog(transaction.dialect, transaction.execute).owner()
             if origin is None:
                 raise ArchiveError("this database has archived nothing yet", "`wane archive run` archives what is due")
             for name in every:
@@ -168,7 +178,7 @@ class Repair:
             abandoned = self._jobs_without_archive(every)
             given = origin
             if known is not None and not self.store.is_same_database(known):
-                # Always the same for the same database, so that an adoption that was cut off can be done again.
+                # Always the same for the same database, so that an interrupted adoption can be repeated.
                 given = hashlib.sha256(f"{origin} {identity}".encode()).hexdigest()[:32]
             colds = []
             for name in every:
@@ -177,7 +187,7 @@ class Repair:
                 colds.append(self.upkeep.cold(name).give(given, marks, leases))
             commits = seen(colds)
             with self.upkeep.transaction(leases) as transaction:
-                ArchiveLog(transaction.rows.dialect, transaction.execute).own(given, identity)
+                ArchiveLog(transaction.dialect, transaction.execute).own(given, identity)
                 self._accept(transaction, every)
                 record(transaction, commits)
                 for name in every:
@@ -190,14 +200,20 @@ class Repair:
         return Adopted(tuple(every), given)
 
     def _jobs_without_archive(self, names: Sequence[str]) -> list[Job]:
-        """Return unfinished jobs whose table is not in the archive: it was moved away, or the contract names another folder. How far they came
-        there cannot be known here, so the trail names them."""
+        """Return unfinished jobs whose table is not in the archive: it was moved away, or the contract names another
+        folder.
+
+        Their progress there cannot be known here, so the audit trail names them.
+        """
         with self.store.transaction() as transaction:
             left = [job for job in Jobs(transaction).open() if job.table in names]
         return [job for job in left if job.plan and self.upkeep.cold(read_changes(job.plan)[0].table).open() is None]
 
     def _missing(self, cold: ColdTable) -> int:
-        """Return how many commits a log has lost. Raise if it cannot be read and the database's copies do not mend that."""
+        """Count the commits that a log has lost.
+
+        Raise ArchiveError if it cannot be read and the database's copies do not repair that.
+        """
         problem = find_lost(self.store, cold)
         if problem is None:
             return 0
@@ -213,13 +229,13 @@ class Repair:
         return self._recorded(cold).commits - cold.commits(table)
 
     def _recorded(self, cold: ColdTable) -> Recorded:
-        recorded = ArchiveLog(self.store.rows.dialect, self.store.asking(_SECONDS)).recorded(cold.name)
+        recorded = ArchiveLog(self.store.dialect, self.store.reader(_SECONDS)).recorded(cold.name)
         assert recorded is not None
         return recorded
 
     def _copied(self, cold: ColdTable) -> dict[int, str]:
         """Return the copies of lost entries, if they make the log whole again."""
-        copies = ArchiveLog(self.store.rows.dialect, self.store.asking(_SECONDS)).copies(cold.name)
+        copies = ArchiveLog(self.store.dialect, self.store.reader(_SECONDS)).copies(cold.name)
         return find_missing(cold, copies, self._recorded(cold).commits)
 
     def _last_sweep(self, cold: ColdTable, table: str) -> int:
@@ -229,9 +245,9 @@ class Repair:
             return 0  # Its log cannot be read.
 
     def _lost_sweeps(self, table: str, last: Mapping[str, int]) -> list[Journaled]:
-        """Sweeps that the journal calls committed and that come after the last one that a log has, the oldest first."""
+        """Return sweeps that the journal calls committed and that a log has lost, the oldest first."""
         with self.store.transaction() as transaction:
-            found = Journal(transaction, self.store.timetable).sweeps(table, _MOST_SWEEPS)
+            found = Journal(transaction).sweeps(table, _MOST_SWEEPS)
         return [
             sweep
             for sweep in reversed(found)
@@ -239,18 +255,18 @@ class Repair:
         ]
 
     def _rule(self, table: Table, name: str) -> Rule:
-        archiving = [one for one in table.rules if isinstance(one.action, Archive)]
+        archiving = [one for one in table.rules if isinstance(one.action, ToArchive)]
         return next((one for one in archiving if one.name == name), archiving[0])
 
     def _require_no_lost_files(self, cold: ColdTable) -> None:
-        """Raise if files are there that hold rows of sweeps which the log has lost: they could be committed again."""
+        """Raise if files exist that hold rows of sweeps which the log has lost: they could be committed again."""
         if find_lost(self.store, cold) is None:
             return
         handle = cold.open()
         for writer in [] if handle is None else self.upkeep.writers(cold.name, self.upkeep.sweeps()):
             for sweep in self._lost_sweeps(writer, {cold.name: cold.last_sweep(writer)}):
                 with self.store.transaction() as transaction:
-                    ranges = Journal(transaction, self.store.timetable).ranges(sweep.id)
+                    ranges = Journal(transaction).ranges(sweep.id)
                 manifests = [one.manifest for one in ranges if one.manifest is not None]
                 folders = [self.upkeep.cold(name).folder for name in sweep.parts or (cold.name,)]
                 places = [Path(file.place) for file in files_of(folders, manifests)]
@@ -262,12 +278,12 @@ class Repair:
                     )
 
     def _accept(self, transaction: Transaction, names: Sequence[str]) -> None:
-        log = ArchiveLog(transaction.rows.dialect, transaction.execute)
+        log = ArchiveLog(transaction.dialect, transaction.execute)
         for name in names:
             log.forget(name)
 
     def _tell(self, transaction: Transaction, kind: str, table: str, inputs: dict[str, object]) -> None:
-        transaction.own.record(
+        Ledger.of(transaction).record(
             AuditEntry(
                 kind=kind,
                 table=table,

@@ -1,7 +1,8 @@
 """Restoring: chosen on Spark → staged → back in the table → gone from the archive.
 
-Into the hot table a row *moves*: it is in both places until its copy has left the archive, and never in neither. Into a side table it is copied, and
-the archive keeps it. What a step did is in the journal; whoever runs next goes on where it says.
+Into the hot table a row *moves*: it is both hot and archived until its copy has left the archive, and never neither.
+Into a side table it is copied, and the archive retains it. What a step did is in the journal; the next run resumes
+where it says.
 """
 
 from __future__ import annotations
@@ -18,32 +19,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wane.archive import staging
-from wane.archive.bring import BringJob, bring_piece, look_at_piece
+from wane.archive.cold_table import ColdTable, place_of
 from wane.archive.commits import record, require_whole, seen
+from wane.archive.dialects import source_of
 from wane.archive.failure import answers, writing
+from wane.archive.journal import Journal
+from wane.archive.journal_restore import JournaledRestore, OnConflict, RestoreJournal, RestoreState
 from wane.archive.lease import leased
+from wane.archive.loading import BringJob, bring_piece, look_at_piece
 from wane.archive.model import Restored
-from wane.archive.place import ColdTable, place_of
 from wane.archive.removal import remove_copies
 from wane.archive.secret import told
 from wane.archive.session import run, session
 from wane.archive.staging import Choice, stage
 from wane.archive.targets import Beside, Places, beside, find_places, make_beside, require_makeable
 from wane.contract.model import Contract, Table
+from wane.db import Store
 from wane.errors import ArchiveBusy, ArchiveError, BindError, StoreError, WrongArgument
 from wane.events import Listener, RowsRestored, nobody
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
 from wane.prune.pace import Pace
-from wane.store import Store
-from wane.store.archive_journal import Journal
-from wane.store.archive_restore_journal import JournaledRestore, OnConflict, RestoreJournal, RestoreState
-from wane.store.own import AuditEntry
-from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROTECT = timedelta(days=7)
-"""How long restored rows are held against sweeps, unless somebody says otherwise."""
+"""How long restored rows are held against sweeps by default."""
 _FOLDER = ".restore"
 _REMOVED_AT_ONCE = 100_000
 _SHOWN = 20
@@ -82,7 +84,8 @@ class Restorer:
         protect: timedelta = PROTECT,
         dry_run: bool = False,
     ) -> Restored:
-        """Bring chosen rows back, with what left with them; first what an earlier restore of the table left unfinished."""
+        """Bring chosen rows back, with what left with them; first what an earlier restore of the table left
+        unfinished."""
         if table.append_only and on_conflict is OnConflict.REPLACE and into is None:
             raise WrongArgument(f"{table.name} is append-only: no row of it is replaced", "use --on-conflict skip")
         inputs = {**choice.inputs(), "on_conflict": on_conflict.value, **({} if into is None else {"into": into})}
@@ -99,7 +102,7 @@ class Restorer:
             return new.begin(choice, inputs, on_conflict, protect if into is None else timedelta(0), dry_run=dry_run)
 
     def finish(self, table: Table, lease: Lease) -> None:
-        """Go on with a restore of the table that was left unfinished, if there is one."""
+        """Resume a restore of the table that was left unfinished, if there is one."""
         unfinished = self._unfinished(table)
         if unfinished is not None:
             self._go_on(table, unfinished, lease)
@@ -116,10 +119,14 @@ class Restorer:
             ) from problem
 
     def cancel(self, table: Table, number: int) -> None:
-        """End an unfinished restore where it is: rows that are back stay there and their copies leave the archive, and no other comes back."""
+        """End an unfinished restore where it is.
+
+        Rows that are back stay and their copies leave the archive; no other comes back. Raise WrongArgument if it is
+        finished already.
+        """
         with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
             with self.store.transaction() as transaction:
-                Journal(transaction, self.store.timetable).require(lease)
+                Journal(transaction).require(lease)
                 journal = RestoreJournal(transaction)
                 restore = journal.find(number)
                 if restore is None or restore.state is RestoreState.DONE:
@@ -128,7 +135,7 @@ class Restorer:
                     )
                 moved = restore.into is None and any(piece.looked_at for piece in journal.pieces(number))
                 restore = journal.cancel(restore, RestoreState.RESTORED if moved else RestoreState.DONE, self.actor)
-                transaction.own.record(
+                Ledger.of(transaction).record(
                     AuditEntry(
                         kind="restore_cancel",
                         table=str(table.name),
@@ -144,7 +151,7 @@ class Restorer:
                 shutil.rmtree(self._staging(table) / restore.staged, ignore_errors=True)
 
     def _staging(self, table: Table) -> Path:
-        """The folder for rows of a table that are on their way back."""
+        """Return the folder for rows of a table that are being restored."""
         assert self.contract.archive_url is not None
         root = place_of(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
         return root / _FOLDER / ColdTable(root, str(table.name), "").folder.name
@@ -154,9 +161,9 @@ class Restorer:
             return RestoreJournal(transaction).unfinished(str(table.name))
 
     def _require_at_rest(self, table: Table) -> None:
-        """A sweep that is half done lets rows go on the strength of the very copies that a restore would take away."""
+        """Raise if a sweep of the table is unfinished: it relies on the copies that a restore would remove."""
         with self.store.transaction() as transaction:
-            sweep = Journal(transaction, self.store.timetable).unfinished(str(table.name))
+            sweep = Journal(transaction).unfinished(str(table.name))
         if sweep is not None:
             raise ArchiveError(
                 f"sweep {sweep.id} of {table.name} is unfinished ({sweep.state.value})",
@@ -174,7 +181,7 @@ class _Restore:
         self.into = into
         self.lease = lease
         with self.store.transaction() as transaction:
-            origin = Journal(transaction, self.store.timetable).origin(uuid.uuid4().hex, self.store.identity())
+            origin = Journal(transaction).origin(uuid.uuid4().hex, self.store.identity())
         self.hot: Places = find_places(self.store, restorer.contract, table, origin)
         require_whole(self.store, self._tables)
         self.folder = restorer._staging(table)
@@ -205,7 +212,7 @@ class _Restore:
         *,
         dry_run: bool,
     ) -> Restored:
-        """Choose, look, and bring back."""
+        """Choose rows, compare them with the table, and bring them back."""
         side = self._beside()
         places = self.hot if side is None else side.places(self.hot)
         missing = () if side is None else side.missing
@@ -234,7 +241,7 @@ class _Restore:
                     dry_run,
                 )
             with self.store.transaction() as transaction:
-                Journal(transaction, self.store.timetable).require(self.lease)
+                Journal(transaction).require(self.lease)
                 make_beside(transaction, self.store, missing)
                 planned = RestoreJournal(transaction).plan(
                     str(self.table.name),
@@ -258,7 +265,7 @@ class _Restore:
         return done
 
     def go_on(self, restore: JournaledRestore) -> Restored | None:
-        """See a restore through; None if what was chosen is no longer there, so that it has to be chosen anew."""
+        """Run a restore to its end; return None if what was staged is gone, so that it has to be chosen anew."""
         folder = self.folder / restore.staged
         if restore.parts not in (None, self._names):
             assert restore.parts is not None
@@ -273,7 +280,8 @@ class _Restore:
         with self.store.transaction() as transaction:
             pieces = RestoreJournal(transaction).pieces(restore.id)
         if any(staging.count(folder, 0, piece.number) != piece.rows for piece in pieces):
-            # Nothing is lost: what is back is seen to be there, and its copies leave with the next restore of the same rows.
+            # Nothing is lost: rows that are back are found there, and their copies leave with the next restore of the
+            # same rows.
             self._move(restore, RestoreState.DONE)
             return None
         if restore.state is RestoreState.PLANNED:
@@ -293,11 +301,11 @@ class _Restore:
     # The steps
 
     def _beside(self) -> Beside | None:
-        """The side tables; None if rows come back into the hot ones."""
+        """Return the side tables; None if rows come back into the hot ones."""
         return None if self.into is None else beside(self.store, self.restorer.contract, self.hot, self.into)
 
     def _made(self) -> Places:
-        """Where rows come back to; a side table that vanished since it was made is made again."""
+        """Return the tables to which rows come back; create again a side table that was dropped since."""
         side = self._beside()
         if side is None:
             return self.hot
@@ -311,10 +319,13 @@ class _Restore:
         return places
 
     def _look(self, places: Places | None, folder: Path, pieces: int, on_conflict: OnConflict) -> Restored | None:
-        """What a restore would do; None if it is into a side table that is yet to be made. Raise if it is to be refused."""
+        """Report what a restore would do; None if it is into a side table that does not exist yet.
+
+        Raise ArchiveError if conflicts refuse it.
+        """
         if places is None:
             return None
-        with told(self.store.source(), self.restorer.contract.spark) as source:
+        with told(source_of(self.store), self.restorer.contract.spark) as source:
             job = BringJob(
                 source,
                 str(folder),
@@ -351,7 +362,7 @@ class _Restore:
 
     def _bring(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
         places = self._made()
-        with told(self.store.source(), self.restorer.contract.spark) as source:
+        with told(source_of(self.store), self.restorer.contract.spark) as source:
             job = BringJob(
                 source,
                 str(folder),
@@ -370,15 +381,21 @@ class _Restore:
             answers(run(self.restorer.spark(), task, len(pieces)))
 
     def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:
-        """Copies of rows that are back leave the archive; the row's own copy first, so that whoever sees it sees what left with it."""
+        """Remove copies of rows that are back from the archive.
+
+        The row's own copy goes first, so that a reader who sees it also sees what left with it.
+        """
         for copies in self._restored(restore, folder, pieces):
             with self.store.transaction() as transaction:
-                Journal(transaction, self.store.timetable).require(self.lease)
+                Journal(transaction).require(self.lease)
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
                 remove_copies(part.cold, copies, [self.lease], follows=target.follows, why=f"restore {restore.id}")
 
     def _restored(self, restore: JournaledRestore, folder: Path, pieces: int) -> Iterator[list[tuple[int, str]]]:
-        """The copies of rows that are back: of each piece as many as the journal says, because a restore may have been cancelled."""
+        """Yield the copies of rows that are back.
+
+        Of each piece as many as the journal says, because a restore may have been cancelled.
+        """
         copies: list[tuple[int, str]] = []
         for number in range(pieces):
             with self.store.transaction() as transaction:
@@ -398,12 +415,15 @@ class _Restore:
     def _move(self, restore: JournaledRestore, state: RestoreState) -> JournaledRestore:
         commits = seen(self._tables) if state is RestoreState.DONE else []
         with self.store.transaction() as transaction:
-            Journal(transaction, self.store.timetable).require(self.lease)
+            Journal(transaction).require(self.lease)
             record(transaction, commits)
             return RestoreJournal(transaction).move(restore.id, state)
 
     def _require_writable(self) -> None:
-        """What is chosen is written down beside the archive, also for a side table and a dry run."""
+        """Raise unless the staging folder can be written.
+
+        What is chosen is staged there, also for a side table and a dry run.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK | os.X_OK):
@@ -415,7 +435,10 @@ class _Restore:
             ) from problem
 
     def _sweep_out(self) -> None:
-        """Staged rows that no unfinished restore needs: there is one restore of a table at a time, and it has the lease."""
+        """Delete staged rows that no unfinished restore needs.
+
+        There is one restore of a table at a time, and it holds the lease.
+        """
         needed = self.restorer._unfinished(self.table)
         if self.folder.is_dir():
             for one in self.folder.iterdir():

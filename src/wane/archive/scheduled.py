@@ -1,6 +1,8 @@
-"""What a worker of `wane run` does for the archive of a table: one sweep of every rule that archives, and, once in a while, the archive's own care.
+"""What a worker of `wane run` does for the archive of a table: one sweep of every rule that archives, and periodically
+the archive's own maintenance.
 
-Whether there is anything to do is looked up in the database and in the archive's log. Spark is started when there is, and not before.
+Whether there is anything to do is read from the database and the archive's log. Spark is started when there is, and not
+before.
 """
 
 from __future__ import annotations
@@ -10,30 +12,32 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wane.contract.model import Archive, Contract, Rule, Table
+from wane.contract.model import Contract, Rule, Table, ToArchive
+from wane.db import Store
+from wane.db.transaction import Transaction
 from wane.errors import SparkError
 from wane.events import Listener, RuleFailed
+from wane.leases import Leases
+from wane.ledger import Ledger
 from wane.prune.sweep import Outcome, SweptRule
-from wane.store import Store
-from wane.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from wane.archive.model import CompactedTable, ExpiredTable, TidiedTable
     from wane.archive.upkeep import Upkeep
 
 _MOST_MONTHS = 12
-"""How many months of one table expire, or are compacted, in one go; the rest has its turn the next time."""
+"""How many months of one table expire, or are compacted, at once; the rest follows the next time."""
 _ANSWER_SECONDS = 900.0
-"""Finding where a range ends may take minutes: longer than anything else that a runner asks of a database."""
+"""Finding where a range ends may take minutes: longer than any other query of a runner."""
 
 
 class ScheduledArchive:
-    """Archives, and cares for the archive, on behalf of workers."""
+    """Archives, and maintains the archive, on behalf of workers."""
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self._failing: set[str] = set()
-        """Tables of whose archives a step of maintenance failed the last time: it is tried again in the next window."""
+        """Tables for whose archives a maintenance step failed the last time: it is retried in the next window."""
 
     def work(
         self,
@@ -45,11 +49,14 @@ class ScheduledArchive:
         fence: Callable[[Transaction], None],
         stop: threading.Event,
     ) -> list[SweptRule]:
-        """What is due of one table. Somebody who archives it by hand at the time is let alone: the next window looks again."""
-        rules = [rule for rule in table.rules if rule.active and isinstance(rule.action, Archive)]
+        """Archive what is due of one table, and maintain its archive.
+
+        If another process holds the lease of its archive, do nothing: the next window checks again.
+        """
+        rules = [rule for rule in table.rules if rule.active and isinstance(rule.action, ToArchive)]
         if not rules or table.append_only:
             return []
-        with store.again(answer_seconds=_ANSWER_SECONDS) as own:
+        with store.clone(answer_seconds=_ANSWER_SECONDS) as own:
             work = _Work(own, self.contract, table, actor, listener, fence, stop, self._failing)
             try:
                 return work.rules(rules)
@@ -126,15 +133,17 @@ class _Work:
         return SweptRule(self.name, rule, "archive", outcome, {self.name: 0}, 0, 0.0, message)
 
     def _busy(self) -> str:
-        with self.store.acting() as (run, now):
-            held = self.store.timetable.leases(run, now)
+        with self.store.write() as (run, now):
+            held = Leases(self.store.dialect).current(run, now)
         return next((f"{one.holder} writes to its archive" for one in held if one.name == f"archive {self.name}"), "")
 
     def _care(self, rule: Rule, origin: str) -> list[SweptRule]:
-        """Expire, compact and tidy, if that was last done long enough ago; each step fails alone. Tidying the table itself comes last, and
-        its entry in the trail says when all of it was done."""
+        """Expire, compact and tidy, if that was last done long enough ago; a step that fails does not stop the others.
+
+        Tidying the table itself comes last, and its entry in the audit trail records when all of it was done.
+        """
         from wane.archive.compact import Compaction
-        from wane.archive.expire import Expiry
+        from wane.archive.expire import ArchiveExpiry
         from wane.archive.tidy import Tidying
         from wane.archive.upkeep import Upkeep
 
@@ -152,7 +161,7 @@ class _Work:
         settings = self.contract.upkeep
         names = upkeep.written_by(self.name, upkeep.sweeps())
         steps: list[Callable[[], ExpiredTable | CompactedTable | TidiedTable]] = [
-            lambda: Expiry(upkeep).expire(self.table, most_months=_MOST_MONTHS)
+            lambda: ArchiveExpiry(upkeep).expire(self.table, most_months=_MOST_MONTHS)
         ]
         for name in [*names[1:], self.name]:
             steps.append(
@@ -168,7 +177,7 @@ class _Work:
             if done.outcome is Outcome.DONE:
                 continue
             if done.outcome is not Outcome.FAILED:
-                # Told to stop, switched off, or another worker has its lease now: the same holds for every other step.
+                # Stopped, switched off, or another worker has its lease now: the same holds for every other step.
                 outcome = Outcome.STOPPED if self.stop.is_set() else Outcome.OFF
                 return [*swept, self._swept(rule.name, outcome, done.message)]
             if done.busy:
@@ -183,6 +192,6 @@ class _Work:
             return False
         if self.name in self.failing:
             return True
-        with self.store.transaction() as transaction:
-            last = transaction.own.trail(kind="archive_tidy", table=self.name, limit=1)
+        with self.store.snapshot() as transaction:
+            last = Ledger.of(transaction).trail(kind="archive_tidy", table=self.name, limit=1)
             return not last or transaction.now() - last[0].executed_at >= self.contract.upkeep.every

@@ -1,7 +1,7 @@
-"""How tasks learn how to reach the database: they ask the process that started them, or, on a cluster, find it in their environment.
+"""How tasks learn the database's address: from the process that started them, or, on a cluster, from their environment.
 
-The address may hold a password. It is told over a socket in a folder that only the same user can enter, and only while the
-pipeline runs, so that it stands in no setting, plan, log or file. Nothing secret is sent to another machine.
+The address may hold a password. It is sent over a socket in a folder that only the same user can enter, and only while
+the pipeline runs, so that it appears in no setting, plan, log or file. Nothing secret is sent to another machine.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from wane.archive.reader import Source
 from wane.archive.session import is_local
 from wane.contract.model import SparkSettings
 from wane.errors import SparkError
-from wane.store.archive_reader import Source
 
 
 def require_reachable(source: Source, settings: SparkSettings) -> None:
@@ -45,7 +45,7 @@ def require_reachable(source: Source, settings: SparkSettings) -> None:
 
 @contextmanager
 def told(source: Source, settings: SparkSettings) -> Iterator[Source]:
-    """The source as tasks may have it: without its secret, and with where to find it."""
+    """Yield the source as tasks may have it: without its secret, and with where to fetch it."""
     require_reachable(source, settings)
     if not is_local(settings):
         yield replace(source, secret=None, variable=settings.url_variable)

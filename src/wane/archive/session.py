@@ -1,4 +1,4 @@
-"""The Spark session: one per process, started when it is first needed, quiet, and told nothing secret."""
+"""The Spark session: one per process, started when it is first needed, quiet, and given nothing secret."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int], None]
-"""Told how many tasks are done, and of how many."""
+"""Called with the number of tasks that are done, and the number of all."""
 
 _TURN = threading.Lock()
 _LOCAL = re.compile(r"local(\[.*\])?")
@@ -39,9 +39,9 @@ _QUIET = {
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     # The older default has no minima and maxima.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A task that is run twice at a time would write twice.
+    # A task that runs twice at the same time would write twice.
     "spark.speculation": "false",
-    # A byte that the disk changed is noticed, and not decoded as if it were a value.
+    # A corrupted byte is noticed, and not decoded as if it were a value.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 _LOCAL_ONLY = {
@@ -54,18 +54,18 @@ _MOST_LINES = 8
 _LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
-"""How much longer each attempt of a task waits than the one before: what is in the way may need a while to pass."""
+"""How much longer each attempt of a task waits than the one before: the obstacle may need a while to pass."""
 _said: list[IO[bytes]] = []
-"""Where the Java process says what nobody needs to read, unless it fails."""
+"""The output of the Java process, which is shown only if it fails."""
 
 
 def is_local(settings: SparkSettings) -> bool:
-    """Whether tasks run on this machine."""
+    """Check whether tasks run on this machine."""
     return _LOCAL.fullmatch(settings.master) is not None
 
 
 def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _: None) -> SparkSession:
-    """The process's session; `starting` is told if it has to be started, which takes seconds."""
+    """Return the process's session; call `starting` if it has to be started, which takes seconds."""
     with _TURN:
         try:
             from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _:
 
 
 def _require_answer(master: str) -> None:
-    """Spark itself takes a minute to notice that nobody is there."""
+    """Raise SparkError if no master answers; Spark itself takes a minute to notice that."""
     if not master.startswith("spark://"):
         return
     reasons = []
@@ -102,7 +102,7 @@ def _start(settings: SparkSettings) -> SparkSession:
 
     os.environ["JAVA_HOME"] = java_home()
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # On a cluster, a Python that is shipped there: it must have Wane in it.
+    # On a cluster, the Python that is deployed there: it must have Wane installed.
     os.environ["PYSPARK_PYTHON"] = dict(settings.settings).get("spark.pyspark.python", sys.executable)
     configuration = SparkConf(loadDefaults=False)
     local = is_local(settings)
@@ -128,13 +128,13 @@ def _start(settings: SparkSettings) -> SparkSession:
         raise SparkError(f"Spark does not start at {settings.master}: {_reason(problem)}", hint) from problem
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, interrupting)  # Whoever runs this decides what Ctrl-C means, not Spark.
+            signal.signal(signal.SIGINT, interrupting)  # The caller decides what Ctrl-C means, not Spark.
     return started
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until Java and we know each other: before that, Java would not notice that we are gone, and stay for ever."""
+    """Defer Ctrl-C until Java is connected: before that, Java would not notice that we are gone, and run for ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -149,8 +149,10 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _hush() -> None:
-    """What goes wrong is told by us, in one line: Spark's Python side would log every error with all of Java's traceback, and the
-    line to Java every Ctrl-C that cuts it."""
+    """Silence Spark's and py4j's loggers: Wane reports errors itself, in one line.
+
+    Spark's Python side would log every error with all of Java's traceback, and py4j every Ctrl-C that interrupts it.
+    """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     root = logging.getLogger()
@@ -178,18 +180,20 @@ def _last_words() -> str:
 
 
 def unseen(done: int, of: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore progress."""
 
 
 def run(spark: SparkSession, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
-    """Run a task for every number below `count`, each on its own, wherever there is room; give what they answer, in any order, each as
-    soon as it is there. Spark runs a task that raises again, after a pause; what was answered is given before a failure is raised."""
+    """Run a task for every number below `count`, in parallel; yield their answers as they arrive, in any order.
+
+    Spark retries a task that raises, after a pause; what was answered is yielded before a failure is raised.
+    """
     if count:
         yield from _Job(spark, task, count).answers(progress)
 
 
 class _Job:
-    """One job on Spark. A thread waits for its end; tasks that are done are known before, by an accumulator."""
+    """One job on Spark. A thread waits for its end; an accumulator reports tasks that are done before."""
 
     def __init__(self, spark: SparkSession, task: Callable[[int], str], count: int) -> None:
         self._spark = spark
@@ -213,11 +217,11 @@ class _Job:
                     progress(done, self._count)
                 yield from _new(self._early.value, given)
         finally:
-            if job.is_alive():  # Nobody waits for the answers any more.
+            if job.is_alive():  # The caller no longer waits for the answers.
                 with suppress(Exception):
                     self._spark.sparkContext.cancelJobGroup(self._group)
                 job.join()
-            early, self._early.value = self._early.value, []  # Spark keeps every accumulator for good.
+            early, self._early.value = self._early.value, []  # Spark retains every accumulator for good.
         yield from _new([*early, *self._all], given)
         if self._problem is None:
             return
@@ -253,7 +257,7 @@ class _Job:
             self._problem = problem
 
     def _done(self) -> int:
-        """How many tasks are done; 0 if Spark does not answer, which the job's own end tells better."""
+        """Count the tasks that are done; 0 if Spark does not answer, which the job's own end reports better."""
         with suppress(Exception):
             tracker = self._spark.sparkContext.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
@@ -283,7 +287,7 @@ def _new(answers: Sequence[tuple[int, str]], given: set[int]) -> Iterator[str]:
 
 
 def _cause(problem: Exception) -> str:
-    """The last line of a task's own traceback, which stands somewhere in the middle of Spark's."""
+    """Return the last line of a task's own traceback, which stands in the middle of Spark's."""
     lines = [line.strip() for line in str(problem).splitlines()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
     return named[-1] if named else lines[0] if lines else type(problem).__name__

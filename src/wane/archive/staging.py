@@ -1,8 +1,8 @@
-"""Choosing archived rows on Spark and laying them out for the tasks that bring them back.
+"""Choosing archived rows on Spark and staging them for the tasks that bring them back.
 
-What was chosen is written down: pieces of bounded size, each sorted by key, the rows in one file and what left with them in others. So a restore
-that is resumed brings back the same rows, whatever has happened to the archive since. Every row's digest is computed as it is read from the
-archive, and travels with it.
+What was chosen is written to files: pieces of bounded size, each sorted by key, the rows in one file and what left with
+them in others. So a restore that is resumed brings back the same rows, whatever has happened to the archive since.
+Every row's digest is computed as it is read from the archive, and stored with it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from wane.archive import content
+from wane.archive.cold_table import ColdTable
 from wane.archive.condition import matching, refused, spark_errors
 from wane.archive.content import Shape
 from wane.archive.failure import is_full, unwritable
 from wane.archive.paths import reader
-from wane.archive.place import ColdTable
 from wane.archive.query import frame
+from wane.archive.types import KEY, PARENT, SWEEP
 from wane.errors import WrongArgument
-from wane.store.archive_types import KEY, PARENT, SWEEP
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,20 +44,21 @@ class Choice:
     keys: tuple[Mapping[str, str], ...] = ()
 
     def inputs(self) -> dict[str, Any]:
-        """What the operator asked for, for the trail."""
+        """Return what the operator requested, for the audit trail."""
         if self.where is not None:
             return {"where": self.where}
         return {"sweep": self.sweep} if self.sweep is not None else {"keys": [dict(key) for key in self.keys]}
 
     @classmethod
     def read(cls, inputs: Mapping[str, Any]) -> Choice:
-        """From what `inputs` told."""
+        """Build a choice from what `inputs` returned."""
         return cls(inputs.get("where"), inputs.get("sweep"), tuple(inputs.get("keys", ())))
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """One table of what is chosen: where it is, its columns, and the columns that rows of older sweeps did not have."""
+    """One table of what is chosen: its archive table, its columns, and the columns that rows of older sweeps did not
+    have."""
 
     cold: ColdTable
     shape: Shape
@@ -107,7 +108,7 @@ def _found(rows: DataFrame, choice: Choice) -> DataFrame:
 
 
 def _newest(rows: DataFrame) -> DataFrame:
-    """The newest of the rows that have the same key: a number that was given out again may have been archived twice."""
+    """Select the newest of the rows that have the same key: a key that was reused may have been archived twice."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -169,23 +170,23 @@ def _digests(table: pa.Table, shape: Shape, lacking: Mapping[int, frozenset[str]
 
 
 def _write(rows: DataFrame, pieces: int, by: str, folder: Path) -> None:
-    """One file for each piece, sorted as its rows are, so that both can be read side by side."""
+    """Write one file for each piece, sorted as its rows are, so that both can be read in step."""
     ordered = rows.repartition(pieces, PIECE).sortWithinPartitions(PIECE, by, KEY)
     ordered.write.partitionBy(PIECE).parquet(str(folder))
 
 
 def files(folder: Path, part: int, piece: int) -> list[Path]:
-    """The file of a piece; none if it has no rows."""
+    """Return the file of a piece; none if it has no rows."""
     return sorted((folder / str(part) / f"{PIECE}={piece}").glob("*.parquet"))
 
 
 def count(folder: Path, part: int, piece: int) -> int:
-    """How many rows a piece has."""
+    """Count the rows of a piece."""
     return sum(int(pq.read_metadata(file).num_rows) for file in files(folder, part, piece))
 
 
 def keys(folder: Path, part: int, piece: int) -> Iterator[list[tuple[int, str]]]:
-    """(sweep, key) of the rows of a piece, or (sweep, key of the row that they left with), some at a time."""
+    """Yield (sweep, key) of the rows of a piece, or (sweep, key of the row that they left with), in batches."""
     names = [SWEEP, PARENT if part else KEY]
     for file in files(folder, part, piece):
         with pq.ParquetFile(file) as opened:

@@ -1,7 +1,7 @@
 """Minima and maxima of a file, as Delta Lake writes them: readers skip files by them.
 
-They are values of rows, and the log keeps them longer than the rows. So texts, which name people more often than times and numbers do, have none
-unless the contract asks for them.
+They are values of rows, and the log retains them longer than the rows. So texts, which name people more often than
+times and numbers do, have none unless the contract requests them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ _MOST_TEXT = 32
 
 
 def statistics(footer: Any, texts: Collection[str]) -> dict[str, Any]:
-    """From a Parquet footer: rows, every column's NULLs, and the edges of those of a type with an order; of texts, only of the columns named."""
+    """Build the statistics from a Parquet footer: rows, NULLs by column, and minima and maxima of ordered types.
+
+    Text columns have minima and maxima only if they are among `texts`.
+    """
     edges: dict[str, tuple[Any, Any]] = {}
     nulls: dict[str, int] = {}
     unknown: set[str] = set()
@@ -50,7 +53,7 @@ def statistics(footer: Any, texts: Collection[str]) -> dict[str, Any]:
 
 
 def _write(value: Any, *, up: bool) -> Any:
-    """An edge; None if it has no order that every reader agrees on."""
+    """Encode a minimum or maximum; return None if it has no order that every reader agrees on."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -1,7 +1,8 @@
-"""The survey: how much there is, where, since when, how fast it grows, and how much of it will be due, for hot tables and for the archive.
+"""The survey: how much there is, since when, how fast it grows, and how much of it will be due, for hot tables and for
+the archive.
 
-Hot tables are counted by tasks on Spark, each reading slices of time and nothing else; the driver reads the ends of each table only. The archive is
-one aggregation on Spark.
+Hot tables are counted by tasks on Spark, each reading slices of time and nothing else; the driver reads the ends of
+each table only. The archive is one aggregation on Spark.
 """
 
 from __future__ import annotations
@@ -14,48 +15,53 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from wane.archive.cold_table import ColdTable
+from wane.archive.connect import opened
+from wane.archive.dialects import source_of
 from wane.archive.failure import answering, answers
 from wane.archive.forecast import WEEKS, Flow, days_to, flow
-from wane.archive.look import look
+from wane.archive.inspection import look
 from wane.archive.model import Surveyed
-from wane.archive.place import ColdTable
 from wane.archive.query import frame
-from wane.archive.reach import opened
+from wane.archive.reader import Source
 from wane.archive.secret import told
 from wane.archive.session import run, session
+from wane.archive.sql_survey import Slice, SurveyRows
+from wane.archive.types import MONTH, PARENT
 from wane.contract.model import Cap, Contract, ExcuseKind, Rule, Table
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.db.counting import measure_rows
+from wane.db.schema import TableInfo
+from wane.db.space import read_sizes
+from wane.db.statement import Statement
+from wane.db.timestamps import read_time
 from wane.errors import TimedOut
-from wane.store import Store
-from wane.store.archive_reader import Source
-from wane.store.archive_types import MONTH, PARENT
-from wane.store.moments import read_moment
-from wane.store.schema import TableInfo
-from wane.store.selection import Selection, bind_rule
-from wane.store.statement import Statement
-from wane.store.survey_rows import Slice, SurveyRows
+from wane.rules.reads import read_due
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection, bind_rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HORIZONS = (0, 7, 30, 90)
-"""In how many days rows will be due."""
+"""The days ahead for which due rows are counted."""
 THRESHOLDS = (1_000_000, 5_000_000)
 _LOOK_SECONDS = 30.0
 _SLICE_SECONDS = 300.0
 _MOST_SLICES = 2_000
 _SLICES_AT_ONCE = 16
-"""How many slices one task reads."""
+"""The number of slices that one task reads."""
 _CONSTANT = (ExcuseKind.SINGLETON, ExcuseKind.CONSTANT, ExcuseKind.IN_PLACE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """One number that a task is to find out."""
+    """One number that a task is to count."""
 
     table: str
     what: str
-    """A month, a week ("week 0" is the last one), or in how many days ("due 7")."""
+    """A month, a week ("week 0" is the last one), or a number of days ahead ("due 7")."""
     statement: Statement
 
 
@@ -66,13 +72,13 @@ class Surveyor:
         self.store = store
         self.contract = contract
         self.starting = starting
-        self.statements = SurveyRows(store.rows)
+        self.statements = SurveyRows(rows_of(store))
 
     def spark(self) -> SparkSession:
         return session(self.contract.spark, self.starting)
 
     def survey(self, colds: Sequence[ColdTable], only: Sequence[str] = ()) -> list[Surveyed]:
-        """Every table of the contract, then every table of the archive; or those that are named."""
+        """Survey every table of the contract, then every table of the archive; or those that are named."""
         now, schema = self.store.now(), self.store.reflect()
         hot = [_Hot(self, table, now) for table in self.contract.tables if not only or str(table.name) in only]
         asks = [ask for one in hot for ask in one.asks()]
@@ -93,24 +99,24 @@ class Surveyor:
         numbers: dict[str, Counter[str]] = defaultdict(Counter)
         if not tasks:
             return numbers
-        with told(self.store.source(), self.contract.spark) as source:
+        with told(source_of(self.store), self.contract.spark) as source:
             for answer in answers(run(self.spark(), partial(_answer, source, tasks), len(tasks))):
                 for table, what, rows in answer["numbers"]:
                     numbers[table][what] += rows
         return numbers
 
     def size(self, info: TableInfo) -> int | None:
-        size = self.store.sizes([(info, None)], _LOOK_SECONDS).get(info.qualified)
+        size = read_sizes(self.store, [(info, None)], _LOOK_SECONDS).get(info.qualified)
         return None if size is None else size.bytes
 
     def _only_following(self) -> list[TableName]:
-        """Tables that lose rows only with those of others: no rule of theirs says when a row came."""
+        """Return tables that lose rows only with those of others: no rule of theirs says when a row was created."""
         named = {table.name for table in self.contract.tables} | {name for name, _ in self.contract.excused}
         following = dict.fromkeys(follower.reference.table for _, _, follower in self.contract.followers())
         return [name for name in following if name not in named]
 
     def _counted(self, name: str, info: TableInfo, *, constant: bool = False) -> Surveyed:
-        count = self.store.measure_rows(info, _LOOK_SECONDS)
+        count = measure_rows(self.store, info, _LOOK_SECONDS)
         rows = None if count is None else count.rows
         return _surveyed(name, "hot", rows, self.size(info), Flow(None, constant=constant), {}, (None, None), {})
 
@@ -159,17 +165,17 @@ class _Hot:
                 found = self.store.read(self.surveyor.statements.edge(selection, newest=newest), _LOOK_SECONDS)
             except TimedOut:
                 found = []
-            ends.append(read_moment(found[0][0], selection.time) if found else None)
+            ends.append(read_time(found[0][0], selection.time) if found else None)
         return ends[0], ends[1]
 
     def asks(self) -> Iterator[_Ask]:
-        """Everything that is to be counted, slice by slice."""
+        """Yield everything that is to be counted, slice by slice."""
         if not self.rules or self.info is None:
             return
         name, statements = str(self.table.name), self.surveyor.statements
         first = self.rules[0][1]
         self.edges = self._edges(first)
-        rows = self.store.measure_rows(self.info, _LOOK_SECONDS)
+        rows = measure_rows(self.store, self.info, _LOOK_SECONDS)
         for slice_ in self._slices(self.edges, rows.rows if rows else 0):
             yield _Ask(name, slice_.month, statements.count(first, slice_))
         for week in range(WEEKS):
@@ -177,7 +183,7 @@ class _Hot:
             yield _Ask(name, f"week {week}", statements.count(first, Slice(end - timedelta(days=7), end)))
         for rule, selection in self.rules:
             if isinstance(rule.bound, Cap):
-                due = self.store.due(selection, self.now, _LOOK_SECONDS).count
+                due = read_due(self.store, selection, self.now, _LOOK_SECONDS).count
                 self.caps.update(dict.fromkeys(HORIZONS, due.rows if due else 0))
                 continue
             edges = self.edges if selection.time == first.time else self._edges(selection)
@@ -188,7 +194,7 @@ class _Hot:
                         yield _Ask(name, f"due {days}", statements.due(selection, slice_, at))
 
     def _slices(self, edges: tuple[datetime | None, datetime | None], rows: int) -> list[Slice]:
-        """From the oldest to the newest row: months, or parts of months where there are many rows."""
+        """Cut the time from the oldest to the newest row into months, or parts of months where there are many rows."""
         oldest, newest = edges
         if oldest is None or newest is None:
             return []
@@ -206,7 +212,7 @@ class _Hot:
         months = {what: rows for what, rows in sorted(numbers.items()) if what[:1].isdigit()}
         due = {days: numbers[f"due {days}"] + self.caps[days] for days in HORIZONS}
         weeks = [numbers[f"week {week}"] for week in range(WEEKS)]
-        counted = self.store.measure_rows(self.info, _LOOK_SECONDS) if self.info is not None else None
+        counted = measure_rows(self.store, self.info, _LOOK_SECONDS) if self.info is not None else None
         rows = None if counted is None else counted.rows
         size = self.surveyor.size(self.info) if self.info is not None else None
         moving = flow(weeks, due[0], due[30], 30) if self.rules else Flow(None)
@@ -248,7 +254,7 @@ def _months(oldest: datetime, newest: datetime) -> Iterator[Slice]:
 
 
 def _answer(source: Source, tasks: list[list[_Ask]], number: int) -> str:
-    """What one task does: read its slices, one after the other."""
+    """Run one task: read its slices, one after the other; return the counts as JSON."""
 
     def counted() -> dict[str, Any]:
         with opened(source, read_only=True) as store:
@@ -264,7 +270,7 @@ def _answer(source: Source, tasks: list[list[_Ask]], number: int) -> str:
 def _aggregate(
     rows: Any, selection: Selection | None
 ) -> tuple[dict[str, int], tuple[datetime | None, datetime | None], list[int]]:
-    """Rows by month; the ends; and how many rows lie in each of the last four weeks before the newest one."""
+    """Count rows by month; return also the oldest and newest time, and weekly averages of the last complete months."""
     from pyspark.sql import functions as f
 
     if selection is None or selection.time_column.name not in rows.columns:
@@ -277,13 +283,16 @@ def _aggregate(
         own.groupBy(MONTH).agg(f.count("*").alias("n"), f.min(column).alias("a"), f.max(column).alias("z")).collect()
     )
     months = {one[MONTH]: one["n"] for one in sorted(found, key=lambda one: str(one[MONTH]))}
-    ends = [read_moment(_zoned(one[end]), selection.time) for one in found for end in ("a", "z")]
+    ends = [read_time(_zoned(one[end]), selection.time) for one in found for end in ("a", "z")]
     moments = [moment for moment in ends if moment is not None]
     return months, (min(moments, default=None), max(moments, default=None)), _weeks(months)
 
 
 def _weeks(months: dict[str, int]) -> list[int]:
-    """Of the last months that are over, as weeks: the archive has no rows of the last days, whatever happens."""
+    """Return weekly averages of the four last complete months; none if there are fewer.
+
+    The archive never has rows of the last days.
+    """
     whole = list(months.values())[-WEEKS - 1 : -1]
     return [round(rows * 7 / 30) for rows in whole] if len(whole) == WEEKS else []
 

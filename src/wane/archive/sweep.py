@@ -1,7 +1,8 @@
 """A sweep of the archive: planned → written → verified → committed → evicted → done.
 
-What a step did is in the journal, in the hot database; what it does can be done again. A process that dies anywhere leaves rows that are hot, or hot
-and archived, and never a row that is in neither place; whoever runs next goes on where the journal says.
+What a step did is in the journal, in the hot database, and every step can be repeated. A process that dies at any point
+leaves rows that are hot, or hot and archived, and never a row that is neither; the next run resumes where the journal
+says.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wane.archive.cold_table import ColdTable, place_of
 from wane.archive.commits import record, require_whole, seen
+from wane.archive.dialects import archive_dialect, source_of
 from wane.archive.evict import Eviction
 from wane.archive.extract import CopyJob, PartJob, copy_ranges
 from wane.archive.failure import arriving
+from wane.archive.journal import Journal, Journaled, JournaledRange, State
 from wane.archive.model import ArchivedRule
-from wane.archive.place import ColdTable, place_of
 from wane.archive.ranges import bounds, cut
 from wane.archive.secret import require_reachable, told
 from wane.archive.session import Progress, run
+from wane.archive.sql import ArchiveRows, bind_archive
+from wane.archive.sql_evict import total
 from wane.archive.unique import copied_twice
 from wane.archive.verify import FileJob, ProofJob, files_of, prove
 from wane.contract.model import Rule, Table
@@ -36,14 +41,12 @@ from wane.events import (
     RowsArchived,
     archived_name,
 )
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
+from wane.prune.sql_outbox import tell
 from wane.prune.sweep import Outcome
-from wane.store.archive_evict import total
-from wane.store.archive_journal import Journal, Journaled, JournaledRange, State
-from wane.store.archive_rows import ArchiveRows, bind_archive
-from wane.store.due import cutoff
-from wane.store.outbox import tell
-from wane.store.own import AuditEntry
-from wane.store.timetable import Lease
+from wane.rules.due import cutoff
+from wane.rules.rows import rows_of
 
 if TYPE_CHECKING:
     from wane.archive.archiver import Archiver
@@ -60,7 +63,7 @@ class Tally:
         self.rule = rule
         self.sweeps: list[int] = []
         self.more = False
-        """Whether more was due than it was to move."""
+        """Whether more was due than this run was to move."""
         self.archived: dict[str, int] = {str(table.name): 0}
         self.evicted: dict[str, int] = {str(table.name): 0}
         self.stale = self.batches = 0
@@ -80,7 +83,7 @@ class Tally:
         )
 
 
-class Sweep:
+class TableSweep:
     """One sweep of one rule, under a lease."""
 
     def __init__(self, archiver: Archiver, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
@@ -93,8 +96,10 @@ class Sweep:
         self.done = done
         selection = archiver.bindings.selection(table, rule)
         kept = next(one for one in self.contract.archive if one.table == table.name)
-        self.rows: ArchiveRows = bind_archive(self.store.rows, self.store.archive, selection, kept, self._file())
-        require_reachable(self.store.source(), self.contract.spark)
+        self.rows: ArchiveRows = bind_archive(
+            rows_of(self.store), archive_dialect(self.store), selection, kept, self._file()
+        )
+        require_reachable(source_of(self.store), self.contract.spark)
         self.origin = archiver.origin()
         assert self.contract.archive_url is not None
         self._root = place_of(
@@ -103,7 +108,8 @@ class Sweep:
         self.cold = self._tables(self._names)
         """The tables that a sweep writes to: the row's own first, then what leaves with it."""
         self.copied_again = False
-        """Whether all ranges are copied in one state of the database, because a copy that was not found a row twice."""
+        """Whether all ranges are copied in one snapshot of the database, because copying them in several found a row
+        twice."""
 
     def _tables(self, names: Sequence[str]) -> list[ColdTable]:
         return [ColdTable(self._root, name, self.origin) for name in names]
@@ -120,7 +126,7 @@ class Sweep:
         return [part.shape for part in self.rows.parts]
 
     def begin(self, now: datetime) -> bool:
-        """Plan a sweep of what is due as of `now` and see it through; whether more is due."""
+        """Plan a sweep of what is due as of `now` and run it to its end; return whether more is due."""
         began = time.monotonic()
         require_whole(self.store, self.cold)
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
@@ -142,7 +148,7 @@ class Sweep:
             cold.ensure(part.shape, follows=bool(part.path))
         last = max(cold.last_sweep(self._writer) for cold in self.cold)
         with self.store.transaction() as transaction:
-            journal = Journal(transaction, self.store.timetable)
+            journal = Journal(transaction)
             journal.require(self.lease)
             _, proven = journal.known(str(self.table.name))
             number = journal.plan(
@@ -167,11 +173,11 @@ class Sweep:
         return more
 
     def _tell_nothing(self, now: datetime) -> None:
-        """Nothing is due: told in the trail once a run, like every sweep that took nothing."""
+        """Record in the audit trail that nothing is due, once a run, like every sweep that took nothing."""
         if self.done.sweeps:
             return
         with self.store.transaction() as transaction:
-            transaction.own.record(
+            Ledger.of(transaction).record(
                 AuditEntry(
                     kind="archive",
                     table=str(self.table.name),
@@ -185,17 +191,18 @@ class Sweep:
             )
 
     def resume(self, sweep: Journaled) -> None:
-        """Go on with a sweep that another process, or an earlier run, left unfinished."""
+        """Resume a sweep that another process, or an earlier run, left unfinished."""
         self._be(sweep)
         require_whole(self.store, self.cold)
         for cold in self.cold:
-            # From here on the process that left it cannot commit anything any more, so what its log says now is final.
+            # From here on the process that left it cannot commit anything any more, so what its log says now is
+            # final.
             cold.take_over([self.lease])
         committed = [cold.last_sweep(self._writer) >= sweep.id for cold in self.cold]
         if sweep.state is State.VERIFIED and all(committed):
             sweep = self._move(sweep, State.COMMITTED)
         if sweep.state in (State.PLANNED, State.WRITTEN, State.VERIFIED):
-            # Whatever was proven, a clean-up or a fault may have come since.
+            # Whatever was proven, a clean-up or a fault may have happened since.
             lost = self._lost(sweep)
             sweep = self._move(
                 sweep, State.PLANNED if lost or sweep.state is State.PLANNED else State.WRITTEN, forget=lost
@@ -207,7 +214,7 @@ class Sweep:
             self._advance(sweep)
 
     def _be(self, sweep: Journaled) -> None:
-        """Write to the tables of a sweep, whatever the contract says by now."""
+        """Switch to the tables of a sweep, whatever the contract says by now."""
         if sweep.parts is None and len(sweep.columns) != len(self._names):
             raise ArchiveError(
                 f"sweep {sweep.id} of {sweep.table} is unfinished, and other tables leave with its rows by now",
@@ -216,7 +223,7 @@ class Sweep:
         self.cold = self._tables(sweep.parts or self._names)
 
     def _changed(self, sweep: Journaled) -> bool:
-        """Whether the table, the rule, or what leaves with a row is not what it was when the sweep was planned."""
+        """Check whether the table, the rule, or what leaves with a row changed since the sweep was planned."""
         now = self.rule.name, self._names, self._shapes
         if (sweep.rule, list(sweep.parts or self._names), sweep.columns) != now:
             return True
@@ -224,7 +231,10 @@ class Sweep:
             return self.rows.changed(transaction, sweep.layout)
 
     def commit_again(self, sweep: Journaled) -> None:
-        """Commit a sweep whose commit the archive's log has lost, from what the journal says of its files; the hot table stays as it is."""
+        """Commit a sweep whose commit the archive's log has lost, from what the journal says of its files.
+
+        The hot table stays as it is. Raise ArchiveError if files are missing.
+        """
         self._be(sweep)
         manifests = self._manifests(sweep)
         known = [manifest for manifest in manifests if manifest is not None]
@@ -240,7 +250,7 @@ class Sweep:
             )
         self._prove(sweep, known)
         with self.store.transaction() as transaction:
-            journal = Journal(transaction, self.store.timetable)
+            journal = Journal(transaction)
             journal.require(self.lease)
             journal.keep_again(sweep.id)
         self._add(sweep, known)
@@ -248,7 +258,7 @@ class Sweep:
             self._remove_stale(sweep)
 
     def _lost(self, sweep: Journaled) -> list[int]:
-        """Ranges that were copied, and whose files are not all there."""
+        """Return ranges that were copied, and of whose files some are missing."""
         return [
             piece.number
             for piece in self._ranges(sweep)
@@ -257,8 +267,11 @@ class Sweep:
         ]
 
     def _abandon(self, sweep: Journaled) -> Journaled:
-        """The table changed, or files vanished, before all copies were committed: nothing left, so nothing is lost. What was
-        committed is removed, because a sweep commits once, and the next sweep begins anew."""
+        """Abandon a sweep whose table changed, or whose files vanished, before all copies were committed.
+
+        No row has left, so nothing is lost. What was committed is removed, because a sweep commits once, and the next
+        sweep begins anew.
+        """
         for number, cold in enumerate(self.cold):
             if cold.last_sweep(self._writer) >= sweep.id:
                 cold.remove(sweep.id, None, [self.lease], follows=number > 0)
@@ -299,7 +312,7 @@ class Sweep:
 
     def _require_lease(self) -> None:
         with self.store.transaction() as transaction:
-            Journal(transaction, self.store.timetable).require(self.lease)
+            Journal(transaction).require(self.lease)
 
     def _move(
         self,
@@ -311,7 +324,7 @@ class Sweep:
     ) -> Journaled:
         commits = seen(self.cold) if state in (State.COMMITTED, State.DONE) else []
         with self.store.transaction() as transaction:
-            journal = Journal(transaction, self.store.timetable)
+            journal = Journal(transaction)
             journal.require(self.lease)
             journal.forget(sweep.id, forget)
             journal.move(sweep.id, state, archived=archived)
@@ -340,7 +353,7 @@ class Sweep:
 
     def _ranges(self, sweep: Journaled) -> list[JournaledRange]:
         with self.store.transaction() as transaction:
-            return Journal(transaction, self.store.timetable).ranges(sweep.id)
+            return Journal(transaction).ranges(sweep.id)
 
     def _manifests(self, sweep: Journaled) -> list[Any]:
         return [piece.manifest for piece in self._ranges(sweep)]
@@ -361,7 +374,7 @@ class Sweep:
         return self._move(sweep, State.WRITTEN, archived=dict(archived))
 
     def _copy(self, sweep: Journaled, pieces: Sequence[JournaledRange]) -> None:
-        """Copy ranges, and note each as soon as it is copied: a run that goes on with the sweep copies only the others."""
+        """Copy ranges, and record each as soon as it is copied: a run that resumes the sweep copies only the others."""
         literal = self.store.literal
         spark = self.archiver.spark()
         parts = [
@@ -380,14 +393,14 @@ class Sweep:
         ranges = [(piece.number, bounds(self.rows, piece.bounds, self.store)) for piece in pieces]
         with (
             self.store.exported_snapshot() as snapshot,
-            told(replace(self.store.source(), snapshot=snapshot), self.contract.spark) as source,
+            told(replace(source_of(self.store), snapshot=snapshot), self.contract.spark) as source,
         ):
-            # Tasks that cannot share a state of the database read one each; one task for all of them reads one.
+            # Tasks that cannot share a snapshot of the database read one each; one task for all of them reads one.
             tasks = [ranges] if snapshot is None and self.copied_again else [[one] for one in ranges]
             job = CopyJob(sweep.id, source, parts, tasks)
             for answer in arriving(run(spark, partial(copy_ranges, job), len(tasks), self._progress(sweep))):
                 with self.store.transaction() as transaction:
-                    journal = Journal(transaction, self.store.timetable)
+                    journal = Journal(transaction)
                     journal.require(self.lease)
                     journal.write(sweep.id, [(manifest["range"], manifest) for manifest in answer["manifests"]])
 
@@ -411,7 +424,8 @@ class Sweep:
             return self._move(sweep, State.VERIFIED)
         if any(cold.last_sweep(self._writer) >= sweep.id for cold in self.cold):
             return self._abandon(sweep)
-        # A row moved from one range to another between two snapshots: one snapshot for all of them cannot have it twice.
+        # A row moved from one range to another between two snapshots: one snapshot for all of them cannot have it
+        # twice.
         self.copied_again = True
         return self._move(sweep, State.PLANNED, forget=all_ranges)
 
@@ -426,7 +440,8 @@ class Sweep:
 
     def _add(self, sweep: Journaled, manifests: Sequence[Any]) -> None:
         self._require_lease()
-        # What follows a row first, the row last: whoever sees the row in the archive sees what left with it.
+        # What follows a row first, the row last: a reader who sees the row in the archive also sees what left with
+        # it.
         for number in reversed(range(len(self.cold))):
             files = [file for manifest in manifests for file in manifest["parts"][number]["files"]]
             self.cold[number].commit(self._writer, sweep.id, files, [self.lease])
@@ -455,7 +470,7 @@ class Sweep:
         return self._move(sweep, State.EVICTED)
 
     def _finish(self, sweep: Journaled) -> Journaled:
-        """Copies of rows that stayed hot leave the archive; then the sweep is done."""
+        """Remove copies of rows that stayed hot from the archive; then the sweep is done."""
         self._remove_stale(sweep)
         sweep = self._move(sweep, State.DONE)
         self.done.archived = total(self.done.archived, sweep.archived)
@@ -469,13 +484,13 @@ class Sweep:
     def _remove_stale(self, sweep: Journaled) -> None:
         while True:
             with self.store.transaction() as transaction:
-                copies = Journal(transaction, self.store.timetable).stale(sweep.id, _STALE_AT_ONCE)
+                copies = Journal(transaction).stale(sweep.id, _STALE_AT_ONCE)
             if not copies:
                 break
             for number, cold in enumerate(self.cold):
                 cold.remove(sweep.id, copies, [self.lease], follows=number > 0)
             with self.store.transaction() as transaction:
-                journal = Journal(transaction, self.store.timetable)
+                journal = Journal(transaction)
                 journal.require(self.lease)
                 journal.removed(sweep.id, copies)
 

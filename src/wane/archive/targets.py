@@ -1,4 +1,4 @@
-"""Where archived rows come back to: the hot table and those whose rows left with it, or side tables beside them."""
+"""The tables to which archived rows come back: the hot table and those whose rows left with it, or side tables."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wane.archive.place import ColdTable, place_of
+from wane.archive.cold_table import ColdTable, place_of
+from wane.archive.dialects import archive_dialect, restore_dialect
+from wane.archive.journal import Journal
+from wane.archive.sql import ArchivedPart, bind_archive
+from wane.archive.sql_restore import RestoreRows, Target
 from wane.archive.staging import StagedPart
-from wane.contract.model import Archive, Contract, Table
+from wane.archive.types import RESERVED
+from wane.contract.model import Contract, Table, ToArchive
 from wane.contract.names import TableName
 from wane.contract.refused import Refused
+from wane.db import Store
+from wane.db.schema import Schema, TableInfo
+from wane.db.transaction import Transaction
 from wane.errors import ArchiveError, StoreError, WrongArgument
 from wane.prune.binding import Bindings
-from wane.store import Store
-from wane.store.archive_journal import Journal
-from wane.store.archive_restore import RestoreRows, Target
-from wane.store.archive_rows import Part, bind_archive
-from wane.store.archive_types import RESERVED
-from wane.store.schema import Schema, TableInfo
-from wane.store.selection import READABLE, BoundFollower
-from wane.store.transaction import Transaction
+from wane.rules.rows import rows_of
+from wane.rules.selection import READABLE, BoundFollower
 
 _MOST_SWEEPS = 100_000
 
@@ -36,7 +38,7 @@ class Places:
 
 
 def find_places(store: Store, contract: Contract, table: Table, origin: str) -> Places:
-    """The archive of a table and its hot tables; raise if they no longer fit each other."""
+    """Find the archive of a table and its hot tables; raise if they no longer fit each other."""
     assert contract.archive_url is not None
     root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
     bindings = Bindings(store, contract)
@@ -44,10 +46,10 @@ def find_places(store: Store, contract: Contract, table: Table, origin: str) -> 
     declared = _declared(contract, store.reflect())
     parts: dict[str, Target] = {}
     for rule in table.rules:
-        if isinstance(rule.action, Archive):
+        if isinstance(rule.action, ToArchive):
             selection = bindings.selection(table, rule)
             above: dict[tuple[BoundFollower, ...], Target] = {}
-            for part in bind_archive(store.rows, store.archive, selection, kept).parts:
+            for part in bind_archive(rows_of(store), archive_dialect(store), selection, kept).parts:
                 above[part.path] = _target(store, part, declared.get(part.table.qualified), above.get(part.path[:-1]))
                 parts.setdefault(part.name, above[part.path])
     colds = [ColdTable(root, name, origin) for name in parts]
@@ -61,13 +63,13 @@ def find_places(store: Store, contract: Contract, table: Table, origin: str) -> 
 
 
 def _declared(contract: Contract, schema: Schema) -> dict[tuple[str, str], Table]:
-    """The tables of a contract by the database's names of them."""
+    """Index the tables of a contract by the database's names of them."""
     found = ((schema.find(table.name.schema, table.name.name), table) for table in contract.tables)
     return {info.qualified: table for info, table in found if info is not None}
 
 
-def _target(store: Store, part: Part, declared: Table | None, above: Target | None) -> Target:
-    """Where a part comes back to; which of the rows there are live is what the contract says of that very table."""
+def _target(store: Store, part: ArchivedPart, declared: Table | None, above: Target | None) -> Target:
+    """Build the target of a part; which of its rows are live is what the contract says of that very table."""
     target = Target(part.name, part.table, part.key, part.columns)
     if part.path:
         target = replace(target, reference=part.path[-1].reference, above=above)
@@ -80,7 +82,7 @@ def _target(store: Store, part: Part, declared: Table | None, above: Target | No
 
 
 def _fitted(cold: ColdTable, target: Target) -> Target:
-    """A target with the columns that the archive has; raise if the archive has one that the table cannot take."""
+    """Restrict a target to the columns that the archive has; raise if it has one that the table cannot take."""
     table = cold.open()
     if table is None:
         return target
@@ -97,14 +99,17 @@ def _fitted(cold: ColdTable, target: Target) -> Target:
 
 
 def _lacking(store: Store, table: Table, targets: list[Target]) -> list[dict[int, frozenset[str]]]:
-    """The columns that rows of older sweeps did not have yet, by target and sweep: they get what new rows get."""
+    """Return the columns that rows of older sweeps did not have yet, by target and sweep.
+
+    They get what new rows get.
+    """
     lacking: list[dict[int, frozenset[str]]] = [{} for _ in targets]
-    with store.transaction() as transaction:
-        sweeps = Journal(transaction, store.timetable).sweeps(str(table.name), _MOST_SWEEPS)
+    with store.snapshot() as transaction:
+        sweeps = Journal(transaction).sweeps(str(table.name), _MOST_SWEEPS)
     for sweep in sweeps:
         for number, (target, shape) in enumerate(zip(targets, sweep.columns, strict=False)):
             if number and len(sweep.columns) != len(targets):
-                break  # Other tables followed at that time, and which ones nobody wrote down.
+                break  # Other tables followed at that time, and which ones was not recorded.
             missing = frozenset(one.name for one in target.columns) - {name for name, _ in shape}
             if missing:
                 lacking[number][sweep.id] = missing
@@ -117,10 +122,10 @@ class Beside:
 
     targets: tuple[Target, ...]
     missing: tuple[tuple[TableName, Target], ...]
-    """Those that are not there yet, and the tables that they are made like."""
+    """Those that do not exist yet, and the tables that they are made like."""
 
     def places(self, places: Places) -> Places | None:
-        """The same rows with side tables as targets; None if some of them are missing."""
+        """Return the same rows with side tables as targets; None if some of them are missing."""
         return None if self.missing else replace(places, targets=self.targets)
 
 
@@ -131,12 +136,13 @@ def beside(store: Store, contract: Contract, places: Places, into: str) -> Besid
     found: list[Target] = []
     missing: list[tuple[TableName, Target]] = []
     for name, target in zip(_names(places, into), places.targets, strict=True):
-        refused = store.restore.refused_side(name.schema, name.name)
+        refused = restore_dialect(store).refused_side(name.schema, name.name)
         if refused:
             raise WrongArgument(f"{name} cannot be a side table: {refused}", "name another table")
         info = schema.find(name.schema, name.name)
         if info is None:
-            # Transactions find nothing by a bare name on PostgreSQL, so a new table has its schema from the session's search path.
+            # Transactions find nothing by a bare name on PostgreSQL, so a new table has its schema from the session's
+            # search path.
             missing.append((replace(name, schema=name.schema or next(iter(schema.search_path), None)), target))
             continue
         if info.qualified in used:
@@ -148,7 +154,7 @@ def beside(store: Store, contract: Contract, places: Places, into: str) -> Besid
 
 
 def _used(contract: Contract, schema: Schema, places: Places) -> set[tuple[str, str]]:
-    """Every table that the contract speaks of, by the database's names: none of them is a side table."""
+    """Return every table that the contract mentions, by the database's names: none of them may be a side table."""
     names = [table.name for table in contract.tables] + [name for name, _ in contract.excused]
     names += [follower.reference.table for _, _, follower in contract.followers()]
     found = (schema.find(name.schema, name.name) for name in names)
@@ -175,7 +181,7 @@ def _beside(store: Store, target: Target, info: TableInfo) -> Target:
             raise WrongArgument(
                 f"{info.name} has no column {one.name!r}, which archived rows of {target.name} have", hint
             )
-        stored = store.archive.stored(column, None, None)
+        stored = archive_dialect(store).stored(column, None, None)
         if like is None or (column.type != like.type and (stored is None or stored.kind != one.kind)):
             raise WrongArgument(
                 f"{info.name}.{one.name} is {column.type or 'of no type'}, and archived rows of {target.name} have {one.kind}",
@@ -186,9 +192,9 @@ def _beside(store: Store, target: Target, info: TableInfo) -> Target:
 
 
 def make_beside(transaction: Transaction, store: Store, missing: Sequence[tuple[TableName, Target]]) -> None:
-    """Make the side tables that are missing."""
-    statements = RestoreRows(store.rows, store.archive, store.restore)
-    quote = store.rows.dialect.quote
+    """Create the side tables that are missing."""
+    statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
+    quote = store.dialect.quote
     for name, target in missing:
         place = ".".join(quote(one) for one in (name.schema, name.name) if one is not None)
         made = statements.side_table(place, target.table, target.key, target.columns)
@@ -200,7 +206,10 @@ class _Undone(Exception):
 
 
 def require_makeable(store: Store, missing: Sequence[tuple[TableName, Target]]) -> None:
-    """Raise unless the database lets the missing side tables be made. They are made, and the transaction is rolled back."""
+    """Raise unless the database allows creating the missing side tables.
+
+    They are created, and the transaction is rolled back.
+    """
     if not missing:
         return
     try:

@@ -1,8 +1,8 @@
-"""Tidying: files leave the disk that are part of nothing any more, when they have been so for long enough.
+"""Tidying: removing files from the disk that have been part of nothing for long enough.
 
-Nothing is removed but a data file of this very table, known by its name and its place, that the archive's newest state does not have, that
-left it long ago or was never in it, and that no unfinished sweep or job wrote; and entries of the log that are as old and that only older states
-need. Everything else in the folder is left alone.
+Nothing is removed but a data file of this very table, recognised by its name and its path, that the archive's newest
+state does not have, that left it long ago or was never in it, and that no unfinished sweep or job wrote; and entries of
+the log that are as old and that only older states need. Everything else in the folder is left alone.
 """
 
 from __future__ import annotations
@@ -14,33 +14,34 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wane.archive.cold_table import ColdTable
 from wane.archive.compact import STAGING
 from wane.archive.evict import Closed
 from wane.archive.files import listing
+from wane.archive.journal_jobs import EXPIRE, ArchivedSweep, Jobs
 from wane.archive.model import TidiedTable
-from wane.archive.place import ColdTable
+from wane.archive.sql_log import ArchiveLog
+from wane.archive.sql_past import forget
 from wane.archive.trimming import first_entry, told_of, trim
+from wane.archive.types import MONTH
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
 from wane.events import ArchiveTended
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
 from wane.prune.sweep import Outcome
-from wane.store.archive_jobs import EXPIRE, Jobs, Swept
-from wane.store.archive_log import ArchiveLog
-from wane.store.archive_past import forget
-from wane.store.archive_types import MONTH
-from wane.store.own import AuditEntry
-from wane.store.timetable import Lease
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LEAST = timedelta(hours=1)
-"""No file is removed that was part of the archive less than that ago, whatever the contract says: somebody may still read it."""
+"""No file is removed that was part of the archive more recently, whatever the contract says: a reader may still use
+it."""
 _OURS = re.compile(
     rf"{MONTH}=\d{{4}}-\d\d/((?P<kind>sweep|expire|compact)-(?P<number>\d{{10}})-[0-9a-f-]+|part-[0-9a-zA-Z.-]+)\.parquet"
 )
-"""What sweeps and jobs write, and what Delta Lake writes when rows of a sweep that changed are taken out again."""
+"""What sweeps and jobs write, and what Delta Lake writes when rows of a sweep that changed are removed again."""
 _STAGING = re.compile(rf"{STAGING}(?P<number>\d{{10}})-[0-9a-f]+")
 _MOST_EXPIRIES = 1_000
 
@@ -52,7 +53,10 @@ class Tidying:
         self.upkeep = upkeep
 
     def tidy(self, name: str, *, older_than: timedelta | None = None, dry_run: bool = False) -> TidiedTable:
-        """Tidy the folder of one of the archive's tables. A table that fails, fails alone."""
+        """Tidy the folder of one of the archive's tables.
+
+        A failure is the outcome of this table and does not affect others.
+        """
         done = TidiedTable(name, Outcome.DONE)
         age = max(older_than or self.upkeep.contract.upkeep.tidy_after, LEAST)
         try:
@@ -77,7 +81,7 @@ class Tidying:
         cold = self.upkeep.cold(name)
         with self.upkeep.transaction(leases) as transaction:
             self.upkeep.require_open(transaction, name)
-        # Nobody else writes now: what the journal and the archive say stays so until this is done.
+        # No other process writes now: what the journal and the archive say stays so until this is done.
         removed = self._look(name, age, self.upkeep.sweeps(), done)
         for place in removed:
             if self.upkeep.stop.is_set():
@@ -90,12 +94,13 @@ class Tidying:
                 raise ArchiveError(
                     f"{place} cannot be removed: {problem.strerror}", "check its permissions"
                 ) from problem
-        # Before anything is called erased: the log's old entries tell of files that are gone, with values of their rows.
+        # Before anything is called erased: the log's old entries describe files that are gone, with values of their
+        # rows.
         trimmed = trim(cold, self.upkeep.store.now() - age)
         self._tell(cold, age, trimmed, leases, done)
 
-    def _look(self, name: str, age: timedelta, sweeps: dict[int, Swept], done: TidiedTable) -> list[Path]:
-        """What may be removed; `done` is told how much that is, and how much has to wait."""
+    def _look(self, name: str, age: timedelta, sweeps: dict[int, ArchivedSweep], done: TidiedTable) -> list[Path]:
+        """Find what may be removed; count in `done` how much that is, and how much has to wait."""
         cold = self.upkeep.cold(name)
         handle = cold.open()
         if handle is None:
@@ -125,10 +130,10 @@ class Tidying:
     def _tell(self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable) -> None:
         with self.upkeep.transaction(leases) as transaction:
             # The database's copies of entries say what the entries said.
-            ArchiveLog(transaction.rows.dialect, transaction.execute).forget_copies(cold.name, first_entry(cold))
+            ArchiveLog(transaction.dialect, transaction.execute).forget_copies(cold.name, first_entry(cold))
             done.erased = self._erased(cold, Jobs(transaction))
             forgotten = forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
-            transaction.own.record(
+            Ledger.of(transaction).record(
                 AuditEntry(
                     kind="archive_tidy",
                     table=cold.name,
@@ -148,8 +153,11 @@ class Tidying:
         self.upkeep.listener(ArchiveTended("tidy", cold.name, {}, done.files, done.bytes, 0.0))
 
     def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:
-        """Expiries whose rows are in no file any more: nothing is left in their month that is older than they are and part of nothing, and no
-        entry of the log tells of the files that they removed."""
+        """Return expiries whose rows are in no file any more.
+
+        Nothing is left in their month that is older than they are and part of nothing, and no entry of the log mentions
+        the files that they removed.
+        """
         handle = cold.open()
         if handle is None:
             return ()
@@ -174,7 +182,7 @@ class Tidying:
 
 
 def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
-    """Data files below the table's folder, by their names, that the archive's newest state does not have."""
+    """Return data files in the table's folder, recognised by name, that the archive's newest state does not have."""
     active = {file.path for file in listing(handle)}
     found = []
     for folder in sorted(cold.folder.glob(f"{MONTH}=*")):
@@ -188,7 +196,7 @@ def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
 
 
 def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
-    """Folders that a compaction which died has left behind."""
+    """Return folders that a compaction which died has left behind."""
     return [
         place
         for place in sorted(cold.folder.glob(f"{STAGING}*"))
@@ -200,13 +208,16 @@ def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
     ]
 
 
-def _is_unfinished(number: int, sweeps: dict[int, Swept]) -> bool:
-    """A sweep that nobody knows may be one that is yet to come: the database may have been restored from a backup."""
+def _is_unfinished(number: int, sweeps: dict[int, ArchivedSweep]) -> bool:
+    """Check whether a sweep is unfinished or unknown.
+
+    An unknown sweep may be one that is yet to come: the database may have been restored from a backup.
+    """
     return number not in sweeps or not sweeps[number].done
 
 
-def _is_lost(cold: ColdTable, number: int, sweep: Swept) -> bool:
-    """Whether the journal says that a sweep's files were committed, and the log does not: then they were never removed either."""
+def _is_lost(cold: ColdTable, number: int, sweep: ArchivedSweep) -> bool:
+    """Check whether a sweep's files were committed by the journal but not by the log: then they were never removed."""
     return cold.name in sweep.wrote and cold.last_sweep(sweep.table) < number
 
 

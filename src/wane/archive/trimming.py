@@ -1,7 +1,7 @@
-"""Trimming the log of an archive table: entries leave that only older states need.
+"""Trimming the log of an archive table: removing entries that only older states need.
 
-An entry that added a file keeps telling of it, with the least and greatest values of its columns, after the file itself is erased. A checkpoint has
-the present state alone, so entries before it are not needed by anybody who reads the table as it is now.
+An entry that added a file keeps describing it, with the least and greatest values of its columns, after the file itself
+is erased. A checkpoint has the present state alone, so entries before it are not needed to read the table as it is now.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from wane.archive.cold_table import LOG, ColdTable
 from wane.archive.extract import sync_folder
 from wane.archive.failure import writing
-from wane.archive.place import LOG, ColdTable
 from wane.errors import ArchiveError
 
 _ENTRY = re.compile(r"(?P<version>\d{20})\.(json|checkpoint\..*parquet|crc)")
 
 
 def trim(cold: ColdTable, before: datetime) -> int:
-    """Remove the oldest entries of a log, up to the first that was written later, after a checkpoint; return how many files that were."""
+    """Remove the oldest entries of a log, up to the first written since `before`; return how many files.
+
+    A checkpoint is made first.
+    """
     handle = cold.open()
     if handle is None:
         return 0
@@ -39,7 +42,7 @@ def trim(cold: ColdTable, before: datetime) -> int:
             handle.create_checkpoint()
             sync_folder(log)
     try:
-        # The oldest first: a log that begins later is a whole one, a log with a gap is not.
+        # The oldest first: a log that begins later is complete, a log with a gap is not.
         for _, place in sorted(old):
             place.unlink(missing_ok=True)
     except OSError as problem:
@@ -53,7 +56,7 @@ def first_entry(cold: ColdTable) -> int:
 
 
 def told_of(cold: ColdTable) -> set[str]:
-    """Files that some entry of the log adds, whether they are part of the table or not."""
+    """Return the files that some entry of the log adds, whether they are part of the table or not."""
     found: set[str] = set()
     for _, place in _entries(cold):
         if place.suffix == ".json":

@@ -1,8 +1,8 @@
 """Proving that a sweep copied no row twice.
 
-Tasks that do not share a snapshot may both find a row: in the range that it is moved out of, and in the one that it is moved into. Two copies of
-one row would be one too many in the archive, and what removes one of them might take the other along. So keys are compared over all files of
-a sweep before anything is committed.
+Tasks that do not share a snapshot may both find a row: in the range that it is moved out of, and in the one that it is
+moved into. Two copies of one row would be one too many in the archive, and what removes one of them might take the
+other along. So keys are compared over all files of a sweep before anything is committed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 
 from wane.archive.failure import answering, answers
 from wane.archive.session import run
+from wane.archive.types import KEY
 from wane.archive.verify import FileJob
-from wane.store.archive_types import KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEYS_AT_ONCE = 1_000_000
-"""How many keys one task compares: what it has in memory."""
+"""The number of keys that one task compares, and holds in memory."""
 _BYTES = 8
-"""How many bytes at the end of a key decide which task compares it; the last ones are quotes and brackets."""
+"""The number of bytes at the end of a key that decide which task compares it; the last ones are quotes and brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Share:
 def copied_twice(spark: SparkSession, files: Sequence[FileJob]) -> tuple[int, str] | None:
     """Find a row that a sweep copied twice: its part, and its key; None if there is none."""
     if len({file.range for file in files}) < 2:
-        return None  # One task read them all, in one state of the database, where keys are unique.
+        return None  # One task read them all, in one snapshot of the database, where keys are unique.
     shares = []
     for part in sorted({file.part for file in files}):
         rows = sum(file.rows for file in files if file.part == part)
@@ -76,7 +76,7 @@ def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
 
 
 def _shares(keys: Any, of: int) -> Any:
-    """The share of every key, by its last bytes: equal for equal keys."""
+    """Compute the share of every key, by its last bytes: equal for equal keys."""
     ends = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2], np.uint8)
     mixed = np.zeros(len(keys), np.uint64)

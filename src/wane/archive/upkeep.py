@@ -1,8 +1,9 @@
-"""What all care for the archive shares: who writes to which of its tables, one writer at a time, gates, and jobs that were left unfinished.
+"""What all maintenance of the archive shares: which sweeps write to which of its tables, one writer at a time, gates,
+and jobs that were left unfinished.
 
-A job replaces files by others. It is written down first; then, in one transaction that shows its leases, looks at the gates and at
-holds, the archive's commits are made and the audit row is written. Whoever dies in between leaves a job that the next one finishes,
-if its first commit was made, or forgets.
+A job replaces files by others. It is recorded first; then, in one transaction that checks its leases, the gates and
+holds, the archive's commits are made and the audit entry is written. A process that dies in between leaves a job that
+the next one finishes, if its first commit was made, or abandons.
 """
 
 from __future__ import annotations
@@ -13,30 +14,30 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from wane.archive.cold_table import ColdTable, place_of
 from wane.archive.commits import record, require_whole, seen
 from wane.archive.evict import Closed
 from wane.archive.files import Replacement, committed, replace
+from wane.archive.journal import Journal
+from wane.archive.journal_jobs import EXPIRE, ArchivedSweep, Job, Jobs
 from wane.archive.lease import leased
-from wane.archive.place import ColdTable, place_of
 from wane.archive.session import session
-from wane.contract.model import Archive, Contract, Table
+from wane.contract.model import Contract, Table, ToArchive
+from wane.db import Store
+from wane.db.transaction import Transaction
 from wane.errors import ArchiveChanged, ArchiveError
 from wane.events import ArchiveTended, Listener, hard_deleted, nobody
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Ledger
 from wane.prune.gates import closed_gate
-from wane.store import Store
-from wane.store.archive_jobs import EXPIRE, Job, Jobs, Swept
-from wane.store.archive_journal import Journal
-from wane.store.outbox import tell
-from wane.store.own import AuditEntry
-from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
+from wane.prune.sql_outbox import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Upkeep:
-    """Cares for the archive of one contract."""
+    """Maintains the archive of one contract."""
 
     def __init__(
         self,
@@ -71,41 +72,48 @@ class Upkeep:
     # Who writes what
 
     def tables(self) -> list[Table]:
-        """Tables whose rows move to the archive."""
-        return [table for table in self.contract.tables if any(isinstance(one.action, Archive) for one in table.rules)]
+        """Return tables whose rows move to the archive."""
+        return [
+            table for table in self.contract.tables if any(isinstance(one.action, ToArchive) for one in table.rules)
+        ]
 
-    def sweeps(self) -> dict[int, Swept]:
+    def sweeps(self) -> dict[int, ArchivedSweep]:
         with self.store.transaction() as transaction:
             return Jobs(transaction).sweeps()
 
-    def written_by(self, table: str, sweeps: dict[int, Swept]) -> list[str]:
-        """The archive's tables that a table's sweeps write to, its own first: as the contract says, and as they did before."""
+    def written_by(self, table: str, sweeps: dict[int, ArchivedSweep]) -> list[str]:
+        """Return the archive's tables that a table's sweeps write to, by the contract or earlier; its own first."""
         now = [
             str(follower.reference.table)
             for one, rule, follower in self.contract.followers()
-            if str(one.name) == table and isinstance(rule.action, Archive)
+            if str(one.name) == table and isinstance(rule.action, ToArchive)
         ]
         before = sorted(name for one in sweeps.values() if one.table == table for name in one.wrote)
         return list(dict.fromkeys([table, *now, *before]))
 
-    def writers(self, name: str, sweeps: dict[int, Swept]) -> list[str]:
-        """The tables whose sweeps write to one of the archive's tables."""
+    def writers(self, name: str, sweeps: dict[int, ArchivedSweep]) -> list[str]:
+        """Return the tables whose sweeps write to one of the archive's tables."""
         known = sorted({str(table.name) for table in self.tables()} | {one.table for one in sweeps.values()})
         return [table for table in known if name in self.written_by(table, sweeps)]
 
     # One writer at a time
 
     @contextmanager
-    def leases(self, names: Sequence[str], sweeps: dict[int, Swept]) -> Iterator[list[Lease]]:
-        """Be the only one who writes to some of the archive's tables, whose logs are whole."""
+    def leases(self, names: Sequence[str], sweeps: dict[int, ArchivedSweep]) -> Iterator[list[Lease]]:
+        """Hold the leases of some of the archive's tables, whose logs are complete.
+
+        Jobs that were left there are finished or abandoned first.
+        """
         with self.alone(names, sweeps) as held:
             self.require_whole(names)
             self._finish({*names, *(writer for name in names for writer in self.writers(name, sweeps))}, held)
             yield held
 
     @contextmanager
-    def alone(self, names: Sequence[str], sweeps: dict[int, Swept], *, adopting: bool = False) -> Iterator[list[Lease]]:
-        """Be the only one who writes to some of the archive's tables."""
+    def alone(
+        self, names: Sequence[str], sweeps: dict[int, ArchivedSweep], *, adopting: bool = False
+    ) -> Iterator[list[Lease]]:
+        """Hold the leases of every table whose sweeps write to some of the archive's tables."""
         wanted = sorted({writer for name in names for writer in self.writers(name, sweeps)})
         seconds = self.contract.spark.lease_seconds
         with ExitStack() as stack:
@@ -117,19 +125,19 @@ class Upkeep:
 
     @contextmanager
     def transaction(self, leases: Sequence[Lease]) -> Iterator[Transaction]:
-        """A transaction of one who is still the only writer."""
+        """Open a transaction in which the leases are held until it ends; raise if one was lost."""
         with self.store.transaction() as transaction:
             self.fence(transaction)
-            journal = Journal(transaction, self.store.timetable)
+            journal = Journal(transaction)
             for lease in leases:
                 journal.require(lease)
             yield transaction
 
     def require_open(self, transaction: Transaction, table: str) -> None:
-        """Raise Closed if a flag is off or somebody said stop."""
+        """Raise Closed if a flag is off or a stop was requested."""
         if self.stop.is_set():
             raise Closed("told to stop")
-        closed = closed_gate(transaction.own.flags(), table, self.contract.sweep)
+        closed = closed_gate(Ledger.of(transaction).flags(), table, self.contract.sweep)
         if closed:
             raise Closed(closed)
 
@@ -141,7 +149,7 @@ class Upkeep:
             return Jobs(transaction).number(table, kind, actor=self.actor)
 
     def abandon(self, job: int, leases: Sequence[Lease]) -> None:
-        """Forget a job of which nothing was committed. What it wrote is in no table, and tidied later."""
+        """Abandon a job of which nothing was committed. What it wrote is in no table, and is tidied later."""
         with self.transaction(leases) as transaction:
             Jobs(transaction).end(job, "abandoned")
 
@@ -159,15 +167,15 @@ class Upkeep:
         *,
         may: Callable[[Transaction], None] = lambda _: None,
     ) -> None:
-        """Do what the plan says, and tell it in the trail. `may` raises if it must not be done any more."""
+        """Carry out the plan, and record it in the audit trail. `may` raises if it must not be carried out any more."""
         began = time.monotonic()
         with self.transaction(leases) as transaction:
             self.require_open(transaction, table)
             may(transaction)
             changes = read_changes(plan)
             audit = self._conclude(transaction, job, table, kind, plan["inputs"], changes)
-            # Last: whatever the database refuses, it has refused by now. The row first, what left with it after: whoever sees the
-            # row in the archive sees what left with it.
+            # Last: whatever the database refuses, it has refused by now. The row first, what left with it after: a
+            # reader who sees the row in the archive also sees what left with it.
             for change in changes:
                 replace(self.cold(change.table), table, job, change, leases, rows_leave=kind == EXPIRE)
             self._record(transaction, changes)
@@ -177,7 +185,7 @@ class Upkeep:
         self, transaction: Transaction, job: int, table: str, kind: str, inputs: Any, changes: Sequence[Replacement]
     ) -> int:
         now = transaction.now()
-        audit = transaction.own.record(
+        audit = Ledger.of(transaction).record(
             AuditEntry(
                 kind=f"archive_{kind}",
                 table=table,
@@ -221,7 +229,7 @@ class Upkeep:
         )
 
     def finish(self, table: str) -> None:
-        """Finish or forget jobs that an earlier process left in the archive of a table, under the rules that they began with."""
+        """Finish or abandon jobs that an earlier process left in a table's archive, under the rules they began with."""
         sweeps = self.sweeps()
         names = self.written_by(table, sweeps)
         with self.store.transaction() as transaction:
@@ -231,7 +239,7 @@ class Upkeep:
                 pass
 
     def _finish(self, names: set[str], leases: Sequence[Lease]) -> None:
-        """See to jobs that an earlier process left: one that was committed in part is finished, another is forgotten."""
+        """Finish a job that an earlier process left if it was committed in part; abandon it otherwise."""
         with self.store.transaction() as transaction:
             left = [job for job in Jobs(transaction).open() if job.table in names]
         for job in left:
@@ -251,22 +259,23 @@ class Upkeep:
         record(transaction, seen(self.cold(change.table) for change in changes))
 
     def _made(self, job: Job, change: Replacement, leases: Sequence[Lease]) -> bool:
-        """Whether a change of a job could be made after all."""
+        """Make a change of a job; return whether that was possible after all."""
         try:
             replace(self.cold(change.table), job.table, job.id, change, leases, rows_leave=job.kind == EXPIRE)
         except ArchiveChanged:
-            return False  # Somebody rewrote what was to leave with rows that are gone: it leaves when its whole month is due.
+            # Another process rewrote what was to leave with rows that are gone: it leaves when its whole month is due.
+            return False
         return True
 
     def redo(self, job: Job, leases: Sequence[Lease]) -> bool:
-        """Make the commits of a done job again that a log has lost; return whether it has all of them now.
+        """Repeat the commits of a done job that a log has lost; return whether it has all of them now.
 
         The row first: what left with it stays if the row itself does.
         """
         return all(self._made(job, change, leases) for change in read_changes(job.plan))
 
     def begun(self, job: int, table: str, plan: Any) -> bool:
-        """Whether a job's first commit was made: then it is finished, whatever happened since."""
+        """Check whether a job's first commit was made: then it is finished, whatever happened since."""
         first = read_changes(plan)[0]
         return committed(self.cold(first.table), table, job)
 

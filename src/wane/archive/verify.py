@@ -1,5 +1,7 @@
-"""Reading back: every file that was written is read again by a task, and what it holds is compared with what was written and with what the
-database says. Nothing is committed, and nothing leaves, that was not proven so.
+"""Reading back: every file that was written is read again by a task.
+
+What it holds is compared with what was written and with what the database says. Nothing is committed, and no row
+leaves, that was not proven so.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class FileJob:
 
 @dataclass(frozen=True, slots=True)
 class ProofJob:
-    """What all tasks of a proof need to know."""
+    """The job description that all tasks of a proof share."""
 
     shapes: Sequence[Shape]
     files: Sequence[FileJob]
@@ -45,7 +47,7 @@ class ProofJob:
 
 
 def files_of(folders: Sequence[Path], manifests: Sequence[Any]) -> list[FileJob]:
-    """Every file of some manifests; a manifest says what was written of one range, part by part."""
+    """Return every file of some manifests; a manifest says what was written of one range, part by part."""
     return [
         FileJob(manifest["range"], number, str(folders[number] / file["path"]), file["rows"], file["groups"])
         for manifest in manifests
@@ -81,7 +83,7 @@ def _compare(name: str, database: Checks, archive: Checks) -> None:
 
 
 def read_back(job: ProofJob, number: int) -> str:
-    """Read one file; answer with what is in it."""
+    """Read one file; return what is in it, as JSON."""
     return answering(lambda: _read_back(job, job.files[number]))
 
 

@@ -1,7 +1,8 @@
 """Writing entries back that a log of the archive has lost, from the copies that the database has of them.
 
-The log is what it was before the loss: whatever the lost commits added or removed, by sweeps, restores, expiries or compactions, is so again. It is
-rebuilt beside the archive first. Nothing is written unless the result can be read, has every recorded commit, and every file that it names is there.
+The log becomes what it was before the loss: whatever the lost commits added or removed, by sweeps, restores, expiries
+or compactions, applies again. It is first rebuilt outside the archive. Nothing is written unless the result can be
+read, has every recorded commit, and every file that it names exists.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from wane.archive.cold_table import LOG, ColdTable
 from wane.archive.commits import entry_file
-from wane.archive.equal import checks, shape_of
+from wane.archive.comparison import checks, shape_of
 from wane.archive.extract import sync_folder
 from wane.archive.files import listing
-from wane.archive.place import LOG, ColdTable
 from wane.errors import ArchiveError, Unproven
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ _SHOWN = 5
 
 
 def find_missing(cold: ColdTable, copies: Mapping[int, str], commits: int) -> dict[int, str]:
-    """Return the entries whose copies make a log whole again that has had so many commits; none if the copies cannot do that, or if a file
-    is gone that the log would name."""
+    """Return the entries whose copies make a log whole again that has had `commits` commits.
+
+    Return none if the copies cannot do that, or if a file is gone that the log would name.
+    """
     log = cold.folder / LOG
     first = max(
         (int(made["version"]) for place in _files(log) if (made := _CHECKPOINT.fullmatch(place.name))), default=-1
@@ -57,7 +60,7 @@ def find_missing(cold: ColdTable, copies: Mapping[int, str], commits: int) -> di
 
 
 def require_sound(cold: ColdTable, missing: Mapping[int, str], spark: SparkSession) -> None:
-    """Raise unless the files that the entries add, and that are still a part of the table, can be read as they were written."""
+    """Raise unless the files that the entries add, and that are still part of the table, can be read as written."""
     with _rebuilt(cold, missing) as whole:
         table = whole.require()
         added = {
@@ -77,7 +80,7 @@ def require_sound(cold: ColdTable, missing: Mapping[int, str], spark: SparkSessi
 
 
 def require_files(cold: ColdTable, table: DeltaTable) -> None:
-    """Raise if a log names files that are not there: they were removed, or the log is older than their removal."""
+    """Raise if a log names files that do not exist: they were removed, or the log is older than their removal."""
     missing = _missing_files(cold, table)
     if missing:
         raise ArchiveError(
@@ -88,7 +91,7 @@ def require_files(cold: ColdTable, table: DeltaTable) -> None:
 
 
 def write_back(cold: ColdTable, missing: Mapping[int, str]) -> None:
-    """Write lost entries, the oldest first: a log that ends early is a whole one, a log with a gap is not."""
+    """Write lost entries, the oldest first: a log that ends early is complete, a log with a gap is not."""
     log = cold.folder / LOG
     try:
         log.mkdir(exist_ok=True)
@@ -133,7 +136,7 @@ def _files(log: Path) -> list[Path]:
 
 
 def _read(place: Path) -> str | None:
-    """Return an entry; None if there is none, or nothing that is one."""
+    """Read an entry; return None if there is none, or the file is not a valid entry."""
     try:
         entry = place.read_bytes().decode()
         for line in entry.splitlines():

@@ -1,7 +1,8 @@
-"""Looking for the columns that a contract needs: those that hold moments, and the one that holds the row's state.
+"""Finding the columns that a contract needs: those that hold timestamps, and the one that holds the row's state.
 
-Values decide and names only hint. Every look is bounded: a few hundred values, a second, and a budget for all looks together, after
-which what is left is proposed without having been looked at. What cannot be told is left undecided, never guessed.
+Values decide and names only hint. Every probe is bounded: a few hundred values, a second, and a budget for all probes
+together, after which the remaining columns are proposed without having been read. What cannot be determined is left
+undecided, never guessed.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from wane.check import toml
 from wane.check.encodings import NOT_A_MOMENT, encodings
 from wane.check.vocabulary import EXPIRIES, LIFECYCLE, NUMBERS, ROLES, STATES, TIMES, WORK, last_word, words
+from wane.contract import toml
 from wane.contract.document import UNDECIDED
 from wane.contract.model import State, Time, Unit
+from wane.db.counting import count_rows, distinct, has_more_rows_than, sample
+from wane.db.schema import Column, TableInfo
+from wane.db.store import Store
+from wane.db.timestamps import read_time
 from wane.errors import StoreError, Unreachable
-from wane.store.base import Store
-from wane.store.moments import read_moment
-from wane.store.schema import Column, TableInfo
 
 READ_SECONDS = 1.0
 TOTAL_SECONDS = 60.0
 SAMPLED_ROWS = 200
 PROBED_ROWS = 8
-"""Enough to see whether a column without a telling name is worth a sample; wide texts cost little so far."""
+"""Enough to decide whether a column whose name gives no hint is worth a sample; even wide texts are cheap."""
 MANY_ROWS = 50_000
 """Beyond this, states are read from an index or from a sample, never by reading the whole table."""
 MOST_STATES = 24
@@ -50,23 +52,23 @@ _PAST, _FUTURE = timedelta(days=366), timedelta(days=3660)
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """A column that holds moments, or may. `unit` and `zone` may be undecided, but never both."""
+    """A column that holds timestamps, or may. `unit` and `zone` may be undecided, but never both."""
 
     column: Column
     unit: str
     zone: str | None
     seen: str
-    """What was seen, as a sentence without its full stop."""
+    """What was observed, as a sentence without its full stop."""
     named: bool
-    """Whether the name speaks of a time too."""
+    """Whether the name suggests a time, too."""
     ask: str = ""
-    """What is to be decided about its encoding, as a sentence."""
+    """The open question about its encoding, as a sentence."""
     oldest: datetime | None = None
     newest: datetime | None = None
 
     @property
     def declared(self) -> str:
-        """How a contract declares it, in TOML."""
+        """Write the column's declaration in a contract, in TOML."""
         parts = {"column": self.column.name}
         if self.unit != Unit.NATIVE:
             parts["unit"] = self.unit
@@ -76,33 +78,33 @@ class Moments:
 
     @property
     def sentence(self) -> str:
-        """What was seen."""
+        """Return what was observed, as a sentence."""
         return f"{toml.key(self.column.name)}: {self.seen}."
 
     @property
     def question(self) -> str:
-        """What was seen, and what is to be decided."""
+        """Return what was observed, and what is to be decided."""
         return f"{self.sentence} {self.ask}".rstrip()
 
     @property
     def expiry(self) -> bool:
-        """Whether the name says that something expires then."""
+        """Return whether the name suggests an expiry."""
         return not EXPIRIES.isdisjoint(words(self.column.name))
 
     @property
     def of_work(self) -> bool:
-        """Whether the name speaks of a lease or claim on the row, whose end is not the row's end."""
+        """Return whether the name suggests a lease or claim on the row, whose end is not the row's end."""
         return not WORK.isdisjoint(words(self.column.name))
 
     def around(self, now: datetime) -> bool:
-        """Whether the values, if there are any, lie around now, as those of an expiry do."""
+        """Return whether the values, if there are any, lie around now, as those of an expiry do."""
         if self.oldest is None or self.newest is None:
             return True
         return self.newest >= now - _PAST and self.oldest <= now + _FUTURE
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The lower, the better to age by."""
+        """Rank the column as one to age by; lower is better."""
         found = words(self.column.name)
         role = next((place for place, names in enumerate(ROLES) if not names.isdisjoint(found)), len(ROLES))
         if self.unit == UNDECIDED:
@@ -118,15 +120,15 @@ class States:
     values: tuple[State, ...]
     seen: str
     likely: bool
-    """Whether name and values agree; else it is only worth a remark."""
+    """Whether name and values agree; otherwise the column is only mentioned in a remark."""
 
     @property
     def sentence(self) -> str:
         return f"{toml.key(self.column.name)}: {self.seen}."
 
 
-class Looks:
-    """Looks at a database's values, within a budget of time."""
+class Samples:
+    """Samples a database's values, within a time budget."""
 
     def __init__(self, store: Store, *, total_seconds: float = TOTAL_SECONDS) -> None:
         self.store = store
@@ -135,15 +137,15 @@ class Looks:
         self._probed: tuple[TableInfo | None, dict[str, list[object]]] = None, {}
 
     def rows(self, table: TableInfo) -> tuple[str, bool]:
-        """How many rows there are, in words, and whether that is too many to read them all."""
+        """Return the number of rows, in words, and whether that is too many to read them all."""
         seconds = self._seconds()
         if seconds is None:
             return "not looked at: there was no time left", True
         try:
-            more = self.store.has_more_rows_than(table, MANY_ROWS, seconds)
+            more = has_more_rows_than(self.store, table, MANY_ROWS, seconds)
             if more:
                 return f"more than {MANY_ROWS:,} rows", True
-            count = None if more is None else self.store.count_rows(table, seconds)
+            count = None if more is None else count_rows(self.store, table, seconds)
         except Unreachable:
             raise
         except StoreError as problem:
@@ -153,19 +155,19 @@ class Looks:
         return ("1 row" if count.rows == 1 else f"{count.rows:,} rows"), False
 
     def sample(self, table: TableInfo, column: Column, limit: int) -> list[object] | None:
-        """Some values; None if they could not be read."""
+        """Return some values; None if they could not be read."""
         seconds = self._seconds()
         if seconds is None:
             return None
         try:
-            return self.store.sample(table, column, limit, seconds)
+            return sample(self.store, table, column, limit, seconds)
         except Unreachable:
             raise
-        except StoreError:  # no right to read it, or a value that the driver cannot hold, such as infinity
+        except StoreError:  # no right to read it, or a value that the driver cannot represent, such as infinity
             return None
 
     def probe(self, table: TableInfo, column: Column) -> list[object]:
-        """A handful of values without NULL, remembered while the same table is looked at."""
+        """Return a handful of values without NULL, cached while the same table is examined."""
         if self._probed[0] is not table:
             self._probed = table, {}
         known = self._probed[1]
@@ -174,12 +176,12 @@ class Looks:
         return known[column.name]
 
     def distinct(self, table: TableInfo, column: Column, *, many: bool) -> tuple[list[object], bool]:
-        """The different values, NULL among them, and whether they are all there are."""
+        """Return the distinct values, NULL included, and whether the list is complete."""
         indexed = any(i.columns[:1] == (column.name,) and i.predicate is None for i in table.indexes)
         seconds = self._seconds()
         if seconds is not None and (indexed or not many):
             try:
-                found = self.store.distinct(table, column, MOST_STATES + 1, seconds)
+                found = distinct(self.store, table, column, MOST_STATES + 1, seconds)
             except Unreachable:
                 raise
             except StoreError:
@@ -189,7 +191,7 @@ class Looks:
         return list(dict.fromkeys(self.sample(table, column, SAMPLED_ROWS) or [])), False
 
     def only_row(self, table: TableInfo) -> str:
-        """What marks the table as a singleton: "one row, id = 1"; "" if nothing does."""
+        """Return what marks the table as a singleton, such as "one row, id = 1"; "" if nothing does."""
         column = table.column(table.primary_key[0]) if len(table.primary_key) == 1 else None
         values = [] if column is None else self.sample(table, column, 2) or []
         if column is None or not values or any(value != values[0] for value in values):
@@ -200,10 +202,10 @@ class Looks:
         left = self._deadline - time.monotonic()
         return min(READ_SECONDS, left) if left > 0 else None
 
-    # Moments
+    # Timestamps
 
     def moments(self, table: TableInfo) -> list[Moments]:
-        """The columns that hold moments, or that are called like it and cannot be told, in the table's order."""
+        """Return the columns that hold timestamps, or whose name alone suggests it, in the table's order."""
         referring = {name for key in table.foreign_keys for name in key.columns}
         found = [
             self._moments(table, column)
@@ -229,7 +231,7 @@ class Looks:
         return self._encoded(column, units, self.sample(table, column, SAMPLED_ROWS), named=named)
 
     def _fitting(self, column: Column) -> tuple[list[Unit], bool]:
-        """The units that the column's type can hold, and whether a native value needs a zone beside it."""
+        """Return the units that the column's type can hold, and whether a native value needs a zone."""
         fits = self.store.types.time
         units = [unit for unit in Unit if not fits(column, Time(column.name, unit))]
         if not units and not fits(column, Time(column.name, Unit.NATIVE, "UTC")):
@@ -279,7 +281,7 @@ class Looks:
     # States
 
     def states(self, table: TableInfo, *, many: bool) -> list[States]:
-        """The columns that hold states, or may: the likeliest first."""
+        """Return the columns that hold states, or may, the likeliest first."""
         found = [self._states(table, column, many=many) for column in table.columns if nameable(column.name)]
         order = {word: place for place, word in enumerate(STATES)}
         return sorted(
@@ -313,7 +315,7 @@ class Looks:
         return States(column, tuple(ordered), f"{where} {_listed(ordered)}{missing}", likely=True)
 
     def _unnamed_states(self, table: TableInfo, column: Column) -> States | None:
-        """A column whose values speak of a life is worth a remark, no more: outcomes and kinds look like states too."""
+        """Return a column whose values resemble states, for a remark only: outcomes and kinds resemble states, too."""
         probed = self.probe(table, column)
         if not probed or not all(isinstance(one, str) and one.lower() in LIFECYCLE for one in probed):
             return None
@@ -324,7 +326,7 @@ class Looks:
 
 
 def nameable(name: str) -> bool:
-    """Whether a contract can name a column so: an empty name has no spelling, and the placeholder's is taken."""
+    """Check whether a contract can name a column: an empty name cannot be written, and the placeholder is reserved."""
     return name not in ("", UNDECIDED) and "\x00" not in name
 
 
@@ -337,7 +339,7 @@ def _listed(states: Sequence[State]) -> str:
 
 
 def _placeholder(value: object) -> bool:
-    """A number at or before 1970 stands for a missing moment, and no rule ever selects it."""
+    """Check whether a value is a number at or before 1970: it stands for a missing timestamp and is never selected."""
     return isinstance(value, int | float | Decimal) and value == value and value <= 0
 
 
@@ -347,10 +349,10 @@ def _mixture(ways: Counter[str]) -> str:
 
 
 def _spread(values: Sequence[object] | None, time: Time) -> tuple[str, datetime | None, datetime | None]:
-    """From when to when the values reach, in words and as moments."""
+    """Return the range of the values' timestamps, in words, and its ends; None for ends that are not known."""
     if values is None:
         return ", its values could not be read", None, None
-    moments = {moment for value in values if (moment := read_moment(value, time)) is not None}
+    moments = {moment for value in values if (moment := read_time(value, time)) is not None}
     if not moments:
         return ", no values seen", None, None
     oldest, newest = min(moments), max(moments)

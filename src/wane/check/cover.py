@@ -1,6 +1,7 @@
-"""Comparing a contract with a live database: everything that would keep a promise from being kept, found before anything runs.
+"""Comparing a contract with a live database: everything that would break a promise, found before anything runs.
 
-Reads only, and each read is bounded. Offline mistakes are the contract's own business; this assumes a contract without any.
+It only reads, and each read is bounded. Offline mistakes are checked with the contract; this assumes a contract without
+any.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from wane.check.holds import lost_holds, report_lost_holds
-from wane.check.indexes import check_age_index, check_indexes, observed
-from wane.check.references import check_references
-from wane.check.report import Report, rule_place
+from wane.archive.dialects import archive_dialect
+from wane.archive.sql import bind_archive
 from wane.check.values import check_excuse, check_states, check_times
-from wane.contract.model import Archive, Contract, Excuse
+from wane.contract.model import Contract, Excuse, ToArchive
 from wane.contract.names import TableName
 from wane.contract.pieces import key_path
+from wane.db import Store
+from wane.db.counting import count_rows
+from wane.db.schema import Kind, Schema, TableInfo
 from wane.errors import BindError
 from wane.findings import Finding, Severity
-from wane.store import Store
-from wane.store.archive_rows import bind_archive
-from wane.store.schema import Kind, Schema, TableInfo
-from wane.store.selection import READABLE, Selection, bind_age, bind_contract
+from wane.rules.holds import lost_holds, report_lost_holds
+from wane.rules.indexes import check_age_index, check_indexes, observed
+from wane.rules.references import check_references
+from wane.rules.report import Report, rule_place
+from wane.rules.rows import rows_of
+from wane.rules.selection import READABLE, Selection, bind_age, bind_contract
 
 HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
-"""What can grow. Views hold nothing, foreign tables are bounded where they live, partitions count with their parent."""
+"""Tables that can grow: views hold no rows, foreign tables are bounded elsewhere, partitions belong to their parent."""
 
 _MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:_with)?")
 READ_SECONDS = 2.0
@@ -33,7 +37,7 @@ UNCOVERED = "nobody says how its rows leave: the contract does not name this tab
 
 
 def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: float = READ_SECONDS) -> list[Finding]:
-    """Everything about the database that the contract gets wrong or leaves out, tables in the contract's order."""
+    """Report everything that the contract gets wrong or leaves out about the database, in the contract's order."""
     strict = strict or contract.strict
     schema = store.reflect()
     report = Report(contract)
@@ -45,7 +49,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
     @cache
     def rows(qualified: tuple[str, str]) -> int | None:
         table = schema.find(*qualified)
-        count = None if table is None else store.count_rows(table, seconds)
+        count = None if table is None else count_rows(store, table, seconds)
         return None if count is None else count.rows
 
     for selection in selections:
@@ -53,7 +57,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
         with report.alone(selection.name, rule_place(selection)):
             check_indexes(store, selection, lambda table: rows(table.qualified), report)
             check_times(store, selection, now, seconds, report)
-        if isinstance(selection.rule.action, Archive):
+        if isinstance(selection.rule.action, ToArchive):
             report.findings += _unarchivable(store, contract, selection)
     for table in contract.tables:
         age, findings = bind_age(contract, table, schema, store.types)
@@ -66,11 +70,15 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
 
 
 def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Sequence[Finding]:
-    """What the archive cannot keep of a rule's rows."""
+    """Report what the archive cannot store of a rule's rows."""
     settings = next(one for one in contract.archive if one.table == selection.name)
     try:
         bind_archive(
-            store.rows, store.archive, selection, settings, "" if contract.path is None else str(contract.path)
+            rows_of(store),
+            archive_dialect(store),
+            selection,
+            settings,
+            "" if contract.path is None else str(contract.path),
         )
     except BindError as problem:
         return problem.findings
@@ -85,7 +93,7 @@ def _check_tables(
         info = schema.find(name.schema, name.name)
         if info is None:
             if excuse is not None or not any(rule.active for rule in contract.table(name).rules):
-                # Binding has told it of all others.
+                # Binding has reported it for all others.
                 message = f"the database has no table {name}"
                 report.add(Severity.WARNING, "missing-table", name, place, message, "remove it here")
             continue
@@ -107,11 +115,11 @@ def _check_tables(
 
 
 def uncovered(contract: Contract, schema: Schema) -> list[TableName]:
-    """The tables that the contract should speak of and does not."""
+    """Return the tables that the contract should cover and does not."""
     names = [name for name, _, _ in _named(contract)]
     names += [follower.reference.table for _, _, follower in contract.followers()]
     named = {info.qualified for name in names if (info := schema.find(name.schema, name.name)) is not None}
-    # References from any schema matter, so all are looked at; only those that the contract is for must be covered.
+    # References from any schema matter, so all schemas are read; only those that the contract is for must be covered.
     schemas = contract.store.schemas
     return [
         TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema)
@@ -125,13 +133,13 @@ def uncovered(contract: Contract, schema: Schema) -> list[TableName]:
 
 
 def _archived(contract: Contract, info: TableInfo, names: set[str]) -> bool:
-    """Whether a table is a month of another one that was moved to the schema of archived tables: it is kept on purpose."""
+    """Check whether a table is a month that was moved to the schema of archived tables: it is retained on purpose."""
     match = _MONTH.fullmatch(info.name)
     return info.schema == contract.roles.archive_schema and match is not None and match["table"] in names
 
 
 def _named(contract: Contract) -> Iterator[tuple[TableName, str, Excuse | None]]:
-    """Every table that the contract rules or excuses, and where."""
+    """Yield every table that the contract rules or excuses, with its key path and its excuse."""
     for table in contract.tables:
         yield table.name, key_path(["table", table.name]), None
     for name, excuse in contract.excused:

@@ -1,7 +1,8 @@
-"""Recognising how a column writes moments, from its values.
+"""Recognising how a column encodes timestamps, from its values.
 
-Safe recognition: an encoding is named only if every value that was looked at is a moment in it, between 1990 and fifty years from
-now, so that seconds, milliseconds and microseconds cannot be taken for one another. Anything else is said to be mixed or unknown.
+Recognition is safe: an encoding is named only if every value read is a timestamp in it, between 1990 and fifty years
+from now, so that seconds, milliseconds and microseconds cannot be confused. Anything else is reported as mixed or
+unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from wane.contract.model import Time, Unit
-from wane.store.moments import TEXT_SHAPE, read_moment
+from wane.db.timestamps import TEXT_SHAPE, read_time
 
 _FIRST = datetime(1990, 1, 1, tzinfo=UTC)
 _AHEAD = timedelta(days=50 * 365)
@@ -21,20 +22,20 @@ NOT_A_MOMENT = "no moment"
 
 
 def encodings(values: Iterable[object], now: datetime) -> Counter[str]:
-    """How many of the values are written in which way: a unit, "iso without zone", …, or "no moment".
+    """Count the values by encoding: a unit, "iso without zone", …, or "no moment".
 
-    NULL and 0 are left out: neither says anything about the way that moments are written.
+    NULL and 0 are left out: neither says anything about the encoding.
     """
     return Counter(encoding(value, now) for value in values if value is not None and value != 0)
 
 
 def encoding(value: object, now: datetime) -> str:
-    """The one way in which this value is a moment near our time, or "no moment"."""
+    """Return the one encoding in which this value is a timestamp near the present, or "no moment"."""
     if isinstance(value, datetime):
         return Unit.NATIVE.value
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         for unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
-            moment = read_moment(value, Time("", unit))
+            moment = read_time(value, Time("", unit))
             if moment is not None and _FIRST <= moment <= now + _AHEAD:
                 return unit.value
         return NOT_A_MOMENT
@@ -46,7 +47,7 @@ def encoding(value: object, now: datetime) -> str:
 
 
 def declared_encodings(time: Time, store: str) -> list[str]:
-    """How `encoding` calls values that are written as declared."""
+    """Return the names that `encoding` gives to values written as declared."""
     return [_declared(one, store) for one in time.each]
 
 
@@ -59,7 +60,7 @@ def _declared(time: Time, store: str) -> str:
 
 
 def how_to_declare(found: str) -> str:
-    """What to write in the contract for values of this encoding."""
+    """Return what to write in the contract for values of this encoding."""
     unit, _, naive = found.partition(" ")
     if found == Unit.NATIVE.value:
         return "leave `unit` out"
@@ -67,7 +68,7 @@ def how_to_declare(found: str) -> str:
 
 
 def unsortable(values: Sequence[object]) -> bool:
-    """Whether texts ending in Z have fractions of different lengths: `…00.500Z` sorts before `…00Z`."""
+    """Check whether texts ending in Z have fractions of different lengths: `…00.500Z` sorts before `…00Z`."""
     lengths = {
         len(match["fraction"] or "")
         for value in values

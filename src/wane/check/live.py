@@ -1,8 +1,9 @@
-"""Whether a running database keeps the contract's promises, right now.
+"""Checking whether a running database keeps the contract's promises now.
 
-`cover` asks whether the contract fits; this asks whether what it promises is so: nothing that is due stays for longer than its window and
-a sweep, caps hold, excuses are true, nothing refers to a row that left, no claim and no message is held by somebody who is gone. Reads
-only, and each look is bounded: of references, the first ones by their order are looked at.
+`cover` checks whether the contract fits; this checks whether its promises hold: no due row stays for longer than its
+window and a sweep, caps hold, excuses are true, nothing refers to a row that left, no claim and no message is held by a
+process that is gone. It only reads, and each probe is bounded: of references, only the first ones by their order are
+checked.
 """
 
 from __future__ import annotations
@@ -13,37 +14,39 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from wane.check.holds import lost_holds, report_lost_holds
-from wane.check.report import Report, rule_place
 from wane.check.values import false_excuse
+from wane.claims.sql import CLAIMS
 from wane.contract.duration import format_duration
 from wane.contract.model import Cap, Contract, Excuse, Expiry, Mark, Rule, Table, Time
 from wane.contract.pieces import key_path
+from wane.db import Store
+from wane.db.schema import Schema, TableInfo
+from wane.db.statement import Parameters, Statement
+from wane.db.timestamps import read_time
 from wane.errors import Locked, TimedOut
 from wane.findings import Finding, Severity
-from wane.store import Store
-from wane.store.archive_log import ArchiveLog
-from wane.store.claims import CLAIMS
-from wane.store.due import cutoff
-from wane.store.looks import UNREAD, Look, Looks
-from wane.store.moments import read_moment
-from wane.store.own import OwnTables, Swept
-from wane.store.schema import Schema, TableInfo
-from wane.store.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule, follower_paths
-from wane.store.statement import Parameters, Statement
+from wane.ledger import Ledger, RuleSweeps
+from wane.queue.dialects import messages_of
+from wane.rules.due import cutoff
+from wane.rules.holds import lost_holds, report_lost_holds
+from wane.rules.probes import UNREAD, Probe, Probes
+from wane.rules.reads import read_probes
+from wane.rules.report import Report, rule_place
+from wane.rules.rows import rows_of
+from wane.rules.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule, follower_paths
 
 READ_SECONDS = 2.0
-"""The most that one look may take."""
+"""The most seconds that one probe may take."""
 _ALL_SECONDS = 60.0
 _MOST_ROWS = 100_000
-"""How many rows, or references, of each table are looked at."""
+"""How many rows, or references, of each table are checked."""
 _TRAIL_ENTRIES = 5_000
-"""How many of the trail's latest entries are looked at to know when a rule was swept."""
+"""How many of the audit trail's latest entries are read to find when a rule was swept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How closely to look."""
+    """The limits of the probes."""
 
     most: int = _MOST_ROWS
     seconds: float = READ_SECONDS
@@ -51,36 +54,39 @@ class Bounds:
 
 
 def live(store: Store, contract: Contract, bounds: Bounds | None = None) -> list[Finding]:
-    """Every promise of the contract that the database breaks now."""
+    """Report every promise of the contract that the database breaks now."""
     schema = store.reflect()
     selections, misfits = bind_contract(contract, schema, store.types)
-    store.rows.with_holds = store.is_migrated()
+    store.is_migrated()
     check = Live(store, contract, schema, selections, store.now(), read_swept(store), bounds or Bounds())
     report_lost_holds(lost_holds(store, schema), check.report)
     check.overdue()
     check.invariants()
-    # A rule that does not fit keeps no promise; `--cover` explains it.
+    # A rule that does not bind keeps no promise; `--cover` explains it.
     return [*misfits, *check.report.findings]
 
 
-def read_swept(store: Store) -> dict[tuple[str, str], Swept]:
-    """When each rule was last swept, as far as the trail's latest entries tell; nothing if there is no trail."""
-    if not store.rows.with_holds:
+def read_swept(store: Store) -> dict[tuple[str, str], RuleSweeps]:
+    """Read when each rule was last swept from the audit trail; return an empty mapping if there is no trail.
+
+    Rules that the latest entries do not mention are looked up one by one.
+    """
+    if not store.migrated:
         return {}
 
     def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         return store.read(Statement(text, parameters), READ_SECONDS)
 
-    own = OwnTables(store.rows.dialect, run)
+    own = Ledger(store.dialect, run)
     swept, complete = own.swept(_TRAIL_ENTRIES)
     found = {(one.table, one.rule): one for one in swept}
     return found if complete else _Older(own, found)
 
 
-class _Older(dict[tuple[str, str], Swept]):
-    """Asks the trail one by one for rules that its latest entries do not mention."""
+class _Older(dict[tuple[str, str], RuleSweeps]):
+    """Reads the audit trail one by one for rules that its latest entries do not mention."""
 
-    def __init__(self, own: OwnTables, known: dict[tuple[str, str], Swept]) -> None:
+    def __init__(self, own: Ledger, known: dict[tuple[str, str], RuleSweeps]) -> None:
         super().__init__(known)
         self._own = own
 
@@ -89,27 +95,19 @@ class _Older(dict[tuple[str, str], Swept]):
             table, rule = key
             for one in self._own.trail(table=table, rule=rule, limit=1):
                 rows = one.counts.get(table, one.rows)
-                self[key] = Swept(table, rule, 1, rows, one.executed_at, one.executed_at, rows)
+                self[key] = RuleSweeps(table, rule, 1, rows, one.executed_at, one.executed_at, rows)
         return super().get(key, default)
 
 
-def archive_findings(log: ArchiveLog) -> list[Finding]:
-    """Return what the last archive command recorded as wrong with the archive's logs, for readers that cannot see its files."""
-    fix = "see `wane health` where the archive's files are: `wane archive repair`, or a backup of the log"
-    return [
-        Finding(Severity.ERROR, "archive-log", problem, fix, table=table) for table, problem in log.problems().items()
-    ]
-
-
 def late_by(selection: Selection, oldest: datetime, now: datetime, every: timedelta) -> timedelta:
-    """How long the oldest due row has waited beyond its window and one sweep interval."""
+    """Return how long the oldest due row has waited beyond its window and one sweep interval."""
     due_since = cutoff(selection.rule, now)
     assert due_since is not None
     return due_since - oldest - every
 
 
-def forgiven(contract: Contract, selection: Selection, last: Swept) -> bool:
-    """Whether due rows of a rule are late only if nobody has swept since: they may be old when they become due.
+def forgiven(contract: Contract, selection: Selection, last: RuleSweeps) -> bool:
+    """Check whether due rows of a rule are late only if no sweep ran since: they may be old when they become due.
 
     A sweep that spent its budget left some behind, and is no excuse.
     """
@@ -117,7 +115,7 @@ def forgiven(contract: Contract, selection: Selection, last: Swept) -> bool:
 
 
 def becomes_due_late(contract: Contract, selection: Selection) -> bool:
-    """Whether a guard that falls, or another rule's mark, can make rows due that are old already."""
+    """Check whether a lifted guard, or another rule's mark, can make rows due that are old already."""
     marks = (one.action.state for one in contract.table(selection.name).rules if isinstance(one.action, Mark))
     kept = any(path[-1].live for path in follower_paths(selection))
     return bool(selection.rule.guards) or kept or bool(set(marks) & set(selection.rule.states))
@@ -125,39 +123,39 @@ def becomes_due_late(contract: Contract, selection: Selection) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One promise as a count: broken if there are more than `limit` of what must not be."""
+    """One promise as a count of violations: broken if there are more than `limit`."""
 
     code: str
     table: str
     place: str
     what: str
-    """What is not known if it cannot be counted."""
-    write: Callable[[Looks, Parameters], str]
+    """What stays unknown if it cannot be counted."""
+    write: Callable[[Probes, Parameters], str]
     tell: Callable[[str], tuple[str, str]]
-    """The message and the fix, from the number in words."""
+    """Builds the message and the fix from the number in words."""
     limit: int = 0
 
 
 @dataclass(slots=True)
 class Live:
-    """One contract against one database at one moment."""
+    """Checks one contract against one database at one point in time."""
 
     store: Store
     contract: Contract
     schema: Schema
     selections: Sequence[Selection]
     now: datetime
-    swept: dict[tuple[str, str], Swept]
+    swept: dict[tuple[str, str], RuleSweeps]
     bounds: Bounds
     report: Report = field(init=False)
-    looks: Looks = field(init=False)
+    looks: Probes = field(init=False)
 
     def __post_init__(self) -> None:
         self.report = Report(self.contract)
-        self.looks = Looks(self.store.rows)
+        self.looks = Probes(rows_of(self.store))
 
     def every(self, table: Table) -> timedelta | None:
-        """How often a table is swept; None if nobody does."""
+        """Return how often a table is swept; None if it is not."""
         if table.append_only or table.scheduler is None:
             return None
         return next((one.every for one in self.contract.schedulers if one.name == table.scheduler), None)
@@ -170,13 +168,13 @@ class Live:
             and (every := self.every(self.contract.table(selection.name))) is not None
         ]
 
-    def _look(self, looks: Sequence[Look]) -> list[Any]:
-        return self.store.look(looks, self.bounds.seconds, self.bounds.all_seconds)
+    def _look(self, looks: Sequence[Probe]) -> list[Any]:
+        return read_probes(self.store, looks, self.bounds.seconds, self.bounds.all_seconds)
 
     # What is due
 
     def overdue(self) -> None:
-        """No due row is older than its window and its sweep interval."""
+        """Check that no due row is older than its window and its sweep interval."""
         rules = self._swept_rules(caps=False)
         found = self._look([partial(self.looks.oldest_due, selection=one, now=self.now) for one, _ in rules])
         for (selection, every), value in zip(rules, found, strict=True):
@@ -184,7 +182,7 @@ class Live:
             if value is UNREAD:
                 self._unchecked(selection.name, place, "whether rows are overdue")
                 continue
-            oldest = read_moment(value, selection.time)
+            oldest = read_time(value, selection.time)
             if oldest is None:
                 continue
             late = late_by(selection, oldest, self.now, every)
@@ -200,16 +198,16 @@ class Live:
                 self._add("overdue", selection.name, place, message, fix)
 
     def invariants(self) -> None:
-        """Everything else that is promised."""
+        """Check all other promises."""
         self._caps()
         self._ask([*self._excuses(), *self._references(), *self._claims()])
         self._reservations()
 
     def _caps(self) -> None:
-        """A cap is exceeded by no more than what came since its last sweep."""
+        """Check that a cap is exceeded by no more than the rows that came since its last sweep."""
         most = self.bounds.most
         for selection, _ in self._swept_rules(caps=True):
-            # One at a time: a cap per scope has to look at every row.
+            # One at a time: a cap per scope has to read every row.
             [rows] = self._look([partial(self.looks.count_due, selections=[selection], now=self.now, most=most)])
             last = self.swept.get((str(selection.name), selection.rule.name))
             if rows is UNREAD:
@@ -234,7 +232,7 @@ class Live:
     # Promises that are counts
 
     def questions(self) -> list[Question]:
-        """The promises that a count decides, whatever was swept when."""
+        """Return the promises that a count decides, regardless of sweeps."""
         return [*self._excuses(), *self._references(), *self._claims()]
 
     def _ask(self, questions: Sequence[Question]) -> None:
@@ -250,7 +248,7 @@ class Live:
         return f"more than {self.bounds.most:,}" if value > self.bounds.most else f"{value:,}"
 
     def _excuses(self) -> Iterator[Question]:
-        """Singletons are single, constants constant."""
+        """Yield a check for each excuse that promises a number of rows: singletons are single, constants constant."""
         for name, excuse in self.contract.excused:
             info = self.schema.find(name.schema, name.name)
             if info is None or excuse.rows is None:
@@ -266,7 +264,7 @@ class Live:
             )
 
     def _references(self) -> list[Question]:
-        """No row that others needed is gone, and no follower stayed behind."""
+        """Return the checks that no referenced row is gone, and that no follower stayed behind."""
         asked: dict[object, Question] = {}
         for selection in self.selections:
             for guard in selection.saved_by:
@@ -294,7 +292,7 @@ class Live:
         reference: BoundReference,
         follower: BoundFollower | None,
     ) -> None:
-        # PostgreSQL keeps what its foreign keys say. SQLite does so only for connections that asked for it.
+        # PostgreSQL always enforces foreign keys. SQLite does so only for connections that enabled it.
         if reference.enforced and self.store.kind == "postgres":
             return
         columns = ", ".join(column.name for column in reference.columns)
@@ -316,7 +314,7 @@ class Live:
         asked.setdefault(key, question)
 
     def _claims(self) -> Iterator[Question]:
-        """No claim is past its end for longer than a sweep: it was taken over, returned or finished."""
+        """Yield the checks that every claim was taken over, returned or finished within a sweep after its end."""
         for table in self.contract.tables:
             every = self.every(table)
             if table.name.name != CLAIMS or "claimed" not in table.live or every is None:
@@ -338,8 +336,8 @@ class Live:
     # Wane's own queue
 
     def _reservations(self) -> None:
-        """No message is reserved by a worker that is gone, for longer than a sweep."""
-        if not self.store.rows.with_holds:
+        """Check that no message is reserved by a worker that is gone, for longer than a sweep."""
+        if not self.store.migrated:
             return
         longest = max((one.every for one in self.contract.schedulers), default=timedelta(0))
         pool = self.contract.queue.pool
@@ -349,7 +347,7 @@ class Live:
             return self.store.read(Statement(text, parameters), self.bounds.seconds)
 
         try:
-            rows = self.store.messages.count_stale(run, pool, before, self.bounds.most)
+            rows = messages_of(self.store).count_stale(run, pool, before, self.bounds.most)
         except (TimedOut, Locked):
             self._unchecked("", "queue", "whether reservations are past their end")
             return
@@ -366,12 +364,12 @@ class Live:
         self.report.add(Severity.NOTE, "promise-unchecked", table, place, message)
 
 
-def _rows(looks: Looks, p: Parameters, info: TableInfo, most: int) -> str:
+def _rows(looks: Probes, p: Parameters, info: TableInfo, most: int) -> str:
     return looks.count(p, info, most)
 
 
 def _dangling(
-    looks: Looks,
+    looks: Probes,
     p: Parameters,
     parent: TableInfo,
     reference: BoundReference,
@@ -381,7 +379,7 @@ def _dangling(
     return looks.count_dangling(p, parent, reference, most, follower)
 
 
-def _due(looks: Looks, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
+def _due(looks: Probes, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
     return looks.count_due(p, [selection], now, most)
 
 
@@ -411,7 +409,7 @@ def _tell_claims(count: str, every: str) -> tuple[str, str]:
 
 
 def about(length: timedelta) -> str:
-    """A length of time in one unit: `40 seconds`, `3 minutes`, `5 hours`, `12 days`."""
+    """Format a length of time in one unit: `40 seconds`, `3 minutes`, `5 hours`, `12 days`."""
     seconds = max(int(length.total_seconds()), 0)
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= 2 * size:

@@ -1,7 +1,8 @@
 """Proposing a contract for a live database: what `wane init` writes.
 
-The proposal says what was found and decides nothing. Every table has at least one `"DECIDE"`, every rule has one of its own, and
-no window is ever suggested, so the file cannot pass `wane check` before a person has thought about each table. Reads only.
+The proposal reports what was found and decides nothing. Every table has at least one `"DECIDE"`, every rule has one of
+its own, and no window is ever suggested, so the file cannot pass `wane check` before a person has thought about each
+table. It only reads.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from wane.check import toml
-from wane.check.candidates import Looks, Moments, nameable
+from wane.check.candidates import Moments, Samples, nameable
+from wane.contract import toml
 from wane.contract.document import UNDECIDED
 from wane.contract.names import TableName, join_name
-from wane.store.base import Store
-from wane.store.schema import ForeignKey, Kind, OnDelete, Schema, TableInfo
-from wane.store.selection import READABLE
-from wane.store.url import mask
+from wane.db.schema import ForeignKey, Kind, OnDelete, Schema, TableInfo
+from wane.db.store import Store
+from wane.db.url import mask
+from wane.rules.selection import READABLE
 
 SCHEDULER = "default"
 URL_VARIABLE = "DATABASE_URL"
@@ -35,7 +36,7 @@ _HEADER = """\
 
 
 def propose(store: Store, *, url_text: str) -> str:
-    """The text of a contract to start from, for this database, reached as `url_text` says."""
+    """Write the text of a contract to start from, for this database, with `url_text` as its URL."""
     return _Proposal(store, url_text).text()
 
 
@@ -52,7 +53,7 @@ class _Proposal:
         self.store = store
         self.url_text = url_text
         self.schema = store.reflect()
-        self.looks = Looks(store)
+        self.looks = Samples(store)
         self.known = {table.qualified: table for table in self.schema.tables}
         self.names = {table.qualified: _name(table, self.schema, self.known) for table in self.schema.tables}
         self.parts = Counter(table.parent for table in self.schema.tables if table.parent is not None)
@@ -107,7 +108,7 @@ class _Proposal:
         state = next((one for one in states if one.likely), None)
         moments = [one for one in self.looks.moments(table) if state is None or one.column != state.column]
         expiry = None if state is not None else self._expiry(moments)
-        # Rows do not age by the moment at which something of theirs expires.
+        # Rows do not age by the time at which a lease or a part of them expires.
         ages = [one for one in moments if not one.expiry] if expiry is None else []
         time = min(ages, key=lambda one: one.rank, default=None)
 
@@ -162,7 +163,10 @@ class _Proposal:
         yield from self._references(table)
 
     def _expiry(self, moments: list[Moments]) -> Moments | None:
-        """The column after which rows may go. A lease on a row's work ends without ending the row."""
+        """Return the column that holds the rows' expiry; None if there is none.
+
+        A lease on a row's work ends without ending the row.
+        """
         for one in moments:
             if not one.expiry or not one.around(self.looks.now):
                 continue
@@ -212,7 +216,7 @@ class _Proposal:
     # References
 
     def _children(self) -> dict[tuple[str, str], list[_Child]]:
-        """For every table the foreign keys that point at it; what concerns a partition concerns its root."""
+        """Return for every table the foreign keys that point at it; those of a partition count for its root."""
         children: dict[tuple[str, str], list[_Child]] = defaultdict(list)
         for table in self.schema.tables:
             child = self._root(table)
@@ -234,7 +238,7 @@ class _Proposal:
         return table
 
     def _references(self, table: TableInfo) -> Iterator[str]:
-        """Suggestions for the rows that refer to this table's, each to be taken or left."""
+        """Yield suggestions for the rows that refer to this table's, each to be accepted or removed."""
         follow: list[str] = []
         guard: list[str] = []
         for child in self.children.get(table.qualified, ()):
@@ -271,13 +275,13 @@ class _Proposal:
 
 
 def _name(table: TableInfo, schema: Schema, known: dict[tuple[str, str], TableInfo]) -> TableName:
-    """The shortest name that means this table."""
+    """Return the shortest name that resolves to this table."""
     first = next((place for place in schema.search_path if (place, table.name) in known), None)
     return TableName(table.name, None if first == table.schema else table.schema)
 
 
 def _unique_key(table: TableInfo) -> tuple[str, ...]:
-    """The shortest set of columns that is unique and never NULL; () if there is none."""
+    """Return the shortest set of columns that is unique and never NULL; () if there is none."""
     keys = []
     for index in table.indexes:
         names = tuple(name for name in index.columns if name is not None)
@@ -289,7 +293,7 @@ def _unique_key(table: TableInfo) -> tuple[str, ...]:
 
 
 def _composed(child: _Child) -> bool:
-    """Whether the child's rows are parts of the parent's: the reference is one part of what identifies them."""
+    """Check whether the child's rows are parts of the parent's: the reference is part of a key that identifies them."""
     keys = [set(child.table.primary_key)]
     keys += [
         {name for name in index.columns if name}
@@ -302,6 +306,9 @@ def _composed(child: _Child) -> bool:
 
 
 def _holds_secret(url: str) -> bool:
-    """Whether a password stands in the URL itself. Names of keys may be written with percent signs, so both forms are looked at."""
+    """Check whether the URL itself contains a password.
+
+    Names of keys may be percent-encoded, so both forms are checked.
+    """
     bare = _FROM_ENVIRONMENT.sub("", url).replace(":@", "@")
     return any(mask(one).replace("=***", "=") != one for one in (bare, unquote(bare)))

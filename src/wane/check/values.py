@@ -1,6 +1,6 @@
-"""What the rows themselves say: states nobody mentions, times written otherwise than declared, excuses that are not true.
+"""Checks of the rows themselves: states that no rule mentions, times not encoded as declared, excuses that are false.
 
-Every look is bounded. What could not be looked at in the time allowed is said, never assumed.
+Every probe is bounded. What could not be checked in the time allowed is reported, never assumed.
 """
 
 from __future__ import annotations
@@ -8,16 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from wane.check.encodings import NOT_A_MOMENT, declared_encodings, encodings, how_to_declare, unsortable
-from wane.check.indexes import serves
-from wane.check.report import Report, rule_place
 from wane.contract.model import Excuse, Table, Unit
 from wane.contract.names import TableName
 from wane.contract.pieces import key_path
+from wane.db import Store
+from wane.db.counting import distinct, has_more_rows_than
+from wane.db.schema import Column, TableInfo
+from wane.db.timestamps import DIGITS
 from wane.findings import Severity
-from wane.store import Store
-from wane.store.moments import DIGITS
-from wane.store.schema import Column, TableInfo
-from wane.store.selection import Selection
+from wane.rules.indexes import serves
+from wane.rules.reads import count_never_due, sample_times
+from wane.rules.report import Report, rule_place
+from wane.rules.selection import Selection
 
 _SAMPLE = 200
 _MOST_STATES = 100
@@ -27,13 +29,13 @@ _MOST_COUNTED = 10_000
 def check_states(
     store: Store, table: Table, info: TableInfo, seconds: float, severity: Severity, report: Report
 ) -> None:
-    """Every state that a row has must be live, ruled or excused."""
+    """Check that every state of a row is live, ruled or excused."""
     column = None if table.state is None else info.column(table.state)
     known = [*table.live, *(state for rule in table.rules for state in rule.states), *dict(table.excused)]
     if column is None or any(store.types.state(column, state) for state in known):
-        return  # Binding has told it.
+        return  # Binding has reported it.
     place = key_path(["table", table.name, "live"])
-    found = store.distinct(info, column, _MOST_STATES + 1, seconds)
+    found = distinct(store, info, column, _MOST_STATES + 1, seconds)
     if found is None or len(found) > _MOST_STATES:
         why = "too many rows to look at" if found is None else f"more than {_MOST_STATES} different values"
         report.add(
@@ -60,16 +62,16 @@ def check_states(
 
 
 def _comparable(state: object) -> object:
-    """A state as both the contract and the database write it: SQLite has no booleans."""
+    """Convert a state to a form in which the contract's and the database's values compare: SQLite has no booleans."""
     return int(state) if isinstance(state, bool) else state
 
 
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
-    """Times must be written as declared; those that are not never leave, and that is told."""
+    """Check that times are encoded as declared; report rows whose times are not, which never leave."""
     place = rule_place(selection)
     if not (store.kind == "postgres" and selection.time.unit is Unit.NATIVE):
         _check_encoding(store, selection, selection.time_column, now, seconds, place, report)
-    stuck = store.count_never_due(selection, _MOST_COUNTED + 1, seconds)
+    stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
     if stuck is None:
         message = f"whether every row has a usable moment in {selection.time.column} was not checked: too many rows to look at"
         report.add(Severity.NOTE, "times-unchecked", selection.name, place, message)
@@ -88,7 +90,7 @@ def _check_encoding(
     store: Store, selection: Selection, column: Column, now: datetime, seconds: float, place: str, report: Report
 ) -> None:
     indexed = any(serves(index, selection, store.kind) for index in selection.table.indexes)
-    values = store.sample_times(selection, _SAMPLE, seconds, indexed=indexed)
+    values = sample_times(store, selection, _SAMPLE, seconds, indexed=indexed)
     if selection.time.also:
         # A column of texts that mixes numbers and texts holds the numbers as texts.
         values = [int(one) if isinstance(one, str) and DIGITS.fullmatch(one) else one for one in values]
@@ -131,12 +133,12 @@ def _check_encoding(
 def check_excuse(
     store: Store, name: TableName, info: TableInfo, excuse: Excuse, seconds: float, report: Report
 ) -> None:
-    """An excuse that promises a number of rows must be true."""
+    """Check that an excuse that promises a number of rows is true."""
     if excuse.rows is None:
         return
     place = key_path(["excused", name])
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
-    more = store.has_more_rows_than(info, excuse.rows, seconds)
+    more = has_more_rows_than(store, info, excuse.rows, seconds)
     if more is None:
         message = f"whether it has {rows}, as its excuse promises, was not checked: reading them takes too long"
         report.add(Severity.NOTE, "excuse-unchecked", name, place, message)
@@ -145,7 +147,7 @@ def check_excuse(
 
 
 def false_excuse(excuse: Excuse) -> tuple[str, str]:
-    """What to tell, and what to do, where a table has more rows than its excuse promises."""
+    """Return the message and the fix for a table with more rows than its excuse promises."""
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
     message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
     return message, "give the table rules, or mend what writes it"

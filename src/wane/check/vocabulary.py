@@ -1,6 +1,6 @@
 """The words in names of columns, and what they hint at.
 
-A hint decides where to look first and what to prefer; what a column holds, its values say.
+A hint decides which columns are read first and which are preferred; what a column holds is decided by its values.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 
 
 def words(name: str) -> list[str]:
-    """The words of a name, in lower case, from snake_case and camelCase alike."""
+    """Split a name in snake_case or camelCase into its words, in lower case."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def last_word(name: str) -> str:
-    """The word that says what the column is: the last one that is not a unit."""
+    """Return the word that names what the column is: the last one that is not a unit."""
     found = words(name)
     while len(found) > 1 and found[-1] in UNITS:
         found.pop()
@@ -40,7 +40,7 @@ WORK = _set("lease leased claim claimed lock locked visible invisible visibility
 """A lease or claim on a row: when it ends, the row does not."""
 
 NUMBERS = _set("id ids key uuid guid count version")
-"""Numbers that are no moments, however much they look like one."""
+"""Numbers that are not timestamps, even if their values resemble one."""
 
 STATES = ("status", "state", "phase", "stage")
 
@@ -59,4 +59,4 @@ ROLES = (
     _set("updated modified changed seen last synced beat heartbeat touched read"),
     _set("created received enqueued inserted added occurred logged attempted recorded"),
 )
-"""The last thing that happens to a row comes first: ageing by it lets a row leave late rather than early."""
+"""The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early."""

@@ -1,4 +1,4 @@
-"""Checking what callers pass: what no database could keep, and what cannot be meant, is refused before anything happens."""
+"""Validating arguments: values that no database could store, and values that cannot be meant, are refused at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wane.errors import WrongArgument, WrongArgumentType
 from wane.findings import did_you_mean
 
 MOST_BYTES = 1_000
-"""Of a task's id or an owner's name: they are parts of indexes, which have a limit."""
+"""The most bytes of a task's id or an owner's name: they are parts of indexes, which have a limit."""
 MOST_REASON = 10_000
 LONGEST_TTL = timedelta(days=366)
 SHORTEST_TTL = timedelta(milliseconds=1)
@@ -50,7 +50,7 @@ def _require_storable(value: str, name: str) -> None:
 
 
 def require_ttl(value: object) -> timedelta:
-    """How long a claim lasts: a timedelta, or seconds."""
+    """Validate how long a claim lasts: a timedelta, or seconds."""
     ttl = _duration(value, "ttl")
     if ttl < SHORTEST_TTL:
         raise WrongArgument(f"ttl must be a millisecond or longer, not {value!r}")
@@ -70,10 +70,10 @@ def require_window(value: object, name: str) -> timedelta:
 
 
 def require_hours(value: object, name: str) -> timedelta:
-    """The age at which a state may be vacuumed."""
+    """Validate the age in hours from which rows of a state may be vacuumed."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WrongArgumentType(f"{name} must be a number of hours, not {value!r}")
-    if not value > 0:  # Which also says no to a nan.
+    if not value > 0:  # This refuses NaN, too.
         raise WrongArgument(f"{name} must be more than 0 hours, not {value!r}", "168 is a week")
     if value > LONGEST_WINDOW / timedelta(hours=1):
         raise WrongArgument(f"{name} is more than a century")

@@ -1,4 +1,4 @@
-"""What goes into work claims and comes out of them: plain values."""
+"""The arguments and results of work claims: plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 
 class WorkState(StrEnum):
-    """Where a piece of work stands."""
+    """The state of a piece of work."""
 
     AVAILABLE = "available"
     CLAIMED = "claimed"
@@ -22,23 +22,26 @@ class WorkState(StrEnum):
 
 
 class Why(StrEnum):
-    """Why somebody does not hold a piece of work."""
+    """Why a worker does not hold a piece of work."""
 
     LIVE = "live"
-    """Somebody else holds it, now."""
+    """Another worker holds it now."""
     EXPIRED = "expired"
-    """The claim ran out; nobody has taken it over yet."""
+    """The claim expired; no one has taken it over yet."""
     FINISHED = "finished"
-    """It was completed or abandoned, and the policy does not let it be claimed again."""
+    """It was completed or abandoned, and the policy does not allow a new claim."""
     RETURNED = "returned"
-    """The claim ran out and was returned: it waits to be claimed."""
+    """The claim expired and was returned: it waits to be claimed."""
     UNKNOWN = "unknown"
     """There is no such work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who holds what: all that it takes to extend, complete or abandon. The fence tells this claim from every other, for ever."""
+    """Who holds what: all that is needed to extend, complete or abandon.
+
+    The fence identifies this claim uniquely, forever.
+    """
 
     task_id: str
     owner: str
@@ -73,9 +76,9 @@ class Work:
     abandoned_at: datetime | None
     reason: str | None
     remembered_until: datetime | None
-    """Of finished work: how long it counts as finished. None: for ever."""
+    """Of finished work: until when it counts as finished. None: forever."""
     expired: bool
-    """It is claimed, and its claim has run out: whoever claims it next gets it."""
+    """It is claimed, and its claim has expired: the next one to claim it gets it."""
 
     @property
     def finished_at(self) -> datetime | None:
@@ -84,7 +87,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What is known of finished work, from its row or, where that was pruned, from its tombstone."""
+    """The record of finished work, from its row or, where that was pruned, from its tombstone."""
 
     task_id: str
     outcome: WorkState
@@ -93,7 +96,7 @@ class Finished:
     finished_at: datetime | None
     remembered_until: datetime | None
     pruned: bool
-    """Its row is gone."""
+    """Whether its row was pruned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,9 @@ class Denial:
     since: datetime | None
     """When it was claimed, or finished."""
     until: datetime | None
-    """When its claim runs out, or ran out; of finished work, when it may be claimed again. None: not known, or never."""
+    """When its claim expires, or expired; of finished work, when it may be claimed again. None: unknown, or never."""
     pruned: bool = False
-    """Its row is gone, and this is what is remembered of it."""
+    """Whether its row was pruned, and this comes from its tombstone."""
 
     def __bool__(self) -> Literal[False]:
         return False
@@ -121,7 +124,7 @@ class Denial:
 
     @property
     def residue(self) -> bool:
-        """Nobody works on it: what denies is what is left of somebody who did."""
+        """Return whether no one works on it: an expired or finished claim is the reason for the denial."""
         return self.why in (Why.EXPIRED, Why.FINISHED)
 
     def __str__(self) -> str:
@@ -142,22 +145,22 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class VacuumedState:
-    """What a vacuum took of one state."""
+    """The rows of one state that a vacuum deleted."""
 
     age_hours: float
     cutoff: datetime
     rows: int
     audit_ids: tuple[int, ...]
-    """Its rows in the trail, one for each batch."""
+    """Its rows in the audit trail, one for each batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What a vacuum took. A state without a threshold was not touched, and is not here."""
+    """What a vacuum deleted. A state without a threshold was not touched, and is not included."""
 
     states: dict[WorkState, VacuumedState] = field(default_factory=dict)
     more: bool = False
-    """The limit was reached; there may be more."""
+    """Whether the limit was reached; there may be more."""
 
     @property
     def rows(self) -> int:

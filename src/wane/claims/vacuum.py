@@ -1,4 +1,7 @@
-"""Vacuuming finished work: the prune primitive, with an age for each state. No threshold, no deletion; available and claimed work stays."""
+"""Vacuuming finished work: the prune primitive, with an age for each state.
+
+Without a threshold nothing is deleted; available and claimed work stays.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,26 @@ from datetime import datetime, timedelta
 
 from wane.claims.arguments import require_hours
 from wane.claims.model import Vacuumed, VacuumedState, WorkState
+from wane.claims.sql import CLAIMS
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
 from wane.contract.names import TableName
 from wane.errors import WrongArgument
-from wane.plan.build import READ_SECONDS
-from wane.plan.model import Step
 from wane.prune.arguments import require_limit
+from wane.prune.plan import Step
+from wane.prune.planning import READ_SECONDS
 from wane.prune.primitive import Pruner
 from wane.reference import contract_path
-from wane.store.claims import CLAIMS
 
 KIND = "vacuum"
-"""What the trail calls it."""
+"""Its kind in the audit trail."""
 MOST_VACUUMED = 1_000_000
 _BATCH = 1_000
-"""Rows of one transaction."""
+"""The most rows of one transaction."""
 
 
 class Vacuum:
-    """One vacuum: its thresholds, checked."""
+    """One vacuum, with validated thresholds."""
 
     def __init__(self, pruner: Pruner, completed_age_hours: object, abandoned_age_hours: object) -> None:
         given = {
@@ -87,9 +90,9 @@ class Vacuum:
 
 
 def claims_pruner(pruner: Pruner) -> Pruner:
-    """A pruner whose contract speaks of work claims: the caller's, or one of the reference contract.
+    """Return a pruner whose contract covers work claims: the caller's, or one of the reference contract.
 
-    A contract that excuses the table speaks of it too: nothing may be vacuumed then.
+    A contract that excuses the table covers it, too: nothing may be vacuumed then.
     """
     if _declared(pruner.contract) is not None:
         return pruner
@@ -98,7 +101,7 @@ def claims_pruner(pruner: Pruner) -> Pruner:
 
 
 def claims_schema_name(contract: Contract) -> str | None:
-    """The schema that the contract says the tables lie in, if it says one."""
+    """Return the schema of the tables that the contract names; None if it names none."""
     return name.schema if (name := _declared(contract)) is not None else None
 
 

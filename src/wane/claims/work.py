@@ -1,7 +1,7 @@
-"""Work claims: who works on what. A claim is granted to one, for a while, and its fence is never given out again.
+"""Work claims: who works on what. A claim is granted to one worker, for a while, and its fence is never reused.
 
-Every call is one transaction, on the store's own connection or inside the caller's. What a call depends on is asked in the statement that
-changes something, by the database's clock; whatever was looked at before only decides what to try.
+Every call is one transaction, on the store's own connection or inside the caller's. The conditions of a call are
+checked in the statement that changes something, by the database's clock; earlier reads only decide what to try.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from wane.claims.arguments import (
 )
 from wane.claims.model import Claim, Denial, Finished, Holding, Vacuumed, Why, Work, WorkState
 from wane.claims.reclaim import Reclaim
+from wane.claims.schema import CLAIMS_TABLE, claim_schema
+from wane.claims.sql import CLAIMS, ClaimRow, ClaimStatements, TombstoneRow, claim_statements
 from wane.claims.vacuum import Vacuum, claims_pruner, claims_schema_name
 from wane.contract.load import load_contract
+from wane.db import Store, open_store
+from wane.db.statement import Statement
+from wane.db.transaction import Transaction
+from wane.db.url import resolve_url
 from wane.errors import ClaimLost, Locked, NotInstalled, SchemaChanged, StoreError, WrongArgumentType
 from wane.events import Listener, nobody
-from wane.plan.model import Step
 from wane.prune.arguments import require_limit
+from wane.prune.plan import Step
 from wane.prune.primitive import Pruner
 from wane.reference import contract_path
-from wane.store import Store, open_store
-from wane.store.claims import CLAIMS, ClaimRow, ClaimStatements, TombstoneRow, claim_statements
-from wane.store.claims_schema import CLAIMS_TABLE, claim_schema
-from wane.store.statement import Statement
-from wane.store.transaction import Transaction
-from wane.store.url import resolve_url
 
 _ATTEMPTS = 10
-"""Looks at a task that others change at the same time: every further one means that somebody else got on."""
+"""Attempts at a task under contention: every retry means that another worker made progress."""
 _READ_SECONDS = 10.0
 _MOST_RETURNED = 10_000
 
 
 class WorkClaims:
-    """The work claims of one database, under a policy on claiming finished work again. Obtained as `keeper.claims(…)`."""
+    """The work claims of one database, under a policy on reclaiming finished work. Obtained as `keeper.claims(…)`."""
 
     def __init__(
         self, pruner: Pruner, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None
@@ -66,7 +66,10 @@ class WorkClaims:
         actor: str | None = None,
         listener: Listener = nobody,
     ) -> Self:
-        """The work claims of a database, by the reference contract. Close them, or use them as a context manager."""
+        """Open the work claims of a database, by the reference contract.
+
+        Close them, or use them as a context manager.
+        """
         contract = load_contract(contract_path("claims"))
         store = open_store(resolve_url(url), contract.store)
         try:
@@ -91,21 +94,27 @@ class WorkClaims:
     # The tables
 
     def install(self) -> list[str]:
-        """Create what is missing of the tables, all or nothing; return what was created. Safe to repeat, and for several processes."""
+        """Create what is missing of the tables, all or nothing; return what was created.
+
+        It is safe to repeat, and safe for several processes.
+        """
         return self._schema.install()
 
     def missing(self) -> list[str]:
-        """What `install` would create."""
+        """Return what `install` would create."""
         return [one.what for one in self._schema.missing()]
 
     def missing_sql(self) -> list[tuple[str, str]]:
-        """What `install` would create, each with its SQL, for people to run."""
+        """Return what `install` would create, each with its SQL for a user to run."""
         return self._schema.printed()
 
     # Working
 
     def submit(self, task_id: str, *, connection: object | None = None) -> Work | Denial:
-        """Make work available. Work that is available or claimed already stays as it is; finished work follows the policy."""
+        """Make work available.
+
+        Work that is already available or claimed stays as it is; finished work follows the policy.
+        """
         task = require_name(task_id, "task_id")
         with self._transaction(connection) as (transaction, rows):
             for _ in range(_ATTEMPTS):
@@ -117,9 +126,10 @@ class WorkClaims:
     def claim(
         self, task_id: str, owner: str, ttl: timedelta | float, *, connection: object | None = None
     ) -> Claim | Denial:
-        """Claim work for a while (a timedelta, or seconds), if it is available, unknown, or its claim has run out.
+        """Claim work for a while (a timedelta, or seconds), if it is available, unknown, or its claim has expired.
 
-        Of several who try, one is granted the claim; the others are told who has it. Finished work follows the policy.
+        Of several callers, one is granted the claim; the others get a Denial with the holder. Finished work follows the
+        policy.
         """
         task, holder, lasting = require_name(task_id, "task_id"), require_name(owner, "owner"), require_ttl(ttl)
         with self._transaction(connection) as (transaction, rows):
@@ -137,7 +147,7 @@ class WorkClaims:
         raise _too_busy(task)
 
     def extend(self, claim: Holding, ttl: timedelta | float, *, connection: object | None = None) -> Claim:
-        """Hold a claim for at least so long from now. Raise ClaimLost if it is held no more."""
+        """Extend a claim to at least `ttl` from now. Raise ClaimLost if it is no longer held."""
         held, lasting = require_holding(claim), require_ttl(ttl)
         with self._transaction(connection) as (transaction, rows):
             now = self._moment(transaction)
@@ -147,15 +157,21 @@ class WorkClaims:
             return _claim(row)
 
     def complete(self, claim: Holding, *, connection: object | None = None) -> Work:
-        """The work is done. Raise ClaimLost if the claim is held no more; to say it twice is to say it once."""
+        """Complete the work.
+
+        Raise ClaimLost if the claim is no longer held; repeating the call has no further effect.
+        """
         return self._finish(claim, WorkState.COMPLETED, None, connection)
 
     def abandon(self, claim: Holding, *, reason: str | None = None, connection: object | None = None) -> Work:
-        """The work is given up. Raise ClaimLost if the claim is held no more; to say it twice is to say it once."""
+        """Abandon the work.
+
+        Raise ClaimLost if the claim is no longer held; repeating the call has no further effect.
+        """
         return self._finish(claim, WorkState.ABANDONED, require_reason(reason), connection)
 
     def return_expired(self, *, limit: int = 100, connection: object | None = None) -> list[Work]:
-        """Make expired claims available, those that ran out first; return what they were. Their holders have lost them."""
+        """Make expired claims available, the earliest first; return them as they were. Their holders have lost them."""
         many = require_limit(limit, _MOST_RETURNED)
         with self._transaction(connection) as (transaction, rows):
             first, *others = rows.return_expired(self._moment(transaction), many)
@@ -165,30 +181,30 @@ class WorkClaims:
             returned = [_work(rows.row(values)) for values in found]
         return sorted(returned, key=lambda work: (work.expires_at is None, work.expires_at, work.task_id))
 
-    # Looking
+    # Reading
 
     def get(self, task_id: str, *, connection: object | None = None) -> Work | None:
-        """A piece of work; None if it has no row."""
+        """Read a piece of work; None if it has no row."""
         task = require_name(task_id, "task_id")
         with self._reading(connection) as (now, rows, read):
             found = read(rows.look(task, now))
             return _work(rows.row(found[0])) if found else None
 
     def remembered(self, task_id: str, *, connection: object | None = None) -> Finished | None:
-        """What is remembered of work that was finished, also after its row was pruned; None if nothing is, any more."""
+        """Read the record of finished work, also after its row was pruned; None if it is not remembered."""
         task = require_name(task_id, "task_id")
         with self._reading(connection) as (now, rows, read):
             memory, row = read(rows.remembered(task, now)), read(rows.look(task, now))
             return _memory(rows.tombstone(memory[0]), pruned=not row) if memory else None
 
     def list_by_state(self, state: str, *, limit: int = 100, connection: object | None = None) -> list[Work]:
-        """Work in a state, oldest first: by submission, by the end of its claim, by completion, by abandonment."""
+        """List work in a state, oldest first: by submission, by the end of its claim, by completion, by abandonment."""
         wanted, many = require_state(state), require_limit(limit, MOST_LISTED)
         with self._reading(connection) as (now, rows, read):
             return [_work(rows.row(values)) for values in read(rows.in_state(wanted.value, now, many))]
 
     def list_expired(self, *, limit: int = 100, connection: object | None = None) -> list[Work]:
-        """Claims that have run out and that nobody has taken over, those that ran out first."""
+        """List expired claims that no one has taken over, the earliest first."""
         many = require_limit(limit, MOST_LISTED)
         with self._reading(connection) as (now, rows, read):
             return [_work(rows.row(values)) for values in read(rows.expired(now, many))]
@@ -203,10 +219,11 @@ class WorkClaims:
         limit: int = 10_000,
         connection: object | None = None,
     ) -> Vacuumed:
-        """Prune work that was completed, or abandoned, longer ago than that: at most `limit` rows, in audited batches.
+        """Prune work completed, or abandoned, longer ago than the given age: at most `limit` rows, in audited batches.
 
-        A state without a threshold is not touched; without any, nothing happens and WrongArgument says so. Available and claimed
-        work always stays, expired claims too. Whatever leaves is still remembered as the policy says.
+        A state without a threshold is not touched; without any threshold, WrongArgument is raised and nothing happens.
+        Available and claimed work always stays, including expired claims. Pruned work is still remembered as the policy
+        says.
         """
         work = Vacuum(self.pruner, completed_age_hours, abandoned_age_hours)
         self._ready()
@@ -217,15 +234,16 @@ class WorkClaims:
     def preview_vacuum(
         self, *, completed_age_hours: float | None = None, abandoned_age_hours: float | None = None
     ) -> dict[WorkState, Step]:
-        """The dry run of `vacuum`: what would leave now, by state, with the statement and its plan. Changes nothing."""
+        """Preview `vacuum`: return what would leave now, by state, with the statement and its plan. Changes nothing."""
         work = Vacuum(self.pruner, completed_age_hours, abandoned_age_hours)
         self._ready()
         return work.preview()
 
-    # How it is done
+    # Internals
 
     def _open(self, transaction: Transaction, rows: ClaimStatements, task: str) -> Work | Denial | None:
-        """Work that is not finished, or why it stays finished; None if something was changed, and it is to be looked at again."""
+        """Return unfinished work, or why it stays finished; None if something was changed, and the caller must
+        retry."""
         now = self._moment(transaction)
         row = self._one(transaction, rows, rows.look(task, now))
         if row is not None and WorkState(row.state).finished:
@@ -275,13 +293,13 @@ class WorkClaims:
             if row is None:
                 row = self._one(transaction, rows, rows.look(held.task_id, now))
                 said = None if row is None else (row.state, row.owner, row.fence)
-                # Whoever lost the connection during the commit says it again.
+                # A caller that lost the connection during the commit repeats the call.
                 if row is None or said != (state.value, held.owner, held.fence):
                     raise self._lost(transaction, rows, held)
             return _work(row)
 
     def _require_memory(self, transaction: Transaction, rows: ClaimStatements, held: Holding) -> None:
-        """Work that would be forgotten with its row is not finished at all: its triggers are gone, or switched off."""
+        """Raise unless finishing wrote a tombstone: without its triggers, the work would be forgotten with its row."""
         statement = rows.written(held.task_id, held.fence)
         if not transaction.execute(statement.text, statement.parameters):
             raise StoreError(
@@ -314,8 +332,8 @@ class WorkClaims:
         return rows.row(found[0]) if found else None
 
     def _moment(self, transaction: Transaction) -> datetime:
-        """The database's clock; on SQLite one that never runs backwards, where Wane's own tables remember it."""
-        steady = transaction.clock() if self.store.rows.with_holds else None
+        """Read the database's clock; on SQLite with Wane's own tables, one that never runs backwards."""
+        steady = transaction.clock() if self.store.migrated else None
         return steady or transaction.now()
 
     @contextmanager
@@ -327,7 +345,7 @@ class WorkClaims:
 
     @contextmanager
     def _reading(self, connection: object | None) -> Iterator[tuple[datetime, ClaimStatements, Any]]:
-        """A look that waits for no writer and needs no right to write, unless it is inside the caller's transaction."""
+        """Open a read that waits for no writer and needs no write access, except inside the caller's transaction."""
         rows = self._ready()
         with self._explained():
             if connection is None:
@@ -357,7 +375,7 @@ class WorkClaims:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """If the database refuses because somebody removed a part of the tables, say that."""
+        """Explain an error whose cause is that a part of the tables was removed."""
         try:
             yield
         except StoreError as problem:
@@ -429,7 +447,7 @@ def _denied(finished: Finished, until: datetime | None) -> Denial:
 
 
 def _denial_of(work: Work) -> Denial:
-    """Why somebody else than its holder gets nothing, or its former holder nothing more."""
+    """Return why a caller other than the holder is denied, or why the former holder lost the claim."""
     if work.state.finished:
         return _denied(_finished(work), work.remembered_until)
     if work.state is WorkState.AVAILABLE:
@@ -439,4 +457,4 @@ def _denial_of(work: Work) -> Denial:
 
 
 WorkClaimManager = WorkClaims
-"""The name that scripts of an earlier system know."""
+"""The name that scripts of an earlier system use."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.main
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from wane import __version__
 from wane.cli import (
@@ -22,6 +23,7 @@ from wane.cli import (
     check,
     claims,
     demo,
+    flags,
     growth,
     health,
     migrate,
@@ -33,12 +35,20 @@ from wane.cli import (
     run,
     space,
     sql,
-    steer,
 )
 from wane.cli.output import print_findings, say
 from wane.errors import BindError, ContractError, WaneError
 
+
+class _InOrder(TyperGroup):
+    """Lists commands in the order of `_COMMANDS`; Typer would list groups of commands last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for commands in _COMMANDS.values() for name, _, _ in commands]
+
+
 app = typer.Typer(
+    cls=_InOrder,
     name="wane",
     help="Wane makes operational tables forget on purpose: declared, bounded, audited.",
     no_args_is_help=True,
@@ -46,43 +56,59 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    check.init,
-    check.check,
-    plan.plan,
-    prune.apply,
-    prune.sweep,
-    prune.prune,
-    run.run,
-    run.status,
-    health.pressure,
-    health.health,
-    run.adopt,
-    steer.enable,
-    steer.disable,
-    migrate.migrate,
-    roles.roles,
-    space.space,
-    check.schema,
-    demo.demo,
-):
-    app.command()(command)
-app.add_typer(steer.audit_app, name="audit")
-app.add_typer(steer.hold_app, name="hold")
+_COMMANDS = {
+    "Declare": (
+        ("init", check.init, "Propose a contract for a live database."),
+        ("check", check.check, "Check a contract: all mistakes at once, each with its fix."),
+        ("schema", check.schema, "Print the JSON Schema of contract files, for editors."),
+        ("plan", plan.plan, "Show what would leave now, rule by rule."),
+    ),
+    "Prune": (
+        ("apply", prune.apply, "Take what a saved plan says, and no more."),
+        ("sweep", prune.sweep, "Sweep what is due, in bounded audited batches."),
+        ("prune", prune.prune, "Take rows now, in one audited transaction."),
+        ("audit", flags.audit_app, "List what left: the audit trail."),
+        ("hold", flags.hold_app, "Hold rows, whatever the rules say; list and release holds."),
+    ),
+    "Run": (
+        ("run", run.run, "Run schedulers and workers until a signal."),
+        ("adopt", run.adopt, "Put this contract in force for all runners."),
+        ("enable", flags.enable, "Turn sweeps on: all of them, or one table's."),
+        ("disable", flags.disable, "Turn sweeps off: all of them, or one table's."),
+        ("queue", queue.queue_app, "Send, reserve and inspect messages of the cleanup queue."),
+        ("claims", claims.claims_app, "Inspect, install, return and vacuum work claims."),
+        ("coordination", claims.coordination_app, "Older names of commands about work claims."),
+    ),
+    "Observe": (
+        ("status", run.status, "Show flags, schedulers, executors, sweeps and the queue."),
+        ("health", health.health, "Report whether retention works; exit 1 if it does not."),
+        ("pressure", health.pressure, "Show rows, ages and backlog of every table."),
+        ("growth", growth.growth_app, "Show how fast tables grow, and forecast their size."),
+        ("space", space.space, "Show what tables take on disk, and what pruning freed."),
+    ),
+    "Archive": (("archive", archive.archive_app, "Move rows to the cold archive, prove, query, restore."),),
+    "Partition": (("partition", partition.partition_app, "Partition tables by the month, and back (PostgreSQL)."),),
+    "Admin": (
+        ("migrate", migrate.migrate, "Create or update Wane's own tables."),
+        ("roles", roles.roles, "Show or set up the contract's roles (PostgreSQL)."),
+        ("sql", sql.sql_app, "Install functions that prune inside PostgreSQL."),
+        ("demo", demo.demo, "Build a sample database and walk through the main job."),
+    ),
+}
+"""What `wane --help` lists: a line of at most 80 columns for each command."""
 archive.archive_app.command()(archive_query.query)
 archive.archive_app.command()(archive_restore.restore)
 archive.archive_app.command()(archive_restore.restores)
 archive.archive_app.command()(archive_restore.cancel_restore)
 archive.archive_app.command()(archive_survey.survey)
-app.add_typer(archive.archive_app, name="archive")
 archive_life.add_to(archive.archive_app)
 archive_repair.add_to(archive.archive_app)
-app.add_typer(partition.partition_app, name="partition")
-app.add_typer(growth.growth_app, name="growth")
-app.add_typer(sql.sql_app, name="sql")
-app.add_typer(queue.queue_app, name="queue")
-app.add_typer(claims.claims_app, name="claims")
-app.add_typer(claims.coordination_app, name="coordination")
+for panel, commands in _COMMANDS.items():
+    for name, command, summary in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, short_help=summary, rich_help_panel=panel)
+        else:
+            app.command(name, short_help=summary, rich_help_panel=panel)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -97,7 +123,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    """Options before any command."""
+    """Accept options before any command."""
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane.archive.model import ArchiveRun
-from wane.cli.measure import measured
+from wane.cli.metrics_file import measured
 from wane.cli.options import (
     CONTRACT,
     ContractOption,
@@ -36,7 +36,7 @@ _SHOWN = 20
 
 
 def starting(master: str) -> None:
-    """Spark takes seconds to start; people wonder."""
+    """Say that Spark is starting, which takes seconds."""
     say(f"[dim]starting Spark at {escape(master)}: this takes some seconds[/]")
 
 
@@ -78,7 +78,7 @@ def archive_run(
 
 
 def print_run(done: ArchiveRun) -> None:
-    """What a run moved, rule by rule, and then why any of them ended early."""
+    """Print what a run moved, rule by rule, and then why any of them ended early."""
     shown = table("rule", "archived", "left", "with", "stayed", "sweeps", "ended", right=("archived", "left", "stayed"))
     for rule in done.rules:
         shown.add_row(

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from wane.archive.model import CompactedTable, ExpiredTable, TidiedTable
 from wane.cli.archive import COLOURS, starting
-from wane.cli.measure import measured
+from wane.cli.metrics_file import measured
 from wane.cli.options import (
     CONTRACT,
     ContractOption,

@@ -84,7 +84,7 @@ def query(
 
 @contextmanager
 def _beside(out: Path | None) -> Iterator[Path | None]:
-    """A folder beside the new file, to write it in; made before anything is asked, so that one that cannot be made is told at once."""
+    """Make a folder beside the new file, to write it in, before anything is queried, so that one that cannot be made is told at once."""
     if out is None:
         yield None
         return
@@ -99,7 +99,7 @@ def _beside(out: Path | None) -> Iterator[Path | None]:
 
 
 def _write_parquet(found: DataFrame, folder: Path, out: Path) -> int:
-    """One file, there as a whole or not at all."""
+    """Write one file, as a whole or not at all."""
     import pyarrow.parquet as pq
 
     found.repartition(1).write.parquet(str(folder / "written"))
@@ -117,7 +117,7 @@ def _unwritable(out: Path, problem: OSError) -> WrongArgument:
 
 
 def print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Format) -> None:
-    """Rows, one after the other."""
+    """Print rows, one after the other."""
     if style is Format.JSON:
         _print_json(columns, rows)
     elif style is Format.CSV:
@@ -133,7 +133,7 @@ def print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Forma
 
 
 def _print_json(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    """A list of objects, each written as it comes."""
+    """Print a list of objects, each as it arrives."""
     readable = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     before = "["
     for row in rows:
@@ -144,7 +144,7 @@ def _print_json(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON and CSV can have it; numbers with a fraction as they are, to the last digit."""
+    """Convert a value to what JSON and CSV can have; numbers with a fraction as they are, to the last digit."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).hex()
     if isinstance(value, datetime | date):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from wane.archive.journal_restore import OnConflict
 from wane.archive.model import Restored
 from wane.cli.archive import TableArgument, starting
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
@@ -18,7 +19,6 @@ from wane.cli.prune import ActorOption
 from wane.contract.duration import parse_duration
 from wane.keeper import open_keeper
 from wane.prune.pace import FAST
-from wane.store.archive_restore_journal import OnConflict
 
 _SHOWN = 20
 _SWEEP = "archive-"
@@ -139,7 +139,7 @@ def cancel_restore(
 
 
 def print_restored(done: Restored) -> None:
-    """What came back, and what did not."""
+    """Print what came back, and what did not."""
     would = "would come back" if done.dry_run else "came back"
     shown = table("table", "chosen", would, right=("chosen", would))
     for name, chosen in done.chosen.items():

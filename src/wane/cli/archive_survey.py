@@ -43,7 +43,7 @@ def survey(
 
 
 def print_survey(found: Sequence[Surveyed]) -> None:
-    """Two tables, because one would be too wide: what there is, and what becomes of it."""
+    """Print two tables, because one would be too wide: what there is, and what becomes of it."""
     shown = table("table", "tier", "rows", "bytes", "oldest", "newest", right=("rows", "bytes"))
     for one in found:
         ends = ("" if moment is None else f"{moment:%Y-%m-%d}" for moment in (one.oldest, one.newest))

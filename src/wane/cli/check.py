@@ -13,7 +13,7 @@ from urllib.parse import quote
 import typer
 from rich.markup import escape
 
-from wane.archive.room import Archive
+from wane.archive.facade import Archive
 from wane.check.cover import cover
 from wane.check.live import live
 from wane.check.propose import propose
@@ -25,10 +25,10 @@ from wane.contract.load import read_contract
 from wane.contract.model import Contract
 from wane.contract.schema import json_schema
 from wane.contract.show import markdown, rows
+from wane.db import open_store
+from wane.db.url import resolve_url, unset_variable
 from wane.findings import Finding, Severity, errors_of
 from wane.keeper import database_url
-from wane.store import open_store
-from wane.store.url import resolve_url, unset_variable
 
 
 def check(
@@ -189,12 +189,12 @@ def _unwritable(out: Path, problem: OSError) -> typer.BadParameter:
 
 
 def _undecided(text: str) -> int:
-    """How often a person has to decide; remarks do not count."""
+    """Count the decisions that are left to a person; comments do not count."""
     return sum(line.count(f'"{UNDECIDED}"') for line in text.splitlines() if not line.startswith("#"))
 
 
 def _seen_from(folder: Path, url: str) -> str:
-    """The URL as a contract in that folder must write it: relative SQLite paths start at the contract."""
+    """Return the URL as a contract in that folder must write it: relative SQLite paths start at the contract."""
     scheme, name = url[:10], url[10:]
     path = resolve_url(url).path if scheme.lower() == "sqlite:///" else None
     if path is None or path.is_absolute():

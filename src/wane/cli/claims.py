@@ -21,7 +21,7 @@ from wane.cli.prune import ActorOption
 from wane.contract.load import load_contract
 from wane.errors import WrongArgument
 from wane.keeper import open_keeper
-from wane.plan.model import Step
+from wane.prune.plan import Step
 from wane.reference import contract_path
 
 claims_app = typer.Typer(help="Work claims: who works on what.", no_args_is_help=True)
@@ -222,7 +222,7 @@ def _print_vacuumed(done: Vacuumed, *, as_json: bool) -> None:
 def _claims(
     contract: Path, url: str | None, *, read_only: bool = False, actor: str | None = None
 ) -> Iterator[WorkClaims]:
-    """With a URL and no contract file the reference contract speaks of the tables."""
+    """Open the claims: with a URL and no contract file, by the reference contract."""
     alone = url is not None and contract == CONTRACT and not contract.exists()
     loaded = load_contract(contract_path("claims") if alone else contract)
     with open_keeper(url, contract=loaded, read_only=read_only, actor=actor) as keeper:
@@ -231,7 +231,7 @@ def _claims(
 
 @contextmanager
 def _usage(option: str) -> Iterator[None]:
-    """What cannot be meant is wrong usage."""
+    """Report arguments that cannot be meant as wrong usage."""
     try:
         yield
     except WrongArgument as problem:

@@ -16,11 +16,11 @@ from wane.cli.archive import print_run, starting
 from wane.cli.archive_query import Format, print_rows
 from wane.cli.archive_restore import print_restored
 from wane.cli.archive_survey import print_survey
+from wane.cli.flags import print_trail
 from wane.cli.options import JsonOption
 from wane.cli.output import console, many, print_findings, print_json, say, summary, table
 from wane.cli.plan import print_plan
 from wane.cli.prune import print_pruned, print_sweep
-from wane.cli.steer import print_trail
 from wane.demo import walk
 from wane.demo.seed import ROWS, Trap
 from wane.errors import SparkError
@@ -106,7 +106,7 @@ def _run(folder: Path, rows: int, *, archive: bool) -> None:
 
 
 def _archive(built: walk.Built) -> walk.Archived | None:
-    """What must be kept, but not here; each step is told when it is done."""
+    """Archive what must be retained elsewhere, and print each step when it is done."""
     contract, table_ = f"-c {built.contract}", walk.ARCHIVED
     headings = {
         "run": (
@@ -150,7 +150,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
 
 
 def _archived(moved: walk.Archived) -> int:
-    """Rows that are in the archive now."""
+    """Count the rows that are in the archive now."""
     into = sum(sum(rule.evicted.values()) for rule in moved.run.rules)
     return into - sum(moved.restored.restored.values())
 
@@ -181,7 +181,7 @@ def _run_silently(folder: Path, rows: int, *, archive: bool) -> None:
 
 
 def _wane() -> str:
-    """How this command was called, so that the next can be copied."""
+    """Return how this command was called, so that the next one can be copied."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "wane" and not called.is_absolute() else "wane"
 
@@ -205,7 +205,7 @@ def _tables(counts: dict[str, int]) -> None:
 
 
 def _findings(findings: list[Finding]) -> None:
-    """Every rule of the demonstration has planted rows that never leave: one sentence tells it for all of them."""
+    """Summarise in one sentence the planted rows that never leave: every rule of the demonstration has some."""
     never = [finding.path.removeprefix("table.").replace(".rule.", ".") for finding in findings if _is_never(finding)]
     print_findings(finding for finding in findings if not _is_never(finding))
     if never:

@@ -155,7 +155,7 @@ def _print_plot(one: TableGrowth, now: float) -> None:
 
 
 def short_count(threshold: int) -> str:
-    """`1M`, `250k`, `1234`."""
+    """Format a count: `1M`, `250k`, `1234`."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if threshold % size == 0:
             return f"{threshold // size}{unit}"
@@ -167,7 +167,7 @@ def rows_text(one: TableGrowth) -> str:
 
 
 def rate_text(one: TableGrowth) -> str:
-    """`+1,234`, or `n/a` where no rate can be told."""
+    """Format a rate: `+1,234`, or `n/a` where none is known."""
     if one.rate is None:
         return "n/a"
     half = (one.rate.high - one.rate.low) / 2

@@ -81,7 +81,7 @@ def _print(found: Health) -> None:
 
 
 def _length(seconds: float | None) -> str:
-    """About how long; nothing for no time, or for the future."""
+    """Format a duration roughly; return nothing for no time, or for the future."""
     return "" if seconds is None or seconds <= 0 else about(timedelta(seconds=seconds))
 
 

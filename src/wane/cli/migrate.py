@@ -11,9 +11,9 @@ from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import print_json, say
 from wane.contract.load import load_contract
 from wane.contract.model import StoreSettings
+from wane.db import open_store
+from wane.db.url import resolve_url
 from wane.keeper import database_url
-from wane.store import open_store
-from wane.store.url import resolve_url
 
 
 def migrate(

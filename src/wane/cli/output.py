@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from wane.db.counting import Count, Exactness
 from wane.findings import Finding, Severity
-from wane.store.base import Count, Exactness
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _UNFOLDED = 10_000
@@ -23,7 +23,7 @@ _UNFOLDED = 10_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that reads the environment anew, so that tests and pipes get what they ask for."""
+    """Return a console that reads the environment anew, so that tests and pipes get what they ask for."""
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(
@@ -34,7 +34,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(text: str) -> None:
-    """A line for people, in rich's markup: escape what came from elsewhere."""
+    """Print a line for people, in rich's markup: escape what came from elsewhere."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
@@ -44,14 +44,14 @@ def print_json(data: Any) -> None:
 
 
 def _plain(value: object) -> str:
-    """Moments in ISO 8601, in UTC: JSON has none of its own, and every command writes them alike."""
+    """Write times in ISO 8601, in UTC: JSON has none of its own, and every command writes them alike."""
     if isinstance(value, datetime):
         return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     return str(value)
 
 
 def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:
-    """Findings for people, worst first, each with its fix."""
+    """Print findings for people, worst first, each with its fix."""
     out = console(stderr=stderr)
     order = list(Severity)
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):
@@ -65,19 +65,19 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
 
 
 def summary(findings: list[Finding]) -> str:
-    """`2 errors, 1 warning`."""
+    """Summarise findings: `2 errors, 1 warning`."""
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     told = [many(count, severity.value) for severity, count in counts.items() if count]
     return ", ".join(told) or "nothing to report"
 
 
 def many(count: int, noun: str) -> str:
-    """`1 rule`, `1,234 rules`."""
+    """Format a count of things: `1 rule`, `1,234 rules`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = (), show_header: bool = True) -> Table:
-    """An empty table in the house style."""
+    """Make an empty table in the house style."""
     made = Table(
         title=title,
         title_justify="left",
@@ -118,12 +118,12 @@ def print_fitting(
 
 
 def counts_text(counts: Mapping[str, int], *, but: str | None = None) -> str:
-    """Counts by table: `jobs 1,234, job_attempts 5`; one of them may be told elsewhere."""
+    """Format counts by table: `jobs 1,234, job_attempts 5`; one of them may be shown elsewhere."""
     return ", ".join(f"{escape(name)} {count:,}" for name, count in counts.items() if name != but)
 
 
 def count_text(count: Count | None) -> str:
-    """A count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
+    """Format a count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
     if count is None:
         return "?"
     sign = {Exactness.EXACT: "", Exactness.ESTIMATE: "~", Exactness.AT_LEAST: "≥ "}[count.exactness]
@@ -131,7 +131,7 @@ def count_text(count: Count | None) -> str:
 
 
 def moment_text(moment: datetime | None, timespec: str = "seconds") -> str:
-    """A moment in UTC, to the `seconds`, `minutes` or `days`."""
+    """Format a time in UTC, to the `seconds`, `minutes` or `days`."""
     if moment is None:
         return ""
     utc = moment.astimezone(UTC).replace(tzinfo=None)
@@ -139,7 +139,7 @@ def moment_text(moment: datetime | None, timespec: str = "seconds") -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """About how long: `< 1 s`, `12 s`, `3 min`, `2.5 h`."""
+    """Format a duration roughly: `< 1 s`, `12 s`, `3 min`, `2.5 h`."""
     if seconds is None:
         return "?"
     if seconds < 1:

@@ -232,7 +232,7 @@ def _changing(
 
 
 def _told(listener: Listener, *, as_json: bool) -> Listener:
-    """Every step is told as it is done: some of them take long."""
+    """Print every step when it is done: some of them take long."""
 
     def listen(event: Event) -> None:
         listener(event)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -26,10 +25,11 @@ from wane.cli.output import (
     seconds_text,
     table,
 )
+from wane.cli.times import parse_time
+from wane.db.counting import Exactness
 from wane.keeper import open_keeper
-from wane.plan.build import READ_SECONDS
-from wane.plan.model import Plan, Step
-from wane.store.base import Exactness
+from wane.prune.plan import Plan, Step
+from wane.prune.planning import READ_SECONDS
 
 
 def plan(
@@ -44,16 +44,17 @@ def plan(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to a file, for `wane apply`.")] = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 3 if rows are due.")] = False,
     seconds: Annotated[float, typer.Option(min=0.01, help="The longest that one read may take.")] = READ_SECONDS,
-    at: Annotated[str | None, typer.Option(help="Plan for this moment (ISO 8601) instead of now.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Plan for this time (ISO 8601, unix seconds, or a duration ago) instead of now.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what would leave now, rule by rule. Reads only, in bounded time."""
-    moment = _moment(at)
     with open_keeper(url, contract=contract, read_only=True) as keeper, _progress() as progress:
         task = progress.add_task("planning", total=None)
         made = keeper.plan(
             *(only or ()),
-            now=moment,
+            now=None if at is None else parse_time(at, keeper.store.now(), "--at"),
             seconds=seconds,
             explain=verbose,
             progress=lambda done, total, name: progress.update(task, completed=done, total=total, description=name),
@@ -74,16 +75,6 @@ def plan(
         raise typer.Exit(1)  # Unknown is not none.
 
 
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not an ISO 8601 moment", param_hint="--at") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
 def _progress() -> Progress:
     out = console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}")
@@ -91,7 +82,7 @@ def _progress() -> Progress:
 
 
 def print_plan(made: Plan, *, verbose: bool = False) -> None:
-    """The plan as a table, as wide as the terminal allows, then what could not be planned."""
+    """Print the plan as a table, as wide as the terminal allows, then what could not be planned."""
     out = console()
     out.print(f"[bold]{escape(made.url)}[/] at {moment_text(made.made_at)} UTC, contract {made.fingerprint}")
     print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
@@ -132,7 +123,7 @@ def _table(made: Plan, columns: Sequence[str], timespec: str) -> Table:
 
 
 def _inexact(made: Plan) -> list[str]:
-    """What `wane apply` does with steps that were not counted."""
+    """Explain what `wane apply` does with steps that were not counted."""
     counts = [step.due for step in made.steps if step.swept and step.action != "archive"]
     notes = []
     if any(count is not None and count.exactness is not Exactness.EXACT for count in counts):
@@ -158,7 +149,7 @@ def _cells(step: Step, timespec: str) -> dict[str, str]:
 
 
 def _total(made: Plan) -> str:
-    """`about 1,234 rows due under 3 rules, and 56 that leave with them`."""
+    """Summarise the plan: `about 1,234 rows due under 3 rules, and 56 that leave with them`."""
     followers = [count for step in made.steps for count in step.followers.values()]
     counts = [*(step.due for step in made.steps), *followers]
     inexact = any(count is None or count.exactness is not Exactness.EXACT for count in counts)

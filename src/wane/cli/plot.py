@@ -12,7 +12,7 @@ Point = tuple[float, float]
 
 
 def short(value: float) -> str:
-    """A number in at most six characters: `950`, `12.3k`, `4.00M`."""
+    """Format a number in at most six characters: `950`, `12.3k`, `4.00M`."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             scaled = value / size
@@ -27,7 +27,7 @@ def short(value: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 12) -> str:
-    """The course of some values in one line: the last of each part, between the smallest and the largest."""
+    """Draw some values in one line: the last of each part, between the smallest and the largest."""
     if not values:
         return ""
     chosen = [values[min((number + 1) * len(values) // width, len(values)) - 1] for number in range(width)]
@@ -47,7 +47,7 @@ def plot(
     limits: Sequence[float] = (),
     braille: bool = True,
 ) -> list[str]:
-    """Lines of a plot: what is known as a line of dots, what is ahead (x, middle, low, high) as a fan, limits that lie inside as dashes.
+    """Draw the lines of a plot: what is known as a line of dots, what is ahead (x, middle, low, high) as a fan, limits that lie inside as dashes.
 
     The left edge tells values; what stands below is for the caller, who knows what x means.
     """

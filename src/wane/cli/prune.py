@@ -13,8 +13,7 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from wane.cli.measure import measured
-from wane.cli.moment import parse_moment
+from wane.cli.metrics_file import measured
 from wane.cli.options import (
     CONTRACT,
     ContractOption,
@@ -25,14 +24,15 @@ from wane.cli.options import (
     UrlOption,
 )
 from wane.cli.output import console, count_text, counts_text, moment_text, print_json, say, table
-from wane.cli.stopping import Stop, stopping
+from wane.cli.signals import Stop, stopping
+from wane.cli.times import parse_time
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
 from wane.events import ArchiveProgress, ArchiveStep, ArchiveTended, BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
-from wane.plan.model import read_plan
 from wane.prune.pace import FAST
+from wane.prune.plan import read_plan
 from wane.prune.primitive import Pruned
 from wane.prune.sweep import Outcome, Sweep
 
@@ -69,7 +69,7 @@ def prune(
         measured(None if dry_run else metrics_file, loaded, url) as listener,
         open_keeper(url, contract=loaded, read_only=dry_run, actor=actor, listener=listener) as keeper,
     ):
-        moment = None if older_than is None else parse_moment(older_than, keeper.store.now(), "--older-than")
+        moment = None if older_than is None else parse_time(older_than, keeper.store.now(), "--older-than")
         states = _states(loaded, name, state)
         if dry_run:
             _dry_run(keeper, name, rule, states, moment, orphans=orphans, as_json=as_json)
@@ -86,7 +86,7 @@ def prune(
 
 
 def _target(contract: Contract, target: str) -> tuple[str, str | None]:
-    """A table, or a table and its rule; a table's own name may have a dot in it."""
+    """Split a target into a table and its rule, if it names one; a table's own name may have a dot in it."""
     if target in {str(one.name) for one in contract.tables}:
         return target, None
     name, _, rule = target.rpartition(".")
@@ -94,7 +94,7 @@ def _target(contract: Contract, target: str) -> tuple[str, str | None]:
 
 
 def _states(contract: Contract, table: str, texts: list[str] | None) -> list[State] | None:
-    """States as the contract writes them: on the command line a number looks like a text."""
+    """Return states as the contract writes them: on the command line a number looks like a text."""
     declared = [one for one in contract.tables if str(one.name) == table]
     known = {str(state): state for one in declared for rule in one.rules for state in rule.states}
     return [known.get(text, text) for text in texts] if texts else None
@@ -126,7 +126,7 @@ def _dry_run(
 
 
 def print_pruned(pruned: Pruned) -> None:
-    """What one call took."""
+    """Print what one call took."""
     verb = "marked" if pruned.kind == "mark" else "pruned"
     counts = ", ".join(f"{escape(name)} [bold]{count:,}[/]" for name, count in pruned.counts.items())
     console().print(f"{verb} {counts} (audit row {pruned.audit_id})")
@@ -204,7 +204,7 @@ def apply(
 
 @contextmanager
 def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[Stop, Listener]]:
-    """Progress on a terminal, and a stop between two batches for Ctrl-C and SIGTERM."""
+    """Show progress on a terminal, and stop between two batches for Ctrl-C and SIGTERM."""
     out = console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}")
     gone = 0
@@ -239,7 +239,7 @@ def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[Stop, Listener
 
 
 def _with_budgets(contract: Contract, given: dict[str, int | None]) -> Contract:
-    """The contract with what was given in place of its rules' own budgets; what was not given stays theirs."""
+    """Return the contract with the budgets that were given in place of its rules' own."""
     said = {name: value for name, value in given.items() if value is not None}
     tables = (
         replace(one, rules=tuple(replace(rule, budget=replace(rule.budget, **said)) for rule in one.rules))
@@ -257,7 +257,7 @@ def _finish(done: Sweep, stop: Stop, *, as_json: bool) -> None:
 
 
 def print_sweep(done: Sweep) -> None:
-    """What a sweep took, rule by rule, and then why any of them ended early."""
+    """Print what a sweep took, rule by rule, and then why any of them ended early."""
     shown = table("rule", "did", "rows", "with", "batches", "seconds", "ended", right=("rows", "batches", "seconds"))
     for rule in done.rules:
         own = rule.counts.get(rule.table, 0)

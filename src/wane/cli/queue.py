@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from wane.cli.alone import open_alone
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import console, many, moment_text, print_fitting, print_json, say, table
+from wane.cli.own import open_alone
 from wane.cli.prune import ActorOption
 from wane.contract.duration import parse_duration
 from wane.errors import WaneError
@@ -267,7 +267,7 @@ def _object(text: str, option: str) -> dict[str, Any]:
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """Everything but the hash of its token, which is nobody's business."""
+    """Return everything but the hash of its token, which is secret."""
     return {name: value for name, value in asdict(message).items() if name != "token_hash"}
 
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import many, print_json, say
 from wane.keeper import open_keeper
-from wane.store.roles import RolePlan
+from wane.roles.model import RolePlan
 
 
 def roles(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
@@ -15,12 +12,14 @@ from rich.markup import escape
 
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, LogFormatOption, LogLevelOption, UrlOption
 from wane.cli.output import console, many, moment_text, print_fitting, print_json, say, seconds_text, table
+from wane.cli.signals import stopping
 from wane.contract.load import load_contract
 from wane.contract.model import Contract
 from wane.events import Event, Listener
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.schedule import Status
+from wane.schedule.sql import Timetable
 from wane.schedule.status import ExecutorStatus, SchedulerStatus
 
 if TYPE_CHECKING:
@@ -62,31 +61,17 @@ def run(
         raise typer.BadParameter("nothing is served without --metrics-port", param_hint="--metrics-address")
     configure_logging(log_level, log_format)
     loaded = load_contract(contract)
-    stop = threading.Event()
-
-    def told(sign: int, frame: object) -> None:
-        del frame
-        if stop.is_set():
-            os._exit(128 + sign)  # Every batch is one transaction: ending in the middle of one loses nothing.
-        stop.set()  # Before a word is said: whoever reads it may send the second signal at once.
-        say("stopping at the next batch")
-
-    before = {sign: signal.signal(sign, told) for sign in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with ExitStack() as stack:
-            metrics = None if metrics_port is None else stack.enter_context(closing(_metrics(loaded)))
-            listener = log_event if metrics is None else _both(log_event, metrics)
-            keeper = stack.enter_context(open_keeper(url, contract=loaded, listener=listener))
-            if metrics is not None and metrics_port is not None:
-                metrics.watch(keeper.store.again)
-                exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
-                say(f"metrics: {escape(exporter.url)}")
-            chosen = [] if no_schedulers else scheduler
-            _say_start(keeper, chosen, workers)
-            ran = keeper.run(schedulers=chosen, workers=workers, stop=stop, max_runs=max_runs)
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
+    with stopping(between="batch") as stop, ExitStack() as stack:
+        metrics = None if metrics_port is None else stack.enter_context(closing(_metrics(loaded)))
+        listener = log_event if metrics is None else _both(log_event, metrics)
+        keeper = stack.enter_context(open_keeper(url, contract=loaded, listener=listener))
+        if metrics is not None and metrics_port is not None:
+            metrics.watch(keeper.store.clone)
+            exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
+            say(f"metrics: {escape(exporter.url)}")
+        chosen = [] if no_schedulers else scheduler
+        _say_start(keeper, chosen, workers)
+        ran = keeper.run(schedulers=chosen, workers=workers, stop=stop.event, max_runs=max_runs)
     if as_json:
         print_json(asdict(ran))
     else:
@@ -121,7 +106,7 @@ def _say_start(keeper: Keeper, chosen: list[str] | None, workers: int) -> None:
 def adopt(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Put this contract in force: runners with another one are refused, and stop at their next batch."""
     with open_keeper(url, contract=contract) as keeper:
-        before = keeper.store.timetable.in_force(keeper.store.run) if keeper.store.is_migrated() else None
+        before = Timetable(keeper.store.dialect).in_force(keeper.store.run) if keeper.store.is_migrated() else None
         now = keeper.adopt()
     if as_json:
         print_json({"before": None if before is None else asdict(before), "in_force": asdict(now)})

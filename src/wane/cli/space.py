@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from wane.cli.moment import parse_moment
 from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
 from wane.cli.output import many, moment_text, print_json, print_widest, say, seconds_text, table
 from wane.cli.plot import short
-from wane.cli.stopping import stopping
+from wane.cli.signals import stopping
+from wane.cli.times import parse_time
 from wane.contract.duration import parse_duration
 from wane.keeper import Keeper, open_keeper
-from wane.observe.space import Advice, Space, SpaceOfTable, Vacuumed, advised
+from wane.observe.space import Advice, FileVacuumed, Space, SpaceOfTable, advised
 
 _PAGES = re.compile(r"([0-9][0-9_,]*) *pages?")
 
@@ -47,7 +47,7 @@ def space(
         if vacuum:
             _vacuum(keeper, seconds, pages, as_json=as_json)
             return
-        moment = None if since is None else parse_moment(since, keeper.store.now(), "--since")
+        moment = None if since is None else parse_time(since, keeper.store.now(), "--since")
         found = keeper.space(name, since=moment)
     if as_json:
         print_json(found.as_json())
@@ -85,7 +85,7 @@ def _vacuum(keeper: Keeper, seconds: float | None, pages: int | None, *, as_json
     stop.end()
 
 
-def _say_vacuumed(done: Vacuumed) -> None:
+def _say_vacuumed(done: FileVacuumed) -> None:
     words = {
         "pages": "; its budget of pages is spent",
         "seconds": "; its budget of time is spent",

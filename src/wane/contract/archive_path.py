@@ -1,7 +1,7 @@
-"""The folder that an archive's URL names.
+"""Resolving an archive's URL to a folder.
 
-Delta Lake and Spark read paths as URLs and as patterns: a path that one of them would take for another one is refused before anything is
-written there.
+Delta Lake and Spark read paths as URLs and as glob patterns. A path that either of them would resolve to a different
+one is refused before anything is written there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wane.contract.variables import expand, unset_variables
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|\ud800-\udfff]|%[0-9A-Fa-f]{2}")
-"""What Delta Lake reads as something else, or not at all, anywhere in a path."""
+"""Characters and escapes that Delta Lake misreads or rejects anywhere in a path."""
 
 
 class UnsetVariable(Refused):
@@ -23,7 +23,10 @@ class UnsetVariable(Refused):
 
 
 def archive_folder(url: str, base: Path | None) -> Path:
-    """Return the folder that an archive's URL names; raise Refused if it names none that can be used. Relative paths start at `base`."""
+    """Return the folder that an archive's URL names.
+
+    Relative paths are resolved against `base`. Raise Refused if the URL names no usable folder.
+    """
     unset = unset_variables(url)
     if unset:
         raise UnsetVariable(

@@ -1,7 +1,8 @@
 """The contract file's shape, piece by piece, as pydantic models.
 
-A model here says what one piece may look like on its own; what pieces must be to each other is `resolve`'s business. Pieces are
-validated one at a time, so that a mistake in one hides no mistake in another. The JSON Schema for editors comes from the same models.
+A model here validates one piece on its own; the constraints between pieces are checked in `resolve`. Pieces are
+validated one at a time, so that a mistake in one hides no mistake in another. The JSON Schema for editors is generated
+from the same models.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from wane.contract.duration import PATTERN, format_duration, parse_duration
 from wane.contract.model import (
     FOREVER,
-    Archive,
     Budget,
     ExcuseKind,
     Forever,
@@ -30,6 +30,7 @@ from wane.contract.model import (
     State,
     SweepSettings,
     Time,
+    ToArchive,
     Unit,
 )
 from wane.contract.names import TableName, parse_reference
@@ -40,10 +41,10 @@ from wane.findings import did_you_mean
 _MASTER = re.compile(r"local(\[.*\])?|(spark|k8s)://.+|yarn")
 
 UNDECIDED = "DECIDE"
-"""What `wane init` writes where only a person can decide; no value with it passes."""
+"""The placeholder that `wane init` writes where only a person can decide; every value that equals it is refused."""
 
 MOST_ROWS = 2**53
-"""The largest count or cap: JSON readers keep integers exact up to here."""
+"""The largest count or cap: JSON readers represent integers exactly up to here."""
 
 
 class WindowName(str):
@@ -63,7 +64,7 @@ def _duration(value: object) -> timedelta:
 
 
 def duration_between(least: timedelta, most: timedelta, why: str) -> BeforeValidator:
-    """A duration within bounds; `why` says what a shorter or longer one would do."""
+    """Build a validator for durations within bounds; `why` is the fix shown for a shorter or longer one."""
 
     def read(value: object) -> timedelta:
         found = _duration(value)
@@ -102,7 +103,7 @@ def _sentence(value: object) -> str:
 
 
 def read_url(value: object) -> str:
-    """A URL or a path. What was found is never repeated: it may hold a secret."""
+    """Validate a URL or a path. The error never repeats the value, which may contain a secret."""
     _undecided(value)
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise Refused("this is not a URL", "write a URL or a path in quotes")
@@ -110,7 +111,7 @@ def read_url(value: object) -> str:
 
 
 def _without_variable(value: object) -> None:
-    """Refuse `${NAME}` where nothing replaces it: only the urls of [store] and [archive] are read so."""
+    """Refuse `${NAME}` where it is not expanded: only the URLs of [store] and [archive] expand variables."""
     found = VARIABLE.search(value) if isinstance(value, str) else None
     if found is not None:
         raise Refused(f"{found[0]} is not replaced by a variable's value here", "write the value itself")
@@ -159,7 +160,7 @@ def _time(value: object) -> Time:
 
 
 def _units(value: object) -> list[Unit]:
-    """One way of writing moments, or several that one column mixes."""
+    """Parse the encoding of a column's timestamps, or several encodings that the column mixes."""
     _undecided(value)
     given = value if isinstance(value, list) else [value]
     if not given:
@@ -185,7 +186,7 @@ def _zone(value: object, units: tuple[Unit, ...]) -> str | None:
             "moments of one column in several units must all be in UTC", 'write zone = "UTC" for texts without a zone'
         )
     try:
-        # "localtime" is whatever the machine that happens to read the contract is set to.
+        # "localtime" depends on the machine that reads the contract.
         if isinstance(value, str) and value != "localtime":
             ZoneInfo(value)
             return value
@@ -247,12 +248,12 @@ def _table_name(value: object) -> TableName:
     return TableName.parse(value)
 
 
-def _then(value: object) -> Prune | Archive | Mark:
+def _then(value: object) -> Prune | ToArchive | Mark:
     _undecided(value)
     if value == "prune":
         return Prune()
     if value == "archive":
-        return Archive()
+        return ToArchive()
     if isinstance(value, dict) and set(value) == {"mark"}:
         return Mark(_state(value["mark"]))
     raise Refused(f"{told(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
@@ -377,7 +378,7 @@ class BudgetPiece(Piece):
     batches: Count | None = None
 
     def over(self, default: Budget) -> Budget:
-        """This budget, with what it leaves out taken from the default."""
+        """Return this budget, with missing values taken from the default."""
         return Budget(self.rows or default.rows, self.seconds or default.seconds, self.batches or default.batches)
 
 
@@ -414,7 +415,7 @@ class SweepPiece(Piece):
     table_flag: TableFlag | None = Field(default=None, description="A table's sweeps are on until this flag is off.")
 
     def over(self, default: SweepSettings) -> SweepSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -481,7 +482,7 @@ class QueuePiece(Piece):
     dead_letters: Window | None = Field(default=None, description="How long a resolved dead letter is kept.")
 
     def over(self, default: QueueSettings) -> QueueSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -504,7 +505,7 @@ class HealthPiece(Piece):
     )
 
     def over(self, default: HealthSettings) -> HealthSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -542,7 +543,7 @@ class FollowerPiece(Piece):
 
 
 def _follower(value: object) -> object:
-    """A follower written as `table.column` is the short form of the full one."""
+    """Expand a follower written in the short form `table.column` to the full form."""
     if not isinstance(value, str):
         return value
     table, column = parse_reference(value)
@@ -696,7 +697,7 @@ class SparkPiece(Piece):
     ] = Field(default_factory=dict, description="Any of Spark's own settings.")
 
     def over(self, default: SparkSettings) -> SparkSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         given = {key: getattr(self, key) for key in self.model_fields_set}
         if "settings" in given:
             given["settings"] = tuple({**dict(default.settings), **self.settings}.items())

@@ -1,7 +1,8 @@
 """Durations as words: `"90d"`, `"168h"`, `"7 days"`, `"1d 12h"`.
 
-Exact and whole, in units that always have the same length; a month has no length, so it is no unit. Fail closed: a bare number,
-zero, a negative number, a fraction or an empty text is refused, because a guessed window deletes rows.
+Durations are exact and whole, in units of fixed length; a month has no fixed length, so it is not a unit. Parsing fails
+closed: a bare number, zero, a negative number, a fraction or an empty text is refused, because a guessed window deletes
+rows.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ _WORDS = {
     for word in words.split()
 }
 PATTERN = rf"^(?=.*[1-9])(\s*[0-9]+\s*({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![a-z]))+\s*$"
-"""What an editor can check of a duration by itself."""
+"""The part of a duration's syntax that an editor can check by itself."""
 _PIECE = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>[a-z]+)\s*")
 _EXAMPLES = 'for example "90d", "168h" or "1d 12h"'
 LONGEST = timedelta(days=365 * 1000)
-"""Longer than that is a slip of the keyboard; whoever means it writes "forever"."""
+"""The longest duration. A longer one is a typing error; "forever" expresses the intent."""
 _MOST_DIGITS = 20
-"""More than any duration up to the longest has, in microseconds."""
+"""More digits than any duration up to the longest has, in microseconds."""
 
 
 def parse_duration(text: object) -> timedelta:
-    """Read a duration; raise ValueError with what to write instead."""
+    """Parse a duration; raise ValueError with what to write instead."""
     if isinstance(text, bool) or not isinstance(text, str):
         if isinstance(text, int | float) and not isinstance(text, bool):
             raise Refused(f"{text!r} has no unit", f"write a number and a unit in quotes, {_EXAMPLES}")
@@ -102,7 +103,7 @@ def _unknown_unit(text: str, unit: str) -> Refused:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest text that parse_duration reads back as the same duration, in days at the most."""
+    """Return the shortest text that parse_duration reads back as the same duration, with days as the largest unit."""
     micros = duration // timedelta(microseconds=1)
     if micros <= 0:
         raise ValueError("only durations longer than zero can be written")

@@ -1,6 +1,7 @@
 """A fingerprint of what a contract promises: equal if and only if the same rows would leave at the same time.
 
-Taken from the resolved contract, so comments, order of keys, prose, windows' names and the database's address do not change it.
+It is computed from the resolved contract, so comments, the order of keys, prose, the names of windows and the
+database's address do not change it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from wane.contract.model import Contract
 from wane.contract.names import TableName
 
 _UNORDERED = {"excused", "floors", "schedulers", "archive", "partitions", "live", "states", "guards"}
-"""What means the same in any order. Tables and rules do not: they run in the order of the file."""
+"""Fields whose order has no meaning. Tables and rules are not among them: they run in the order of the file."""
 
 _PROSE = {
     "why",
@@ -42,11 +43,11 @@ _PROSE = {
 }
 
 _LATER = {"partitions", "live_leaves", "also"}
-"""What came later: a contract without it means what it meant before."""
+"""Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""
 
 
 def fingerprint(contract: Contract) -> str:
-    """The first 16 hex digits of a SHA-256 over the promises."""
+    """Return the first 16 hex digits of a SHA-256 over the promises."""
     return hashlib.sha256(_text(_plain(contract)).encode()).hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""What must hold between the tables of a contract: floors, stages, followers, cycles, archives, excuses.
+"""Constraints between the tables of a contract: floors, stages, followers, cycles, archives, excuses.
 
-Runs over the resolved contract, so it sees the included files as one.
+The checks run over the resolved contract, so included files count as one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from wane.contract.archive_path import UnsetVariable, archive_folder
 from wane.contract.duration import format_duration
 from wane.contract.model import (
     Age,
-    Archive,
     Cap,
     Contract,
     ExcuseKind,
@@ -28,6 +27,7 @@ from wane.contract.model import (
     Rule,
     Shelve,
     Table,
+    ToArchive,
 )
 from wane.contract.names import AUDIT, TableName
 from wane.contract.origins import Origins
@@ -39,11 +39,14 @@ from wane.findings import did_you_mean
 N = TypeVar("N")
 
 UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
-"""Excuses which promise that nothing of Wane ever deletes a row."""
+"""Excuses which promise that Wane never deletes a row."""
 
 
 def lint(contract: Contract, surroundings: Surroundings, origins: Origins, *, complete: bool) -> None:
-    """Note every mistake between tables in the file that makes it. What seems unused is told only of a complete contract."""
+    """Record every mistake between tables in the file that makes it.
+
+    Unused entries are reported only for a complete contract.
+    """
     _Lint(contract, origins).run(complete=complete)
     if complete:
         _unused(contract, surroundings, origins)
@@ -79,12 +82,12 @@ class _Lint:
         self._passwords()
 
     def _partitions(self, *, complete: bool) -> None:
-        """What leaves by the month obeys what rules and floors say of the same table."""
+        """Check that partitions obey the rules and floors of the same table."""
         for one in self.contract.partitions:
             mistakes, place = self.origins.of("partition", one.table), ["partition", one.table]
             table = self.ruled.get(one.table)
             if table is None:
-                if complete:  # Else its own mistakes may be why it is not there.
+                if complete:  # Otherwise the table may be missing because of its own mistakes.
                     fix = did_you_mean(str(one.table), map(str, self.ruled)) or "add the table with its rules"
                     message = f"no rules say which rows of {one.table} may leave"
                     mistakes.error(place, "partition-without-rules", message, fix)
@@ -93,7 +96,7 @@ class _Lint:
             if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
                 message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
                 mistakes.error([*place, "keep"], "under-floor", message, "keep rows longer, or lower the floor")
-            if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, Archive) for rule in table.rules):
+            if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, ToArchive) for rule in table.rules):
                 message = f"no rule of {one.table} archives"
                 mistakes.error(
                     [*place, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`'
@@ -106,7 +109,10 @@ class _Lint:
                     mistakes.error([*place, "with"], "partition-not-followed", message, fix)
 
     def _marked_states(self, table: Table, mistakes: Mistakes) -> None:
-        """A state that a rule writes must itself have a rule or an excuse, or marked rows would stay unbounded."""
+        """Check that every state a rule writes has a rule or an excuse, or marked rows would stay unbounded.
+
+        Marking may not lead back to a state that the same rule marks.
+        """
         covered = {state for rule in table.rules for state in rule.states} | {state for state, _ in table.excused}
         marks = {rule: rule.action.state for rule in table.rules if isinstance(rule.action, Mark)}
         for rule, state in marks.items():
@@ -128,7 +134,7 @@ class _Lint:
                 )
 
     def _stages(self, table: Table, mistakes: Mistakes) -> None:
-        """Windows of one row count from one moment, so a later stage needs a longer window."""
+        """Check that a later stage has a longer window: all windows of a row count from the same timestamp."""
         for earlier in table.rules:
             if not isinstance(earlier.action, Mark) or not isinstance(earlier.bound, Age | Orphans):
                 continue
@@ -145,7 +151,7 @@ class _Lint:
                     )
 
     def _kept_forever(self, table: Table, mistakes: Mistakes) -> None:
-        """Rows that a rule keeps forever are let go by no other."""
+        """Check that no other rule deletes rows that a rule keeps forever."""
         for forever in table.rules:
             for other in table.rules if not forever.active else ():
                 shared = [state for state in other.states if state in forever.states]
@@ -233,7 +239,7 @@ class _Lint:
             self._followers(table, rule, follower.followers, mistakes, (*above, name))
 
     def _audit(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
-        if table.name in AUDIT and rule.active and (not isinstance(rule.action, Archive) or table.append_only):
+        if table.name in AUDIT and rule.active and (not isinstance(rule.action, ToArchive) or table.append_only):
             mistakes.error(
                 [*_place(table, rule), "then"],
                 "audit-trail",
@@ -242,7 +248,7 @@ class _Lint:
             )
 
     def _archive(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
-        if not isinstance(rule.action, Archive | Shelve):
+        if not isinstance(rule.action, ToArchive | Shelve):
             return
         place = [*_place(table, rule), "then"]
         if isinstance(rule.action, Shelve) and not isinstance(self.archived.get(table.name), Forever):
@@ -252,7 +258,7 @@ class _Lint:
                 "nothing drops tables of the database's own archive by age",
                 'say `keep = "forever"`, and drop `<table>_<yyyymm>` by hand; or archive to `url`, which forgets by itself',
             )
-        if isinstance(rule.action, Archive) and self.contract.archive_url is None:
+        if isinstance(rule.action, ToArchive) and self.contract.archive_url is None:
             mistakes.error(place, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
         kept = self.archived.get(table.name)
         if kept is None:
@@ -280,7 +286,7 @@ class _Lint:
                 )
 
     def _guard_cycles(self) -> None:
-        """Two tables that each wait for the other's rows to leave wait forever."""
+        """Check that no guards form a cycle: two tables that each wait for the other's rows to leave wait forever."""
         waits = {
             table.name: {
                 guard.reference.table
@@ -300,9 +306,9 @@ class _Lint:
                 )
 
     def _strays(self) -> None:
-        """Sections that speak of a table which has no rules they could apply to."""
+        """Report floors and archive sections of a table that has no rules they could apply to."""
         for name in self.floors:
-            # A table whose own mistakes are told already is not told again to be missing.
+            # A table whose own mistakes are reported already is not also reported as missing.
             if name not in self.ruled and (name in self.excused or not self.origins.has("table", name)):
                 fix = did_you_mean(name, self.ruled) or "add rules for it, or remove the floor"
                 self.origins.of("floor", name).error(["floor", name], "stray", f"no rules for {name}", fix)
@@ -310,13 +316,13 @@ class _Lint:
             table = self.ruled.get(name)
             if table is None and self.origins.has("table", name):
                 continue
-            if table is None or not any(isinstance(rule.action, Archive | Shelve) for rule in table.rules):
+            if table is None or not any(isinstance(rule.action, ToArchive | Shelve) for rule in table.rules):
                 self.origins.of("archive", name).error(
                     ["archive", name], "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`'
                 )
 
     def _ambiguous(self) -> None:
-        """A table named both with and without its schema could be one table with two sets of promises."""
+        """Report a table named both with and without its schema: it could be one table with two sets of promises."""
         uses = list(self._uses())
         qualified = {name.name: name for name, _, _ in uses if name.schema is not None}
         for name, place, mistakes in uses:
@@ -325,7 +331,7 @@ class _Lint:
                 mistakes.error(place, "ambiguous-name", message, "write the schema of both")
 
     def _uses(self) -> Iterator[tuple[TableName, list[object], Mistakes]]:
-        """Every mention of a table, with its place."""
+        """Yield every mention of a table, with its key path and the file's mistakes."""
         sections: dict[str, Iterable[TableName]] = {
             "table": self.ruled,
             "excused": self.excused,
@@ -387,7 +393,7 @@ def _has_password(url: str) -> bool:
 
 
 def _forestalls(other: Rule, archive: Rule) -> bool:
-    """Whether a rule deletes, without exception, rows before the other one archives them."""
+    """Check whether a rule deletes, without exception, rows before the other one archives them."""
     return (
         isinstance(other.action, Prune)
         and isinstance(other.bound, Age)
@@ -405,7 +411,7 @@ def _place(table: Table, rule: Rule | None = None) -> list[object]:
 
 
 def _reached(arrows: Mapping[N, set[N]], start: N) -> set[N]:
-    """Everything that following the arrows leads to; the start too, if they lead back to it."""
+    """Return every node reachable along the arrows; the start is included only if they lead back to it."""
     seen: set[N] = set()
     ahead = list(arrows.get(start, ()))
     while ahead:

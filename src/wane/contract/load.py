@@ -1,4 +1,4 @@
-"""Reading a contract: from a TOML file, and the files it includes, to a Contract or to everything that is wrong with it."""
+"""Reading a contract: from a TOML file, and the files it includes, to a Contract or to all of its mistakes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What came of reading a file: the contract if it has no errors, and all findings in any case."""
+class ContractReading:
+    """The result of reading a file: the contract if it has no errors, and all findings in any case."""
 
     contract: Contract | None
     findings: tuple[Finding, ...]
@@ -67,18 +67,18 @@ def load_contract(path: Path | str) -> Contract:
     return reading.contract
 
 
-def read_contract(path: Path | str) -> Reading:
-    """Read a contract and tell everything that is worth knowing about it."""
+def read_contract(path: Path | str) -> ContractReading:
+    """Read a contract and return it with all findings; the contract is None if any of them is an error."""
     path = Path(path)
     files: list[SourceFile] = []
     _collect(path, str(path), files, ())
     contract = resolve(path, files)
     findings = tuple(finding for file in files for finding in file.mistakes.findings)
-    return Reading(None if errors_of(findings) else contract, findings)
+    return ContractReading(None if errors_of(findings) else contract, findings)
 
 
 def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path, ...]) -> None:
-    """Append the file's included files, then the file itself: what comes later may set windows of what came before."""
+    """Append the file's included files, then the file itself: later files may override windows of earlier ones."""
     mistakes = Mistakes(shown)
     itself = _real(path)
     data = _parse(path, mistakes, "" if not above else f"{above[-1].name} includes it: correct the path")
@@ -103,10 +103,10 @@ def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path,
 
 
 def _real(path: Path) -> Path:
-    """The file behind the name, so that one file is the same file by every name."""
+    """Resolve a path to the real file, so that a file is recognised under every name."""
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # A loop of links, a NUL: opening it will say so.
+    except (OSError, RuntimeError, ValueError):  # A symlink loop or a NUL: opening the file reports it.
         return path
 
 
@@ -140,11 +140,14 @@ def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
 
 
 class _NotAFile(Exception):
-    """A path names something else than a file."""
+    """A path names something other than a regular file."""
 
 
 def _read(path: Path) -> bytes:
-    """Read a file up to one byte more than a contract may have. Nothing else is opened: a pipe or a terminal would be waited for."""
+    """Read a regular file, up to one byte more than a contract may have.
+
+    Anything else is refused: opening a pipe or a terminal would block.
+    """
     kind = stat.S_IFMT(path.stat().st_mode)
     if kind != stat.S_IFREG:
         raise _NotAFile(f"it is {_KINDS.get(kind, 'no file')}")

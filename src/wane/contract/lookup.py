@@ -1,4 +1,4 @@
-"""Finding tables and rules by the names that people type, and saying kindly why a name is not found."""
+"""Finding tables and rules by the names that users type, with a helpful error for a name that is not found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wane.findings import did_you_mean
 
 
 def find_table(contract: Contract, name: str) -> Table:
-    """The table with rules of this name; raise UnknownTable if there is none."""
+    """Return the table with rules of this name; raise UnknownTable if there is none."""
     for table in contract.tables:
         if str(table.name) == name:
             return table
@@ -26,7 +26,7 @@ def find_table(contract: Contract, name: str) -> Table:
 
 
 def find_rule(table: Table, name: str) -> Rule:
-    """The table's rule of this name; raise UnknownRule if there is none."""
+    """Return the table's rule of this name; raise UnknownRule if there is none."""
     for rule in table.rules:
         if rule.name == name:
             return rule

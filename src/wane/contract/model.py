@@ -1,6 +1,6 @@
 """What a contract promises, resolved: windows looked up, defaults filled in, every name parsed.
 
-These are plain values. They know nothing of files, databases or clocks; `load` makes them, every other room reads them.
+These are plain values, independent of files, databases and clocks; `load` builds them, every other package reads them.
 A value of these types has passed all checks that need no database.
 """
 
@@ -20,7 +20,7 @@ State = str | int | bool
 
 
 class Unit(StrEnum):
-    """How a column writes a moment."""
+    """How a column encodes a timestamp."""
 
     NATIVE = "native"
     SECONDS = "s"
@@ -32,17 +32,20 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A column that holds moments, and how it writes them. With a zone, the values are that place's wall-clock times."""
+    """A column that holds timestamps, and how it encodes them.
+
+    With a zone, the values are wall-clock times in that zone.
+    """
 
     column: str
     unit: Unit = Unit.NATIVE
     zone: str | None = None
     also: tuple[Unit, ...] = ()
-    """Other ways in which the same column writes them: each value is in one of all these."""
+    """Other encodings that the same column uses: each value is in one of them or in `unit`."""
 
     @property
     def each(self) -> tuple[Time, ...]:
-        """The same column in each of its ways alone."""
+        """Return the column once per encoding, each with that encoding alone."""
         return tuple(Time(self.column, unit, self.zone) for unit in (self.unit, *self.also))
 
 
@@ -73,7 +76,7 @@ class Orphans:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Due when the moment in the column is at or before now."""
+    """Due when the timestamp in the column is at or before now."""
 
     time: Time
 
@@ -110,7 +113,8 @@ class Follower:
     where: tuple[tuple[str, State], ...] = ()
     followers: tuple[Follower, ...] = ()
     live_leaves: bool = False
-    """Whether rows in a live state of their own table leave too. If not, such a row keeps the row that it follows."""
+    """Whether rows in a live state of their own table leave, too. If not, such a row protects the one that it
+    follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ class Prune:
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class ToArchive:
     """The row moves to the archive."""
 
 
@@ -161,7 +165,7 @@ class Mark:
     state: State
 
 
-Action = Prune | Archive | Shelve | Mark
+Action = Prune | ToArchive | Shelve | Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +179,18 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """How sweeps go: how fast, how much unasked, and behind which flags."""
+    """How sweeps run: how fast, how much without confirmation, and behind which flags."""
 
     batch_ms: int = 5
-    """What one batch should take; its size adapts."""
+    """The target duration of one batch; its size adapts."""
     duty: float = 0.1
-    """The share of time at work; the rest is pauses."""
+    """The share of time spent working; the rest is pauses."""
     fuse: float = 0.9
     """The largest share of a table that an unattended sweep of one rule may take."""
     first_fuse: float = 0.5
-    """The same for the first sweep of a rule: whoever wrote it may have meant something else."""
+    """The same for the first sweep of a rule: its author may have meant something else."""
     fuse_rows: int = 1_000
-    """Fewer rows than that are never too many."""
+    """The fuse never blows for fewer rows."""
     master_flag: str = "iu_core.retention_enabled"
     """Sweeps are off until this flag is on."""
     table_flag: str = "queue.retention.{table}.enabled"
@@ -195,36 +199,36 @@ class SweepSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How sweeps travel from schedulers to workers, and how long what they leave behind is kept."""
+    """How sweeps travel from schedulers to workers, and how long finished messages and dead letters are retained."""
 
     pool: str = "retention"
     lease: timedelta = timedelta(seconds=30)
-    """How long a worker that fell silent keeps its sweep from others."""
+    """How long a worker without a heartbeat blocks others from its sweep."""
     attempts: int = 3
     backoff: timedelta = timedelta(seconds=10)
-    """The pause before a failed sweep is tried again; it doubles."""
+    """The delay before the first retry of a failed sweep; it doubles with each attempt."""
     remember: timedelta = timedelta(days=7)
-    """How long a finished message, and with it its key, is kept."""
+    """How long a finished message, and with it its key, is retained."""
     dead_letters: timedelta | Forever = timedelta(days=365)
-    """How long a resolved dead letter is kept; an unresolved one always is."""
+    """How long a resolved dead letter is retained; an unresolved one is never deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """From where on a table is sick, and how closely pressure and health look."""
+    """The thresholds at which a table is unhealthy, and the precision of the pressure and health probes."""
 
     grace: timedelta = timedelta(minutes=5)
     """How long a due row may wait beyond its window and one sweep interval."""
     partition_rows: int = 5_000_000
-    """From so many rows on, a table should be partitioned; never before."""
+    """The number of rows from which a table should be partitioned; never below it."""
     partition_finished_rows: int = 1_000_000
     """The same for the finished rows of a table with states."""
     hot_read_ms: float = 1.0
-    """What a read through a rule's index may take."""
+    """How long a read through a rule's index may take."""
     counted_rows: int = 1_000
     """Rows are counted up to here; beyond, they are estimated."""
     forget_silent: timedelta = timedelta(days=1)
-    """How long an executor that fell silent is told of."""
+    """How long an executor without a heartbeat is still reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +246,7 @@ class Rule:
 
     @property
     def active(self) -> bool:
-        """Whether the rule can ever select a row."""
+        """Return whether the rule can ever select a row."""
         return not isinstance(self.bound, Forever)
 
 
@@ -283,7 +287,7 @@ class Table:
     inline: str | None = None
     observe: str | None = None
     age: Time | None = None
-    """The column that pressure and health tell the age of rows by; None: the one that rules age by."""
+    """The column that pressure and health read the age of rows from; None: the one that rules age by."""
 
     def rule(self, name: str) -> Rule:
         for rule in self.rules:
@@ -292,7 +296,7 @@ class Table:
         raise KeyError(name)
 
     def label(self, rule: Rule) -> str:
-        """The `table` label of metrics: `<table>.<rule>` for rules that select states, else `<table>`."""
+        """Return the `table` label of metrics: `<table>.<rule>` for rules that select states, else `<table>`."""
         return f"{self.name}.{rule.name}" if rule.states else str(self.name)
 
 
@@ -311,19 +315,19 @@ class ArchiveTable:
     table: TableName
     keep: timedelta | Forever
     cast: tuple[tuple[str, str], ...] = ()
-    """Columns whose own type the archive cannot keep, and what their values become there."""
+    """Columns whose type the archive cannot store, each with the type it is stored as."""
     statistics: tuple[str, ...] = ()
-    """Columns of texts whose least and greatest values the archive's log has for each file."""
+    """Text columns whose minimum and maximum the archive's log stores for each file."""
 
 
 class Retired(StrEnum):
-    """What becomes of a partition whose rows are all past their time."""
+    """What happens to a partition whose rows are all past their window."""
 
     DROP = "drop"
     MOVE = "move"
-    """To the schema of archived tables."""
+    """It moves to the schema of archived tables."""
     ARCHIVE = "archive"
-    """Its rows to the archive, through the pipeline; then it is dropped."""
+    """Its rows move to the archive, through the pipeline; then it is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,16 +338,16 @@ class Partitioned:
     time: Time
     keep: timedelta | Forever
     ahead: int = 3
-    """Months that are made ahead."""
+    """The number of months created ahead."""
     quarantine: timedelta = timedelta(days=7)
-    """How long a partition that was taken off can be put back before it is dropped."""
+    """How long a detached partition can be re-attached before it is dropped."""
     then: Retired = Retired.DROP
     rows: int | None = None
-    """Recommended from so many rows on; None: as [health] says."""
+    """The number of rows from which partitioning is recommended; None: the value in [health]."""
     lock: timedelta = timedelta(milliseconds=200)
-    """How long a statement may wait for a lock that makes the application wait behind it."""
+    """How long a statement may wait for a lock behind which the application's statements queue."""
     followers: tuple[tuple[TableName, Time], ...] = ()
-    """Tables that are partitioned along, each by a time of its own."""
+    """Tables that are partitioned along with it, each by its own time column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,13 +355,13 @@ class SparkSettings:
     """How the archive's pipeline runs."""
 
     master: str = "local[*,4]"
-    """Where Spark runs. The 4 is how often a task is tried; without it, once."""
+    """Where Spark runs. The 4 is the number of attempts for each task; without it, there is one."""
     range_rows: int = 200_000
-    """Rows of the table that one task reads."""
+    """The number of the table's rows that one task reads."""
     sweep_rows: int = 2_000_000
-    """Rows of the table that one sweep moves; what is left moves with the next one."""
+    """The number of the table's rows that one sweep moves; the rest moves with the next one."""
     lease_seconds: int = 60
-    """How long a dead writer keeps others from the same table's archive."""
+    """How long a dead writer blocks others from the same table's archive."""
     url_variable: str | None = None
     """On a cluster: the environment variable of its workers that holds the database's URL."""
     settings: tuple[tuple[str, str], ...] = ()
@@ -366,13 +370,13 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where the database is. The URL may hold a secret: `wane.store.url` masks it before anybody sees it."""
+    """Where the database is. The URL may contain a secret: `wane.db.url` masks it before it is shown."""
 
     url: str | None = field(default=None, repr=False)
     schemas: tuple[str, ...] = ()
     attach: tuple[tuple[str, str], ...] = ()
     audit: bool = False
-    """Whether the contract speaks of Wane's own audit trail."""
+    """Whether the contract covers Wane's own audit trail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +411,7 @@ class Contract:
         raise KeyError(str(name))
 
     def partitioned(self, name: TableName) -> Partitioned | None:
-        """How a table is partitioned, also one that is partitioned along with another; None if it is not."""
+        """Return how a table is partitioned, on its own or along with another; None if it is not."""
         for one in self.partitions:
             if one.table == name:
                 return one
@@ -417,18 +421,18 @@ class Contract:
         return None
 
     def rules(self) -> Iterator[tuple[Table, Rule]]:
-        """Every rule that can select rows, in the order of the file."""
+        """Yield every rule that can select rows, in the order of the file."""
         for table in self.tables:
             for rule in table.rules:
                 if rule.active:
                     yield table, rule
 
     def archive_statistics(self, name: str) -> tuple[str, ...]:
-        """Columns of texts of one of the archive's tables whose least and greatest values its log has."""
+        """Return the text columns of a table whose minimum and maximum the archive's log stores."""
         return next((one.statistics for one in self.archive if str(one.table) == name), ())
 
     def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
-        """Every follower of every rule, nested ones too."""
+        """Yield every follower of every rule, nested ones included."""
 
         def walk(followers: tuple[Follower, ...]) -> Iterator[Follower]:
             for follower in followers:

@@ -1,7 +1,7 @@
-"""Names of tables and references as people write them in a contract.
+"""Names of tables and references as users write them in a contract.
 
 `channel_inbox`, `iu_core.iu_staging_record`, `"My Schema"."odd.name"`: dots separate, double quotes protect, and a
-doubled double quote stands for one. What a name looks like to a database is the store's business.
+doubled double quote stands for one. How a database quotes a name is up to the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split_name(text: str) -> list[str]:
 
 
 def join_name(parts: list[str]) -> str:
-    """The inverse of split_name: quotes only the parts that need it."""
+    """Join the parts of a name, quoting only those that need it: the inverse of split_name."""
     return ".".join('"' + part.replace('"', '""') + '"' if _needs_quotes(part) else part for part in parts)
 
 
@@ -64,7 +64,7 @@ class TableName:
 
 
 def parse_reference(text: str) -> tuple[TableName, str]:
-    """Read `table.column` or `schema.table.column`."""
+    """Parse `table.column` or `schema.table.column`; raise ValueError if the text is neither."""
     parts = split_name(text)
     if len(parts) not in (2, 3):
         raise Refused(f"{text!r} is not a reference", "write table.column or schema.table.column")
@@ -72,5 +72,5 @@ def parse_reference(text: str) -> tuple[TableName, str]:
 
 
 AUDIT = frozenset((TableName("wane_audit"), TableName("audit", "wane")))
-"""The audit trail, on SQLite and on PostgreSQL: the one table of Wane's own that a contract may speak of. Its rows leave through the archive
-and in no other way."""
+"""The audit trail, on SQLite and on PostgreSQL: the only one of Wane's own tables that a contract may cover. Its rows
+leave through the archive and in no other way."""

@@ -1,4 +1,4 @@
-"""Which file says what, so that a mistake which shows only between files is told where it was made."""
+"""The file that declares each entry, so that a mistake between files is reported where it was made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from wane.contract.pieces import Mistakes
 
 
 class Origins:
-    """The file of every named entry of every section, by the entry that came first."""
+    """The file of every named entry of every section; the first declaration counts."""
 
     def __init__(self, last: Mistakes) -> None:
         self.last = last
@@ -19,5 +19,5 @@ class Origins:
         return (section, name) in self._files
 
     def of(self, section: str, name: object) -> Mistakes:
-        """The mistakes of that file; those of the last file for what nobody says."""
+        """Return the mistakes of the file that declares an entry; those of the last file if none does."""
         return self._files.get((section, name), self.last)

@@ -1,4 +1,4 @@
-"""Reading pieces of a contract file, and turning what pydantic says about them into sentences for people."""
+"""Reading pieces of a contract file, and turning pydantic's errors into sentences for users."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _EXPECTED = {
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _VALIDATOR = re.compile(r"function-(before|after|wrap|plain)\[|\[key\]$")
-_PASSWORD = re.compile(r"(:/+[^:/?#\s]*):.*@", re.DOTALL)  # One slash: a URL taken for a path loses the other.
+_PASSWORD = re.compile(r"(:/+[^:/?#\s]*):.*@", re.DOTALL)  # One slash: a URL parsed as a path loses the other.
 _SECRET_QUERY = re.compile(r"(?i)\b(password|sslpassword)=[^&\s'\"]*")
 _MOST_CHARACTERS = 400
-"""The longest that one part of a finding is told at: a file may hold megabytes where a name is expected."""
+"""The most characters shown of one part of a finding: a file may hold megabytes where a name is expected."""
 
 
 class Mistakes:
-    """Collects what is wrong with one file, so that everything is told at once."""
+    """Collects the mistakes of one file, so that all are reported at once."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -65,20 +65,20 @@ class Mistakes:
         self.findings.append(Finding(severity, code, *(_plain(mask(text)) for text in texts)))
 
     def refuse(self, path: Sequence[object], code: str, problem: ValueError) -> None:
-        """Note why a value was refused."""
+        """Record why a value was refused."""
         told = problem if isinstance(problem, Refused) else Refused(str(problem))
         self._add(Severity.ERROR, path, code, told.message, told.fix)
 
     def unknown(
         self, path: Sequence[object], word: object, message: str, allowed: Iterable[str], code: str = "unknown-key"
     ) -> None:
-        """Note a word that is not among the allowed ones."""
+        """Record a word that is not among the allowed ones."""
         allowed = list(allowed)
         hint = did_you_mean(word, allowed)
         self._add(Severity.ERROR, path, code, message, f"{hint} allowed: {', '.join(allowed)}".strip())
 
     def read(self, model: type[P], data: object, path: Sequence[object]) -> P | None:
-        """Validate one piece; None if it has mistakes, which are then collected."""
+        """Validate one piece; collect its mistakes and return None if it has any."""
         if not isinstance(data, dict):
             self.error(path, "wrong-type", f"found {describe(data)}, expected a table")
             return None
@@ -117,7 +117,7 @@ class Mistakes:
 
 
 def allowed_keys(model: type[Piece], loc: Sequence[object]) -> list[str]:
-    """The keys that the piece at `loc` inside a model may have."""
+    """Return the keys that the piece at `loc` inside a model may have."""
     for part in loc:
         model = _inner_model(model, part) or model
     return [*(field.alias or name for name, field in model.model_fields.items()), *model.also]
@@ -141,7 +141,7 @@ def _model_in(annotation: object) -> type[Piece] | None:
 
 
 def describe(value: object) -> str:
-    """What was found, for a person: `7 (a whole number)`, `true (a boolean)`, `a list`."""
+    """Describe a value for a user: `7 (a whole number)`, `true (a boolean)`, `a list`."""
     kind = KINDS.get(type(value), type(value).__name__)
     if isinstance(value, bool):
         return f"{str(value).lower()} ({kind})"
@@ -149,7 +149,7 @@ def describe(value: object) -> str:
 
 
 def key_path(path: Sequence[object]) -> str:
-    """A dotted key as it would be written in TOML; the position in a list stands in brackets."""
+    """Write a dotted key as in TOML, with positions in lists in brackets."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -168,11 +168,11 @@ def _key(part: str) -> str:
 
 
 def mask(text: str) -> str:
-    """The text without the passwords of URLs that stand in it. Rather too much is hidden than too little."""
+    """Return the text with the passwords of URLs masked. It hides too much rather than too little."""
     return _SECRET_QUERY.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def _plain(text: str) -> str:
-    """Short, and without characters that a terminal would obey."""
+    """Shorten a text and escape control characters, which a terminal would interpret."""
     short = text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)

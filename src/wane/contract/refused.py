@@ -1,4 +1,4 @@
-"""How the smallest parts of the contract say no: what is wrong, and apart from it what to write instead."""
+"""The error of the contract's smallest parts: what is wrong, and separately what to write instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 
 
 class Refused(ValueError):
-    """A value that a contract may not have. Message and fix stay apart, because what people wrote may hold any character."""
+    """A value that a contract may not have.
+
+    Message and fix are separate, because user text may contain any character.
+    """
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(f"{message}: {fix}" if fix else message)
@@ -15,7 +18,7 @@ class Refused(ValueError):
 
 
 def told(value: object) -> str:
-    """A value as the file might write it, without what is inside it."""
+    """Format a value as the file would write it; lists and tables are only named, without their contents."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):

@@ -1,8 +1,9 @@
-"""From the pieces of the files to one Contract: sections are merged, windows and schedulers looked up, defaults filled in.
+"""From the pieces of the files to one Contract: sections merged, windows and schedulers looked up, defaults filled in.
 
-Nothing here stops at the first mistake. A piece that cannot be read is left out after its mistake is noted, and all
-other pieces are still checked. What a file says replaces what the files it includes say, entry by entry: a window, a scheduler, a floor, a
-whole table. Files that do not include each other may not speak of the same thing, unless they agree on a setting.
+Nothing here stops at the first mistake. A piece that cannot be read is left out after its mistake is recorded, and all
+other pieces are still checked. Entries of a file replace those of the files it includes, one by one: a window, a
+scheduler, a floor, a whole table. Files that do not include each other may not declare the same entry, unless they
+agree on a setting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from wane.contract.document import (
 )
 from wane.contract.lint import lint
 from wane.contract.model import (
-    Archive,
     ArchiveTable,
     Budget,
     Contract,
@@ -45,6 +45,7 @@ from wane.contract.model import (
     StoreSettings,
     SweepSettings,
     Table,
+    ToArchive,
 )
 from wane.contract.names import AUDIT, TableName
 from wane.contract.origins import Origins
@@ -59,17 +60,20 @@ P = TypeVar("P", bound=Piece)
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of the contract, as TOML understands it, with what is wrong with it."""
+    """A file of the contract, parsed as TOML, with its mistakes."""
 
     path: Path
-    data: dict[str, Any] = field(repr=False)  # It may hold a URL with a password.
+    data: dict[str, Any] = field(repr=False)  # It may contain a URL with a password.
     mistakes: Mistakes
     above: tuple[Path, ...] = ()
     """The files that include it, outermost first."""
 
 
 def resolve(path: Path, files: list[SourceFile]) -> Contract:
-    """The contract of these files, included ones first. Mistakes are collected in the files; with any, the result is partial."""
+    """Build the contract of these files, included ones first.
+
+    Mistakes are collected in the files; with any, the result is partial.
+    """
     return _Resolver(files).contract(path)
 
 
@@ -249,7 +253,7 @@ class _Resolver:
             self._say(file, [section, key], getattr(piece, key))
 
     def _say(self, file: SourceFile, place: list[object], value: object) -> None:
-        """Note a setting. A file may set anew what its own includes set, and nothing of its neighbours'."""
+        """Record a setting. A file may override the settings of its own includes, but not those of unrelated files."""
         self.origins.note(str(place[0]), place[-1], file.mistakes)
         earlier, before = self.said.get(key_path(place), (file, value))
         self.said[key_path(place)] = (file, value)
@@ -262,13 +266,13 @@ class _Resolver:
             )
 
     def _shelving(self, table: Table) -> Table:
-        """A table whose archived rows stay in the database."""
+        """Return the table with its archive rules moving rows to another schema of the same database."""
         shelve = Shelve(self.roles.archive_schema)
-        rules = (replace(one, action=shelve) if isinstance(one.action, Archive) else one for one in table.rules)
+        rules = (replace(one, action=shelve) if isinstance(one.action, ToArchive) else one for one in table.rules)
         return replace(table, rules=tuple(rules))
 
     def _named(self, file: SourceFile, section: str) -> Iterator[tuple[TableName, Any, list[object]]]:
-        """The entries of a section whose keys are tables."""
+        """Yield the entries of a section whose keys are tables."""
         for key, data in _typed(file, section, dict, {}).items():
             place: list[object] = [section, key]
             if place == ["archive", "url"]:
@@ -285,7 +289,7 @@ class _Resolver:
         header = {key: value for key, value in data.items() if key != "rule"} if isinstance(data, dict) else data
         piece = file.mistakes.read(TablePiece, header, place)
         if piece is None:
-            # The rules' own mistakes are still told; what they would need of the table is left alone.
+            # The rules' own mistakes are still reported; checks that need the table are skipped.
             read_rules(rules, None, [*place, "rule"], file.mistakes, surroundings)
             return None
         return read_table(name, piece, rules, place, file.mistakes, surroundings)
@@ -314,7 +318,7 @@ class _Resolver:
         return window
 
     def _may_declare(self, file: SourceFile, place: list[object], name: TableName) -> bool:
-        """Whether a section may speak of a table here: for the first time, or instead of a file that this one includes."""
+        """Check whether a section may declare a table here: for the first time, or overriding an included file."""
         section = str(place[0])
         earlier = self.declared.get((section, name))
         if earlier is not None and file.path not in earlier.above:
@@ -337,7 +341,7 @@ class _Resolver:
             excused.pop(name, None)
 
     def _drop_replaced(self, tables: dict[TableName, Table], excused: dict[TableName, Excuse]) -> None:
-        """Rules in a file take the place of an excuse in a file it includes, and the other way round."""
+        """Drop an excuse that rules in an including file replace, and rules that an excuse replaces."""
         for name in set(tables) & set(excused):
             rules, excuse = self.declared["table", name], self.declared["excused", name]
             if rules.path in excuse.above:

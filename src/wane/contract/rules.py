@@ -1,4 +1,4 @@
-"""One table and its rules: from what the file says to what is promised, with every mistake that shows in the table alone."""
+"""One table and its rules: from the file's pieces to promises, with every mistake visible in the table alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from wane.contract.document import ExcusePiece, FollowerPiece, GuardPiece, RuleP
 from wane.contract.model import (
     FOREVER,
     Age,
-    Archive,
     Bound,
     Budget,
     Cap,
@@ -31,6 +30,7 @@ from wane.contract.model import (
     State,
     Table,
     Time,
+    ToArchive,
     WhileNotNull,
     WhileNull,
 )
@@ -43,13 +43,13 @@ Place = list[object]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What tables read from the rest of the contract, and which of it they used."""
+    """What tables read from the rest of the contract, and which parts of it they used."""
 
     windows: Mapping[str, timedelta | Forever]
     schedulers: Mapping[str, Scheduler]
     budget: Budget
     mentioned: frozenset[str]
-    """Schedulers that the files name, even if what they say about them has mistakes."""
+    """Schedulers that the files name, even if their sections have mistakes."""
     used: set[str]
 
     def keep(self, keep: object, place: Place, mistakes: Mistakes) -> timedelta | Forever | None:
@@ -67,7 +67,7 @@ class Surroundings:
 def read_table(
     name: TableName, piece: TablePiece, rules: object, place: Place, mistakes: Mistakes, surroundings: Surroundings
 ) -> Table | None:
-    """The table's promises; None if something in its rules could not be read."""
+    """Read the table's promises; return None if any of it has a mistake."""
     before = len(mistakes.findings)
     excused = _excused_states(piece, _state_type(piece, rules), place, mistakes)
     _check_states(piece, excused, place, mistakes)
@@ -96,13 +96,13 @@ def read_excuse(piece: ExcusePiece) -> Excuse:
 
 
 def check_name(what: str, name: str, place: Place, mistakes: Mistakes) -> None:
-    """Rules and schedulers are named in labels (`table.rule`), leases and commands, where a dot or a blank would split them."""
+    """Refuse a name that labels (`table.rule`), leases and commands cannot use: a dot or a blank would split it."""
     if not name or not name.isprintable() or any(mark in name for mark in ' ."'):
         mistakes.error(place, "wrong-name", f"{name!r} is no name for a {what}", "use letters, digits, _ and -")
 
 
 def _state_type(table: TablePiece, rules: object) -> type:
-    """The type of the table's states: that of the live ones, or else of the first that a rule selects."""
+    """Return the type of the table's states: that of the live ones, or else of the first that a rule selects."""
     if table.live:
         return type(table.live[0])
     for rule in rules.values() if isinstance(rules, dict) else ():
@@ -113,14 +113,17 @@ def _state_type(table: TablePiece, rules: object) -> type:
 
 
 def _as_key(state: State) -> str:
-    """A state as a key of TOML, which is always a text."""
+    """Write a state as a key of TOML, which is always a text."""
     return str(state).lower() if isinstance(state, bool) else str(state)
 
 
 def _excused_states(
     piece: TablePiece, kind: type, place: Place, mistakes: Mistakes
 ) -> tuple[tuple[State, Excuse], ...]:
-    """Keys are texts: a state that is a number or a boolean is read from its text, written in the one way TOML writes it."""
+    """Read the excused states.
+
+    Keys are texts: a state that is a number or a boolean is parsed from its canonical TOML text.
+    """
     excused: list[tuple[State, Excuse]] = []
     for text, excuse in piece.excused.items():
         state: State = text
@@ -162,7 +165,7 @@ def _check_states(
 
 
 def shown(state: State) -> str:
-    """A state as a message tells it."""
+    """Format a state for a message."""
     return _as_key(state) if isinstance(state, bool) else repr(state)
 
 
@@ -195,7 +198,10 @@ def _check_scheduler(table: Table, rules: object, place: Place, mistakes: Mistak
 def read_rules(
     rules: object, table: TablePiece | None, place: Place, mistakes: Mistakes, surroundings: Surroundings
 ) -> list[Rule]:
-    """The rules that can be read. Without a table (its own piece had mistakes) only each rule's shape is checked."""
+    """Read the rules; those with mistakes are left out.
+
+    Without a table (its own piece had mistakes) only each rule's shape is checked.
+    """
     if not isinstance(rules, dict):
         mistakes.error(place, "wrong-type", f"found {describe(rules)}, expected [table.….rule.<name>]")
         return []
@@ -213,7 +219,7 @@ def read_rules(
 
 
 class _RuleReader:
-    """Reads one rule in the light of its table."""
+    """Reads one rule in the context of its table."""
 
     def __init__(
         self,
@@ -269,7 +275,7 @@ class _RuleReader:
             return Expiry(piece.expires)
         keep = self.surroundings.keep(piece.keep, [*self.place, "keep"], self.mistakes)
         if isinstance(keep, Forever):
-            # A window that a team sets to "forever" switches the rule off as it is written.
+            # A window set to "forever" disables the rule as it is written.
             return FOREVER if isinstance(piece.keep, WindowName) else self._forever()
         time: Time | None = piece.time or self.table.time
         if time is None:
@@ -335,7 +341,7 @@ class _RuleReader:
                 self._error("when", "state-twice", f"{shown(state)} is excused", "keep one of the two")
 
     def _check_type(self, key: str, state: State) -> bool:
-        """Python takes 1 and true for equal; no state column does."""
+        """Check a state's type against the table's states: Python considers 1 and true equal, no state column does."""
         if type(state) is self.kind:
             return True
         found, expected = describe(state), KINDS[self.kind]
@@ -359,7 +365,7 @@ class _RuleReader:
                 )
             if self.piece.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
-        if isinstance(then, Archive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
+        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
             self._error(
                 "then",
                 "several-units",

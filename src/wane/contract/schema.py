@@ -1,7 +1,8 @@
-"""The contract file as a JSON Schema, for editors that complete and check while somebody types.
+"""The contract file as a JSON Schema, for editors that complete and check while a user types.
 
-Composed from the same models that read the file. It says what a file may look like; what its parts must be to each other
-(windows that exist, states that are covered, floors) is for `wane check`, so a file that passes here may still have mistakes.
+It is composed from the same models that read the file. It covers the shape of a file; the constraints between its parts
+(windows that exist, states that are covered, floors) are checked by `wane check`, so a file that passes here may still
+have mistakes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _NAME = {"minLength": 1}
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a contract file."""
+    """Build the JSON Schema (draft 2020-12) of a contract file."""
     _, definitions = models_json_schema(
         [(piece, "validation") for piece in _PIECES], schema_generator=_Generator, ref_template="#/$defs/{model}"
     )
@@ -126,7 +127,7 @@ def json_schema() -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """TOML has no null and leaves out what is absent, so neither nulls nor defaults are shown."""
+    """Leaves out nulls and defaults: TOML has no null, and omits absent values."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -143,7 +144,7 @@ def _to(piece: str) -> dict[str, Any]:
 
 
 def _named(value: dict[str, Any]) -> dict[str, Any]:
-    """A table whose keys are names that people choose."""
+    """Build the schema of a table whose keys are names that users choose."""
     return {"type": "object", "propertyNames": _NAME, "additionalProperties": value}
 
 

@@ -1,4 +1,4 @@
-"""The sections [growth], [space], [roles], [events], [upkeep] and [partition] of the contract file, as pydantic models: see `document`."""
+"""Pydantic models of the sections [growth], [space], [roles], [events], [upkeep] and [partition]: see `document`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from wane.findings import did_you_mean
 
 _MOST_THRESHOLDS = 10
 _LONGEST_NAME = 63
-"""PostgreSQL cuts off what is longer, and another role would be meant."""
+"""PostgreSQL truncates longer names, which would then name another role."""
 
 
 def _thresholds(value: object) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class GrowthPiece(Piece):
     warn: Duration | None = Field(default=None, description="How long before a threshold to warn.")
 
     def over(self, default: GrowthSettings) -> GrowthSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -169,7 +169,7 @@ class SpacePiece(Piece):
     pages: Count | None = Field(default=None, description="SQLite: the most for one incremental vacuum.")
 
     def over(self, default: SpaceSettings) -> SpaceSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -192,7 +192,7 @@ class RolesPiece(Piece):
         return self
 
     def over(self, default: RoleSettings) -> RoleSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -212,7 +212,7 @@ class EventsPiece(Piece):
     outbox: OutboxPiece | None = Field(default=None, description="The application's own table of events.")
 
     def over(self, default: EventSettings) -> EventSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         given = {key: getattr(self, key) for key in self.model_fields_set}
         if isinstance(self.outbox, OutboxPiece):
             outbox = self.outbox
@@ -232,7 +232,7 @@ class UpkeepPiece(Piece):
     forget_after: ForgetAfter | None = Field(default=None, description="How long journals keep the details.")
 
     def over(self, default: UpkeepSettings) -> UpkeepSettings:
-        """These settings, with what they leave out taken from the default."""
+        """Return these settings, with missing values taken from the default."""
         return replace(default, **{key: getattr(self, key) for key in self.model_fields_set})
 
 
@@ -258,7 +258,7 @@ def _retired(value: object) -> Retired:
 
 
 def require_range(time: Any) -> None:
-    """Raise unless a time can be the key of partitions."""
+    """Raise Refused unless a time column can be the key of partitions."""
     if time.also:
         raise Refused(
             "moments in several units have no order that partitions could rely on", "partition by a column with one"

@@ -1,5 +1,7 @@
-"""Settings of what watches over the tables: growth, space, roles, which events are told, and how the archive is cared for. None of them decides which
-rows leave."""
+"""Settings of monitoring and upkeep: growth, space, roles, emitted events, and the maintenance of the archive.
+
+None of them decides which rows leave.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +14,40 @@ OUTBOX_WORDS = ("name", "domain", "event", "table", "rows", "audit", "now", "now
 
 @dataclass(frozen=True, slots=True)
 class GrowthSettings:
-    """How often tables are measured, how long that is remembered, and when somebody should know."""
+    """How often tables are measured, how long snapshots are retained, and when to warn."""
 
     every: timedelta = timedelta(hours=1)
     """How often `wane run` takes a snapshot of every table."""
     count_within: timedelta = timedelta(seconds=1)
     """How long counting one table may take; after that its rows are estimated."""
     fine: timedelta = timedelta(days=14)
-    """How long all snapshots are kept; after that one a day."""
+    """How long all snapshots are retained; after that one a day."""
     keep: timedelta = timedelta(days=400)
-    """How long the snapshots that are left are kept."""
+    """How long the remaining snapshots are retained."""
     window: timedelta = timedelta(days=30)
-    """How far back the rate looks."""
+    """The period before now that the rate is computed over."""
     least: timedelta = timedelta(days=1)
-    """No rate from less than that."""
+    """The shortest span of snapshots that gives a rate."""
     thresholds: tuple[int, ...] = (1_000_000, 5_000_000)
-    """Rows at which something should be done: look at it, partition it."""
+    """Numbers of rows at which action is due: inspect the table, partition it."""
     near: float = 0.8
-    """The share of a threshold from which somebody should know, whatever the rate."""
+    """The share of a threshold from which to warn, whatever the rate."""
     warn: timedelta = timedelta(days=30)
-    """How long before the forecast reaches a threshold somebody should know."""
+    """How long before the forecast reaches a threshold to warn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceSettings:
-    """From when on room that nobody uses is worth a word, and how much may be done about it at a time."""
+    """When unused space is reported, and how much of it may be reclaimed at a time."""
 
     share: float = 0.3
-    """The share of a table, an index or a file that nobody uses."""
+    """The unused share of a table, an index or a file from which advice is given."""
     bytes: int = 10_000_000
-    """Less than that is never worth a word."""
+    """Less unused space is never reported."""
     seconds: int = 10
     """SQLite: how long one incremental vacuum may take."""
     pages: int = 100_000
-    """SQLite: how many pages one incremental vacuum may give back."""
+    """SQLite: how many pages one incremental vacuum may free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +69,41 @@ class OutboxSettings:
 
     table: str
     columns: tuple[tuple[str, str], ...]
-    """Texts, with `{name}` and the like in them: see `wane.store.outbox`."""
+    """Columns and their templates, with placeholders such as `{name}`: see `wane.prune.sql_outbox`."""
     prunes: bool | tuple[str, ...] = False
-    """Whether what ordinary prunes delete is written too: of all tables, of none, or of those that are named."""
+    """Whether rows that ordinary prunes delete are recorded, too: of all tables, of none, or of the named ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpkeepSettings:
-    """How the archive is cared for."""
+    """How the archive is maintained."""
 
     every: timedelta = timedelta(days=1)
-    """How often `wane run` lets a table's archive expire, and looks whether it wants compacting and tidying."""
+    """How often `wane run` expires a table's archive, and checks whether it needs compacting and tidying."""
     files: int = 20
-    """From so many small files of one month on, `wane run` compacts it."""
+    """The number of small files of one month from which `wane run` compacts it."""
     file_bytes: int = 128_000_000
-    """How large files should be; one that is less than half of it is small."""
+    """The target size of files; one below half of it is small."""
     tidy_after: timedelta = timedelta(days=7)
-    """How long a file stays on the disk that is no longer part of the archive: whoever reads an older state of it needs it."""
+    """How long a file that is no longer part of the archive stays on disk: readers of an older snapshot need it."""
     forget_after: timedelta = timedelta(days=90)
-    """How long the journals keep the details of what is done: restores, ranges of sweeps, compactions."""
+    """How long the journals retain the details of finished work: restores, ranges of sweeps, compactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """Which of the events `system/<table>_…` are told: all, none, or those of the tables that are named."""
+    """Which of the events `system/<table>_…` are emitted: all, none, or those of the named tables."""
 
     hard_deleted: bool | tuple[str, ...] = True
     archived: bool | tuple[str, ...] = True
     outbox: OutboxSettings | None = None
-    """Where those of the archive are written too, and those of prunes if it says so, in the transaction that they tell of."""
+    """Where archive events are also written, and prune events if enabled, in the same transaction as the change."""
 
     def tells_hard_deleted(self, table: str) -> bool:
         return _tells(self.hard_deleted, table)
 
     def writes_pruned(self, table: str) -> bool:
-        """Whether what an ordinary prune deletes of a table is written to the outbox."""
+        """Return whether rows of a table that an ordinary prune deletes are recorded in the outbox."""
         return self.outbox is not None and _tells(self.outbox.prunes, table) and self.tells_hard_deleted(table)
 
     def tells_archived(self, table: str) -> bool:

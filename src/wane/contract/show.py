@@ -1,4 +1,5 @@
-"""The contract as a table for people: what bounds each table, what prunes it, what may never break, and where to look."""
+"""The contract as a table for users: what bounds each table, what prunes it, what may never break, where to observe
+it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from dataclasses import astuple, dataclass, fields
 from wane.contract.duration import format_duration
 from wane.contract.lint import UNTOUCHABLE
 from wane.contract.model import (
-    Archive,
     Cap,
     Contract,
     Excuse,
@@ -24,6 +24,7 @@ from wane.contract.model import (
     Rule,
     Shelve,
     Table,
+    ToArchive,
     WhileNull,
 )
 from wane.contract.names import TableName
@@ -41,7 +42,7 @@ class ShownRow:
 
 
 def rows(contract: Contract) -> list[ShownRow]:
-    """One row per table: those with rules in the order of the file, those that only follow, those that are excused."""
+    """Return one row per table: those with rules in the order of the file, those that only follow, then the excused."""
     follows = _follows(contract)
     ruled = {table.name for table in contract.tables}
     excused = dict(contract.excused)
@@ -53,7 +54,7 @@ def rows(contract: Contract) -> list[ShownRow]:
 
 
 def markdown(contract: Contract) -> str:
-    """The rows as a table in Markdown."""
+    """Format the rows as a table in Markdown."""
     heads = ("Table", "Bounded by", "Pruned by", "Never broken", "Observed in")
     assert len(heads) == len(fields(ShownRow))
     lines = [heads, ("---",) * len(heads), *(tuple(map(_cell, astuple(row))) for row in rows(contract))]
@@ -168,14 +169,14 @@ def _bound(rule: Rule) -> str:
         due, after = f"{bound.reference} NULL and {due}", f"where {bound.reference} is NULL {after}"
     if isinstance(action, Mark):
         return f"become {_states([action.state])} {after}"
-    return f"archived {after}" if isinstance(action, Archive | Shelve) else due
+    return f"archived {after}" if isinstance(action, ToArchive | Shelve) else due
 
 
 def _archived(contract: Contract, table: Table, rule: Rule) -> str:
     keep = next((entry.keep for entry in contract.archive if entry.table == table.name), None)
     if isinstance(rule.action, Shelve) and rule.active:
         return f", as {rule.action.schema}.{table.name.name}_<yyyymm> forever"
-    if keep is None or not rule.active or not isinstance(rule.action, Archive):
+    if keep is None or not rule.active or not isinstance(rule.action, ToArchive):
         return ""
     return f", in the archive {'forever' if isinstance(keep, Forever) else f'until {format_duration(keep)}'}"
 
@@ -187,7 +188,7 @@ def _guard(guard: Guard) -> str:
 
 
 def _kept_by_followers(contract: Contract, followers: Iterable[Follower]) -> Iterator[str]:
-    """Followers whose live rows keep the row, nested ones too."""
+    """Yield the followers whose live rows protect the row, nested ones included."""
     live = {table.name for table in contract.tables if table.live}
     for follower in followers:
         if follower.reference.table in live and not follower.live_leaves:
@@ -214,7 +215,7 @@ def _scheduled(contract: Contract, table: Table) -> str:
 
 
 def _observed(table: Table) -> Iterator[str]:
-    """Marking is not pruning, so a rule that only marks has no count of pruned rows."""
+    """Yield where a table's pruning can be observed. A rule that only marks has no count of pruned rows."""
     if table.scheduler is None:
         if table.append_only:
             yield "audit"

@@ -1,1 +1,1 @@
-"""Wane inside other people's programs: each module here is loaded by one of them, and needs it installed."""
+"""Integrations of Wane with other programs: each module here is loaded by one of them, and needs it installed."""

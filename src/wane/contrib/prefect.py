@@ -1,8 +1,10 @@
-"""Prefect's cleanup queue, kept in SQLite or PostgreSQL: messages, leases and dead letters survive a restart, and servers share them.
+"""Prefect's cleanup queue, stored in SQLite or PostgreSQL: messages, leases and dead letters survive a restart, and
+servers share them.
 
-Prefect's server loads this module by its own setting, `PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_QUEUE_STORAGE=wane.contrib.prefect`, and
-makes a `WorkerCleanupQueue` whenever it needs one. `WANE_PREFECT_URL` names the database. Leases, attempts and how long a completed
-message is remembered are Prefect's own settings, read at every call.
+Prefect's server loads this module by its own setting,
+`PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_QUEUE_STORAGE=wane.contrib.prefect`, and creates a `WorkerCleanupQueue` whenever
+it needs one. `WANE_PREFECT_URL` names the database. Leases, attempts and how long a completed message is remembered are
+Prefect's own settings, read at every call.
 
 A message belongs to its work pool: for every other pool it does not exist.
 """
@@ -37,14 +39,16 @@ from prefect.server.worker_communication.cleanup_queue import (
 from prefect.server.worker_communication.cleanup_queue import WorkerCleanupQueue as Interface
 from prefect.settings.context import get_current_settings
 
+from wane.aio import on_thread
 from wane.contrib.shared import SharedDatabase, close_database, shared_database
+from wane.db import Store
+from wane.db.url import DatabaseUrl, resolve_url
 from wane.errors import StoreError, UrlError, WrongArgument
 from wane.events import Event, MessageDead
 from wane.queue import Answered, AsyncQueue, DeadLetter, Expired, Message, MessageState, Queue, Reservation, RetryPolicy
+from wane.queue.dialects import messages_of
 from wane.queue.queue import Clock
 from wane.queue.wakeups import Wakeups
-from wane.store import Store
-from wane.store.url import DatabaseUrl, resolve_url
 
 R = TypeVar("R")
 
@@ -52,9 +56,9 @@ URL_VARIABLE = "WANE_PREFECT_URL"
 MIGRATE_VARIABLE = "WANE_PREFECT_MIGRATE"
 
 _SOURCE = "wane_cleanup_queue"
-"""Where a dead letter comes from, in Prefect's log."""
+"""The source of a dead letter, in Prefect's log."""
 _POOL_PREFIX = "prefect:"
-"""Other queues may live in the same database, under policies of their own: who looks at all pools looks at Prefect's alone."""
+"""Other queues may use the same database, under policies of their own: a query over all pools reads Prefect's alone."""
 _GIVEN_BACK = "reservation_cancelled"
 
 _LONGEST_SECONDS = timedelta(days=3650).total_seconds()
@@ -67,13 +71,15 @@ _MOST_REASON_BYTES = 10_000
 
 
 class WorkerCleanupQueue(Interface):
-    """The cleanup queue of a Prefect server. All that are made in one process for one database share its connections."""
+    """The cleanup queue of a Prefect server. All that are created in one process for one database share its
+    connections."""
 
     def __init__(self, url: str | None = None, *, migrate: bool | None = None, clock: Clock | None = None) -> None:
-        """Prefect gives no arguments; what is not given is read from the environment.
+        """Set up the queue without opening anything.
 
-        Nothing is opened yet. A database that cannot be used is the error of a call, and of no call after it can.
-        With `migrate` the first call creates Wane's own tables if they are missing. `clock` replaces the database's, for tests.
+        Prefect gives no arguments; what is not given is read from the environment. A database that cannot be used is
+        the error of a call, and of no call after it can. With `migrate` the first call creates Wane's own tables if
+        they are missing. `clock` replaces the database's, for tests.
         """
         self._url = _database_url(url)
         self._migrate = _told_to_migrate() if migrate is None else migrate
@@ -203,7 +209,7 @@ class WorkerCleanupQueue(Interface):
         self, work_pool_id: UUID, *, after: int = 0, timeout: float | None = None
     ) -> CleanupQueueWakeup | None:
         shared, queue = await self._open(work_pool_id)
-        sequence = await AsyncQueue(queue, shared.thread, shared.waiting).wait_for_wakeup(after, timeout)
+        sequence = await AsyncQueue(queue, on_thread(shared.thread), shared.waiting).wait_for_wakeup(after, timeout)
         return None if sequence is None else CleanupQueueWakeup(work_pool_id=work_pool_id, sequence=sequence)
 
     async def close(self) -> None:
@@ -211,7 +217,7 @@ class WorkerCleanupQueue(Interface):
         await asyncio.to_thread(close_database, self._url)
 
     async def _open(self, work_pool_id: UUID) -> tuple[SharedDatabase, _RecordedQueue]:
-        policy = _policy()  # Here: Prefect's settings belong to the context of whoever calls.
+        policy = _policy()  # Here: Prefect's settings belong to the caller's context.
         shared = shared_database(self._url)
         store, wakeups = await shared.open(migrate=self._migrate)
         return shared, _RecordedQueue(store, _pool(work_pool_id), policy, self._clock, wakeups)
@@ -219,9 +225,10 @@ class WorkerCleanupQueue(Interface):
     async def _run(
         self, work_pool_id: UUID, work: Callable[[Queue], R], *, undo: Callable[[Queue, R], object] | None = None
     ) -> R:
-        """Do something with a pool's queue, on the store's thread, and tell Prefect's metrics what else became of its messages.
+        """Run work on a pool's queue, on the store's thread.
 
-        If whoever calls goes away meanwhile, what was done is undone.
+        Report dead letters and expired leases to Prefect's metrics. If the caller is cancelled meanwhile, `undo` is
+        called with the result.
         """
         shared, queue = await self._open(work_pool_id)
         running = shared.thread.submit(queue.recorded, work)
@@ -243,13 +250,13 @@ class WorkerCleanupQueue(Interface):
         return done.result
 
     async def _pools_overdue(self) -> list[str]:
-        """Prefect's pools in which a lease has ended."""
+        """Return Prefect's pools in which a lease has ended."""
         shared = shared_database(self._url)
         store, _ = await shared.open(migrate=self._migrate)
 
         def look() -> list[str]:
             now = (self._clock or store.clock)() or store.now()
-            return store.messages.pools_overdue(store.run, _MOST_POOLS, now)
+            return messages_of(store).pools_overdue(store.run, _MOST_POOLS, now)
 
         pools = await asyncio.wrap_future(shared.thread.submit(look))
         return [pool for pool in pools if pool.startswith(_POOL_PREFIX)]
@@ -263,7 +270,7 @@ class _Done(Generic[R]):
 
 
 class _RecordedQueue(Queue):
-    """A queue that also says which leases ended and which messages died while it did what it was asked for."""
+    """A queue that also records which leases ended and which messages died during its work."""
 
     def __init__(self, store: Store, pool: str, policy: RetryPolicy, clock: Clock | None, wakeups: Wakeups) -> None:
         super().__init__(store, pool, policy=policy, clock=clock, listener=self._hear, wakeups=wakeups)
@@ -273,7 +280,7 @@ class _RecordedQueue(Queue):
     def recorded(self, work: Callable[[Queue], R]) -> _Done[R]:
         result = work(self)
         letters: list[DeadLetter] = []
-        with suppress(StoreError):  # What was done is done, and is told; a count that is missing does no harm.
+        with suppress(StoreError):  # The work is done and reported; a missing metric does no harm.
             letters = [letter for one in self._dead if (letter := self.read_dead_letter(one)) is not None]
         return _Done(result, tuple(letters), tuple(self._expired))
 
@@ -297,7 +304,7 @@ def _undo(shared: SharedDatabase, queue: Queue, undo: Callable[[Queue, R], objec
 
 
 def _give_back(queue: Queue, taken: Reservation | None) -> None:
-    """A worker that went away must not keep a message that it never saw."""
+    """Release a message that a worker which went away never saw."""
     if taken is not None:
         queue.release(taken.message_id, taken.token, _GIVEN_BACK)
 
@@ -321,7 +328,7 @@ def _told_to_migrate() -> bool:
 
 
 def _policy() -> RetryPolicy:
-    """Prefect's policy, within what a queue allows."""
+    """Build Prefect's policy, within what a queue allows."""
     settings = get_current_settings().server.worker_channel
     retention = settings.cleanup_completed_idempotency_retention_seconds
     lease = max(min(settings.cleanup_lease_seconds, _LONGEST_SECONDS), _SHORTEST_LEASE_SECONDS)
@@ -333,7 +340,10 @@ def _policy() -> RetryPolicy:
 
 
 def _passes(preferred: list[str] | None, *, fallback: bool) -> list[Collection[str] | None]:
-    """Which work queues to ask in turn: a worker may prefer more of them than one question takes. None is any."""
+    """Split the preferred work queues into passes; None means any queue.
+
+    A worker may prefer more of them than one query takes.
+    """
     if preferred is None:
         return [None]
     parts = [preferred[start : start + _MOST_PREFERRED] for start in range(0, len(preferred), _MOST_PREFERRED)]
@@ -349,7 +359,7 @@ def _work_pool_id(pool: str) -> UUID:
 
 
 def _storable(reason: str) -> str:
-    """A worker may say anything; no database keeps all of it."""
+    """Replace and cut what a database cannot store of a worker's reason."""
     return reason.replace("\0", "?").encode(errors="replace")[:_MOST_REASON_BYTES].decode(errors="ignore")
 
 
@@ -369,7 +379,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _dead_letter(letter: DeadLetter) -> CleanupQueueDeadLetter:
-    """Without the last reservation's token: the database has never known it."""
+    """Convert a dead letter, without the last reservation's token: the database never stores it."""
     return CleanupQueueDeadLetter(
         message=CleanupQueueMessage(**_fields(letter.message)),
         reason=letter.reason,

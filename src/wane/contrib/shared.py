@@ -1,7 +1,7 @@
-"""One database for a whole process: whoever asks for the same one gets the same connection, thread and place to wait.
+"""One database for a whole process: callers that open the same one share its connection and threads.
 
-For programs that make a new object for every use, and have no moment at which they open or close one. What is shared belongs to no
-event loop, and a forked process has its own.
+For programs that create a new object for every use, and have no point at which they open or close one. What is shared
+belongs to no event loop, and a forked process has its own.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+from wane.db import Store, open_store
+from wane.db.url import DatabaseUrl
 from wane.queue.wakeups import Wakeups
-from wane.store import Store, open_store
-from wane.store.url import DatabaseUrl
 
 _MOST_WAITING = 64
-"""Threads that wait for wakeups. Whoever finds none free waits for one, and then looks at least once."""
+"""Threads that wait for wakeups. A caller that finds none free waits for one, and then checks at least once."""
 
 
 class SharedDatabase:
-    """A database that is opened when it is first needed, and tried again if that failed."""
+    """A database that is opened when it is first needed; opening is retried if it failed."""
 
     def __init__(self, url: DatabaseUrl) -> None:
         self.url = url
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wane")
-        """Where everything runs that uses the store."""
+        """Runs everything that uses the store."""
         self.waiting = ThreadPoolExecutor(max_workers=_MOST_WAITING, thread_name_prefix="wane-wakeups")
-        """Where everything waits that uses the wakeups."""
+        """Runs everything that waits for wakeups."""
         self._opened: tuple[Store, Wakeups] | None = None
 
     async def open(self, *, migrate: bool = False) -> tuple[Store, Wakeups]:
-        """The store, with Wane's own tables in it, and its wakeups. `migrate` creates the tables if they are missing."""
+        """Open the store, with Wane's own tables in it, and its wakeups; the same ones on every call.
+
+        `migrate` creates the tables if they are missing.
+        """
         if self._opened is not None:
             return self._opened
         return await asyncio.get_running_loop().run_in_executor(self.thread, self._open, migrate)
@@ -67,13 +70,13 @@ _databases: dict[tuple[int, DatabaseUrl], SharedDatabase] = {}
 
 
 def shared_database(url: DatabaseUrl) -> SharedDatabase:
-    """The database that this process shares under that URL."""
+    """Return the database that this process shares under that URL."""
     key = os.getpid(), url
     return _databases.get(key) or _databases.setdefault(key, SharedDatabase(url))
 
 
 def close_database(url: DatabaseUrl) -> None:
-    """Close what this process shares under that URL; whoever asks for it afterwards opens it again."""
+    """Close what this process shares under that URL; a later call opens it again."""
     found = _databases.pop((os.getpid(), url), None)
     if found is not None:
         found.close()

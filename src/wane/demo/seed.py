@@ -1,7 +1,7 @@
 """Builds the demonstration's database: every table of the reference contracts, filled like a busy application's.
 
-The same rows for the same seed and moment, on both stores. This is the application's side of the demonstration, so it speaks to the
-drivers itself; nothing here is used by the rest of Wane.
+The same rows for the same seed and time, on both stores. This is the application's side of the demonstration, so it
+uses the drivers itself; nothing here is used by the rest of Wane.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from wane.db.url import resolve_url
 from wane.demo.rows import Load, World
 from wane.demo.rows.claims import claims
 from wane.demo.rows.statestore import statestore
@@ -23,15 +24,14 @@ from wane.demo.rows.substrate import substrate
 from wane.demo.rows.webhooks import webhooks
 from wane.demo.traps import TRAPS, Trap
 from wane.reference import names, schema_sql
-from wane.store.url import resolve_url
 
 __all__ = ["ROWS", "TRAPS", "Progress", "Trap", "attached_path", "seed"]
 
 ROWS = 300_000
-"""About how many rows the demonstration has."""
+"""The approximate number of rows of the demonstration."""
 
 Progress = Callable[[str, int, int], None]
-"""Told after each table: its name, how many tables are done, how many there are."""
+"""Called after each table with its name, the number of tables that are done, and the number of all."""
 
 
 def seed(
@@ -39,8 +39,8 @@ def seed(
 ) -> dict[str, int]:
     """Create the tables in an empty database and fill them with about `rows` rows; return how many each table got.
 
-    `now` is taken to the whole second, and the traps at a boundary are exact at that second. On SQLite the schema `iu_core` becomes
-    the file that `attached_path` names, beside the main one.
+    `now` is truncated to the whole second, and the traps at a boundary are exact at that second. On SQLite the schema
+    `iu_core` becomes the file that `attached_path` names, beside the main one.
     """
     place = resolve_url(url)
     if place.path is None:
@@ -60,7 +60,7 @@ def seed(
 
 
 def attached_path(path: Path) -> Path:
-    """The file that holds `iu_core` for the SQLite database at `path`."""
+    """Return the file that holds `iu_core` for the SQLite database at `path`."""
     return path.with_name(f"{path.stem}-iu_core.db")
 
 
@@ -88,7 +88,7 @@ def _load_sqlite(path: Path, world: World) -> Iterator[Load]:
 
 def _load_postgres(url: str, world: World) -> Iterator[Load]:
     """Fill the tables one by one; yield each when it is committed."""
-    import psycopg  # an extra: SQLite needs nothing beside Python
+    import psycopg  # an extra: SQLite needs nothing besides Python
 
     with psycopg.connect(url) as connection:
         for name in names():
@@ -105,7 +105,7 @@ def _load_postgres(url: str, world: World) -> Iterator[Load]:
 
 
 def _continue_numbers(connection: Any, load: Load) -> None:
-    """Rows came with their numbers; the next one the application inserts must continue after them."""
+    """Advance the table's sequence past the loaded rows, so that the application's next row continues after them."""
     if isinstance(load.rows[0][0], int):
         sequence = "FROM pg_get_serial_sequence(%s, %s) AS sequence WHERE sequence IS NOT NULL"
         last = f"(SELECT max({load.columns[0]}) FROM {load.table})"

@@ -1,6 +1,6 @@
-"""Rows that look as if they should leave, and must not.
+"""Rows that seem due, and must not leave.
 
-Each trap carries its own name in a column, so that anybody can ask the database afterwards whether its rows are still there.
+Each trap carries its own name in a column, so that a query can check afterwards whether its rows still exist.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Trap:
     why: str
     rows: int = 12
     lasting: bool = True
-    """False: the rows stay at the moment of seeding and are due right after it."""
+    """False: the rows stay at the time of seeding and are due right after it."""
 
     @property
     def predicate(self) -> str:
-        """What finds the planted rows, on every store."""
+        """Return the condition that finds the planted rows, on every store."""
         return f"{self.column} LIKE 'trap/{self.name}/%'"
 
     def values(self) -> Iterator[str]:
-        """What the planted rows carry in the column."""
+        """Yield what the planted rows carry in the column."""
         return (f"trap/{self.name}/{number:02}" for number in range(self.rows))
 
 
@@ -87,7 +87,7 @@ TRAPS = (
 
 
 def trap(name: str) -> Trap:
-    """The trap of this name; raise KeyError if there is none."""
+    """Return the trap of this name; raise KeyError if there is none."""
     for one in TRAPS:
         if one.name == name:
             return one

@@ -1,4 +1,4 @@
-"""The demonstration: the main job from beginning to end, on a database like a busy application's, told step by step."""
+"""The demonstration: the main job from beginning to end, on a database like a busy application's, step by step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from wane.archive.model import ArchiveRun, Restored, Surveyed
 from wane.demo.seed import ROWS, TRAPS, Trap, attached_path, seed
 from wane.findings import Finding
 from wane.keeper import open_keeper
-from wane.plan.model import Plan
+from wane.ledger import AuditEntry
 from wane.prune.pace import FAST
+from wane.prune.plan import Plan
 from wane.prune.primitive import Pruned
 from wane.prune.sweep import Sweep
 from wane.reference import names
-from wane.store.own import AuditEntry
 
 DATABASE = "state.db"
 CONTRACT = "wane.toml"
@@ -33,7 +33,7 @@ WEBHOOK_STATES = ("handled", "ignored")
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The database that the demonstration made."""
+    """The database that the demonstration created."""
 
     contract: Path
     url: str
@@ -50,7 +50,7 @@ class Built:
 
 
 def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int], None] | None = None) -> Built:
-    """Make the database and its contract in a folder of their own, afresh."""
+    """Create the database and its contract in a folder of their own, afresh."""
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in _own(folder):
         if earlier.is_dir():
@@ -61,7 +61,7 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
     now = datetime.now(UTC)
     try:
         counts = seed(f"sqlite:///{path.absolute()}", rows=rows, now=now, progress=progress)
-    except sqlite3.OperationalError as problem:  # What the driver says of a path or a disk is about the folder.
+    except sqlite3.OperationalError as problem:  # The driver's errors about a path or a disk concern the folder.
         raise OSError(errno.EIO, f"the database cannot be written, {problem}") from problem
     contract = folder / CONTRACT
     contract.write_text(contract_text(path), encoding="utf-8")
@@ -69,7 +69,7 @@ def build(folder: Path, *, rows: int = ROWS, progress: Callable[[str, int, int],
 
 
 def _own(folder: Path) -> list[Path]:
-    """What an earlier demonstration left in the folder. Never remove what it did not make."""
+    """Return what an earlier demonstration left in the folder; raise FileExistsError if it holds other files."""
     databases = (DATABASE, attached_path(Path(DATABASE)).name)
     own = {
         CONTRACT,
@@ -87,7 +87,7 @@ def _own(folder: Path) -> list[Path]:
 
 
 def contract_text(path: Path) -> str:
-    """The demonstration's contract: the reference contracts, included."""
+    """Write the demonstration's contract, which includes the reference contracts."""
     included = ", ".join(f'"reference:{name}"' for name in names())
     return f"""# The tables of four reference contracts in one database.
 include = [{included}]
@@ -110,7 +110,7 @@ def plan(built: Built) -> Plan:
 
 
 def apply(built: Built, made: Plan) -> Sweep:
-    """Let exactly what was planned leave, without pauses: nobody else uses this database."""
+    """Delete exactly what was planned, without pauses: no one else uses this database."""
     made.write(built.plan)
     with open_keeper(contract=built.contract, actor="demo") as keeper:
         keeper.store.migrate()
@@ -119,19 +119,19 @@ def apply(built: Built, made: Plan) -> Sweep:
 
 
 def prune_webhooks(built: Built) -> Pruned:
-    """Webhook tables are append-only: sweeps leave them alone, and only an explicit call takes rows."""
+    """Prune webhook tables explicitly: they are append-only, so sweeps leave them alone."""
     with open_keeper(contract=built.contract, actor="demo") as keeper:
         return keeper.prune("knocker_events", states=WEBHOOK_STATES, older_than=built.week_ago, limit=1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What became of rows that are kept elsewhere."""
+    """What became of rows that are archived."""
 
     run: ArchiveRun
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
-    """Some of them, as they lie in the archive."""
+    """Some of them, as they are in the archive."""
     keys: tuple[str, ...]
     restored: Restored
     survey: list[Surveyed]
@@ -144,7 +144,7 @@ SHOWN_ROWS = 3
 
 
 def archive(built: Built, starting: Callable[[str], None], step: Callable[[str, Any], None]) -> Archived:
-    """Move what is kept elsewhere to the archive, ask for some of it, bring that back, and count everything; `step` is told of each."""
+    """Archive rows, query some of them, restore those, and survey everything; call `step` after each."""
     with open_keeper(contract=built.contract, actor="demo") as keeper:
         room = keeper.archive
         done = room.run(pace=FAST, starting=starting)
@@ -166,7 +166,7 @@ def trail(built: Built, limit: int) -> list[AuditEntry]:
 
 
 def stayed(built: Built, earlier: list[tuple[Trap, int]] | None = None) -> list[tuple[Trap, int]]:
-    """The planted rows that are still there, trap by trap; of those that stay for a moment only, what was seen earlier."""
+    """Count the planted rows that still exist, trap by trap; for traps that do not last, return the earlier counts."""
     with _connection(built) as connection:
         found = [
             (trap, connection.execute(f"SELECT count(*) FROM {trap.table} WHERE {trap.predicate}").fetchone()[0])

@@ -1,1 +1,1 @@
-"""Listeners: what becomes of the events that the other rooms tell."""
+"""Listeners for emitted events, and readings of the database: metrics, logs, health, growth, space."""

@@ -11,26 +11,29 @@ from typing import Any
 from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
 from wane.contract.model import Cap, Contract, HealthSettings, Mark
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.db.counting import Count
+from wane.db.schema import Kind
+from wane.db.space import size_probe
+from wane.db.statement import Statement
+from wane.db.timestamps import read_time
 from wane.errors import StoreError, Unreachable
 from wane.findings import Finding
-from wane.observe.asking import LOOK_SECONDS, READ_SECONDS, Asking
+from wane.ledger import RuleSweeps
 from wane.observe.forecast import days_to
 from wane.observe.health import Health, RuleHealth, TableHealth
-from wane.observe.own import OWN_SECONDS, OwnFacts
+from wane.observe.own_facts import OWN_SECONDS, OwnFacts
 from wane.observe.pressure import PressureReading, RuleDue, estimate_states, read_pressure
+from wane.observe.reading import LOOK_SECONDS, READ_SECONDS, Reading
+from wane.observe.sql_installed import functions_fingerprint
 from wane.observe.verdict import judge
 from wane.observe.watched import Watched
-from wane.store import Store
-from wane.store.base import Count
-from wane.store.looks import UNREAD, Look, Looks, gather
-from wane.store.moments import read_moment
-from wane.store.own import Swept
-from wane.store.schema import Kind
-from wane.store.statement import Statement
+from wane.rules.probes import UNREAD, Probe, Probes, gather
+from wane.rules.rows import rows_of
 
 _HOT_READS = 5
 _HOT_TABLES = 20
-"""How many of the largest tables have their reads timed."""
+"""The number of the largest tables whose reads are timed."""
 
 
 def read_health(
@@ -41,14 +44,15 @@ def read_health(
     seconds: float = READ_SECONDS,
     archive: Sequence[Finding] | None = None,
 ) -> Health:
-    """Read everything, in a few statements that take so long at the most, and judge it with what was found in the archive; if that is not
-    given, with what the last archive command recorded."""
+    """Read and judge everything, in a few statements that take `seconds` at most.
+
+    `archive` are the findings in the archive; without them, those that the last archive command recorded are used.
+    """
     now = store.now()
     migrated = store.is_migrated()
-    store.rows.with_holds = migrated
     swept = read_swept(store) if migrated else {}
     own = OwnFacts(store, contract, now) if migrated else None
-    asking = Asking(store, watched, now, seconds)
+    asking = Reading(store, watched, now, seconds)
     readings = read_pressure(asking, contract, watched)
     tables = _Tables(asking, contract, swept, own).read(readings)
     selections = [one for table in watched.tables for one in table.selections]
@@ -64,7 +68,7 @@ def read_health(
         enabled=own is not None and own.enabled,
         master_flag=contract.sweep.master_flag,
         disabled_tables=own.disabled if own else (),
-        functions=store.functions_fingerprint(OWN_SECONDS),
+        functions=functions_fingerprint(store, OWN_SECONDS),
         dead_letters=own.dead_letters if own else 0,
         uncovered=tuple(map(str, watched.uncovered)),
         schedulers=own.schedulers if own else (),
@@ -77,13 +81,13 @@ def read_health(
 
 
 class _Tables:
-    """What the tables say, beyond their pressure."""
+    """Reads the health of the tables, beyond their pressure."""
 
     def __init__(
         self,
-        asking: Asking,
+        asking: Reading,
         contract: Contract,
-        swept: dict[tuple[str, str], Swept],
+        swept: dict[tuple[str, str], RuleSweeps],
         own: OwnFacts | None,
     ) -> None:
         self.asking = asking
@@ -101,7 +105,7 @@ class _Tables:
             {
                 n: self.asking.look("size", one.watched.info.qualified, look)
                 for n, one in enumerate(readings)
-                if (look := self.store.size_look(one.watched.info))
+                if (look := size_probe(self.store, one.watched.info))
             }
         )
         rules = [(n, rule) for n, one in enumerate(readings) for rule in one.rules]
@@ -109,7 +113,7 @@ class _Tables:
             {
                 i: self._oldest(rule)
                 for i, (_, rule) in enumerate(rules)
-                # Most rules have nothing due: then there is no oldest row to look for.
+                # Most rules have nothing due: then there is no oldest row to read.
                 if not isinstance(rule.selection.rule.bound, Cap) and (rule.due is None or rule.due.rows)
             }
         )
@@ -135,22 +139,22 @@ class _Tables:
             for n, one in enumerate(readings)
         )
 
-    def _values(self, looks: dict[int, Look]) -> dict[int, Any]:
+    def _values(self, looks: dict[int, Probe]) -> dict[int, Any]:
         values = self.asking.read(list(looks.values()))
         return {number: value for number, value in zip(looks, values, strict=True) if value is not UNREAD}
 
-    def _oldest(self, rule: RuleDue) -> Look:
+    def _oldest(self, rule: RuleDue) -> Probe:
         write = partial(self.asking.looks.oldest_due, selection=rule.selection, now=self.asking.written_at)
         return self.asking.look_due("oldest_due", [rule.selection], write)
 
-    def _soon(self, rule: RuleDue, every: timedelta) -> Look:
+    def _soon(self, rule: RuleDue, every: timedelta) -> Probe:
         at, most = self.asking.written_at, self.settings.counted_rows
         write = partial(self.asking.looks.soon_due, selection=rule.selection, now=at, within=every, most=most)
         return self.asking.look_due("soon", [rule.selection], write)
 
     def _rule(self, rule: RuleDue, every: timedelta | None, oldest: Any, soon: Any) -> RuleHealth:
         selection = rule.selection
-        moment = read_moment(oldest, selection.time)
+        moment = read_time(oldest, selection.time)
         last = self.swept.get((str(selection.name), selection.rule.name))
         late = None
         if every is not None and not isinstance(selection.rule.bound, Cap):
@@ -171,14 +175,19 @@ class _Tables:
         )
 
     def _refined(self, table: TableHealth, soon: int | None) -> TableHealth:
-        """Where more becomes due than is counted, as much as comes in; of several rules, nobody knows which of them it is for."""
+        """Return the table with its inflow as the rate at which rows become due, where that exceeds the counting limit.
+
+        With several rules, the rule that the inflow belongs to is unknown.
+        """
         if len(table.rules) != 1 or soon is None or soon <= self.settings.counted_rows or table.inflow_per_hour is None:
             return table
         [rule] = table.rules
         more = max(rule.due_per_hour or 0.0, table.inflow_per_hour)
         return replace(table, rules=(replace(rule, due_per_hour=more),))
 
-    def _late(self, rule: RuleDue, oldest: datetime | None, every: timedelta, last: Swept | None) -> timedelta | None:
+    def _late(
+        self, rule: RuleDue, oldest: datetime | None, every: timedelta, last: RuleSweeps | None
+    ) -> timedelta | None:
         if oldest is None:
             return timedelta(0) if rule.due is not None and not rule.due.rows else None
         late = late_by(rule.selection, oldest, self.now, every)
@@ -187,7 +196,7 @@ class _Tables:
         return late
 
     def _timed(self, readings: Sequence[PressureReading]) -> dict[int, float]:
-        """Reads of the largest tables; a small one answers at once."""
+        """Measure how long reads of the largest tables take; small ones always respond at once."""
         large = [
             (one.pressure.rows.rows, n)
             for n, one in enumerate(readings)
@@ -204,12 +213,12 @@ class _Tables:
         return timed
 
     def _hot(self, one: PressureReading) -> Statement:
-        """A read through the index that the rules need: the oldest row, or, without such an index, one that is due."""
+        """Build a read through the index that the rules need: the oldest row, or, without an index, a due one."""
         sight, most = one.watched.hot, self.settings.counted_rows
         if sight is None or sight.small:
-            return self.store.rows.keys_due(one.rules[0].selection, self.now, 1)
-        edge = partial(Looks(self.store.rows).edge, sight=sight, most=most, newest=False)
-        text, p = gather(self.store.rows, [edge])
+            return rows_of(self.store).keys_due(one.rules[0].selection, self.now, 1)
+        edge = partial(Probes(rows_of(self.store)).edge, sight=sight, most=most, newest=False)
+        text, p = gather(rows_of(self.store), [edge])
         return p.statement(text)
 
     def _table(self, one: PressureReading, rules: tuple[RuleHealth, ...], size: Any, hot: float | None) -> TableHealth:
@@ -254,11 +263,11 @@ class _Tables:
         return None if estimate is None else Count(estimate, rows.exactness)
 
     def _may_partition(self, one: PressureReading) -> bool:
-        """Only PostgreSQL has partitions, and only tables with rules need them."""
+        """Check whether partitions apply: only PostgreSQL has them, and only tables with rules need them."""
         return self.store.kind == "postgres" and one.watched.info.kind is Kind.TABLE and bool(one.rules)
 
     def _partition(self, one: PressureReading, finished: Count | None, share: float) -> bool:
-        """Whether the table has so large a share of the rows from which on it has outgrown a table."""
+        """Check whether the table has reached a share of the number of rows from which partitions are recommended."""
         if not self._may_partition(one):
             return False
         rows = one.pressure.rows

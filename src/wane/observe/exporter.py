@@ -15,17 +15,17 @@ from wane.errors import MetricsError, WrongArgument
 
 PATH = "/metrics"
 _CLIENT_SECONDS = 10.0
-"""How long a client may take to ask."""
+"""How long a client may take to send its request."""
 
 Answer = Callable[[str], tuple[bytes, str]]
-"""From what a client accepts to the text and its type."""
+"""Maps a client's Accept header to the text and its content type."""
 
 
 class Exporter:
     """A server of metrics. Close it, or use it as a context manager."""
 
     def __init__(self, answer: Answer, port: int, address: str = "127.0.0.1") -> None:
-        """Port 0 takes any free one: `port` says which."""
+        """Serve from a thread. Port 0 takes any free one, which `port` then holds."""
         self._server = _bound(answer, _require_port(port), address)
         self.address = address
         self.port: int = self._server.server_address[1]
@@ -88,7 +88,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 16
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignore errors of a request: a client that disconnected is not worth a log line."""
 
 
 def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
@@ -118,6 +118,6 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def log_message(self, *arguments: object) -> None:
-            """Scrapes are no news."""
+            """Log nothing for scrapes."""
 
     return Handler

@@ -1,10 +1,11 @@
-"""What a series of row counts will become: a rate with its uncertainty, by Theil and Sen. Pure arithmetic.
+"""Forecasting a series of row counts: a rate with its uncertainty, by Theil and Sen. Pure arithmetic.
 
-The rate is the median of the slopes between all pairs of points, so a quarter of the points may be nonsense without moving it. Its
-interval comes from the same slopes, by Kendall's rank statistic (Sen 1968): it assumes no distribution, but that points scatter
-around a line independently of each other. Rows that arrive one day more and one day less do not: what came yesterday is still
-there today, and the line itself wanders. How much of that there is shows in how alike neighbouring points lie; so much of the
-uncertainty of a random walk is added. Points are gathered into at most 60 equal spans of time first, each with its median.
+The rate is the median of the slopes between all pairs of points, so a quarter of the points may be outliers without
+moving it. Its interval comes from the same slopes, by Kendall's rank statistic (Sen 1968): it assumes no distribution,
+but that points scatter around a line independently of each other. Row counts do not: what came yesterday is still there
+today, and the line itself wanders. The autocorrelation of neighbouring points shows how much it does, and a
+corresponding part of the uncertainty of a random walk is added. Points are first grouped into at most 60 equal spans of
+time, each with its median.
 """
 
 from __future__ import annotations
@@ -18,42 +19,42 @@ from statistics import median
 
 _MOST_POINTS = 60
 _LEAST_POINTS = 4
-"""Fewer say nothing: with three, even a straight line has no interval at this confidence."""
+"""Fewer points are not enough: with three, even a straight line has no interval at this confidence."""
 _Z = 1.645
-"""Nine out of ten."""
+"""The quantile of a normal distribution for a confidence of nine in ten."""
 _WALK_Z = 2.0
-"""The same for a random walk, whose rate the median of slopes does not find as well as its ends would."""
+"""The same for a random walk, whose rate the median of slopes estimates less well than its ends would."""
 _ALIKE = 1.25
-"""Neighbours look less alike than they are, because the line was laid through them."""
+"""Corrects the autocorrelation of neighbours, which is underestimated because the line was fitted to them."""
 _HORIZON_DAYS = 3_650.0
-"""What even the fastest plausible rate does not reach in ten years is not going to happen."""
+"""A threshold that even the fastest plausible rate does not reach in ten years counts as never reached."""
 
 Point = tuple[float, float]
 """(days, rows)"""
 
 
 class Verdict(StrEnum):
-    """What a table does."""
+    """How a table develops."""
 
     GROWING = "growing"
     STEADY = "steady"
     SHRINKING = "shrinking"
     IRREGULAR = "irregular"
     UNKNOWN = "unknown"
-    """Too little is remembered of it."""
+    """There are too few snapshots of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Rows a day, between `low` and `high` in nine cases of ten."""
+    """Rows a day, between `low` and `high` with a confidence of nine in ten."""
 
     rate: float
     low: float
     high: float
     spread: float = 0.0
-    """How far points lie from the line, nine out of ten of them."""
+    """The distance from the line within which nine out of ten points lie."""
     level: float = 0.0
-    """Rows in the middle of the time that was looked at."""
+    """The median of the rows over the time that was read."""
 
     @property
     def verdict(self) -> Verdict:
@@ -76,7 +77,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class DaysTo:
-    """When a table reaches so many rows: `days` from now, or None with the word that says why."""
+    """When a table reaches a threshold: `days` from now, or None with `word` as the reason."""
 
     threshold: int
     days: float | None
@@ -88,7 +89,7 @@ class DaysTo:
 
 
 def trend(points: Sequence[Point], least_days: float) -> Trend | None:
-    """The trend of some points; None if they are too few or lie too close together."""
+    """Compute the trend of some points; None if they are too few or lie too close together."""
     if len({day for day, _ in points}) < _LEAST_POINTS:
         return None
     raw, points = points, _gathered(sorted(points))
@@ -100,7 +101,7 @@ def trend(points: Sequence[Point], least_days: float) -> Trend | None:
         for number, earlier in enumerate(points)
         for later in points[number + 1 :]
     )
-    # How many pairs more may rise than fall by mere chance.
+    # How many more pairs may rise than fall by chance.
     chance = _Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     first = max(math.floor((len(slopes) - chance) / 2) - 1, 0)
     last = min(math.ceil((len(slopes) + chance) / 2), len(slopes) - 1)
@@ -118,7 +119,7 @@ def trend(points: Sequence[Point], least_days: float) -> Trend | None:
 
 
 def _wandering(off: Sequence[float]) -> float:
-    """How far the end of a random walk with these steps would be from where it is, in one case of three; nothing if it is none."""
+    """Estimate the standard deviation of a random walk's end with these steps; 0 if the points show no random walk."""
     total = sum(one * one for one in off)
     if not total:
         return 0.0
@@ -128,7 +129,7 @@ def _wandering(off: Sequence[float]) -> float:
 
 
 def _gathered(points: Sequence[Point]) -> list[Point]:
-    """One point for every span of time that has any: the median of its days and of its rows."""
+    """Return one point for every span of time that has any: the median of its days and of its rows."""
     begin, end = points[0][0], points[-1][0]
     spans: dict[int, list[Point]] = {}
     for day, rows in points:
@@ -138,7 +139,7 @@ def _gathered(points: Sequence[Point]) -> list[Point]:
 
 
 def days_to(threshold: int, rows: int, found: Trend | None) -> DaysTo:
-    """When so many rows are reached, if they are."""
+    """Forecast when a threshold is reached, if at all."""
     if rows >= threshold:
         return DaysTo(threshold, 0.0, 0.0, 0.0)
     if found is None:
@@ -152,7 +153,7 @@ def days_to(threshold: int, rows: int, found: Trend | None) -> DaysTo:
 
 
 def expected(rows: int, found: Trend, days: float) -> Expected:
-    """What a table will hold if it goes on like this."""
+    """Forecast the rows of a table if the trend continues."""
 
     def at_least_none(value: float) -> int:
         return max(round(value), 0)

@@ -1,4 +1,4 @@
-"""A gauge: a metric that is read from the database when somebody looks."""
+"""A gauge: a metric that is read from the database at a scrape."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class Gauge:
 
 
 Told = tuple[Gauge, tuple[str, ...], float]
-"""A gauge, the values of its labels, and what it shows."""
+"""A gauge, the values of its labels, and its value."""
 Values = dict[Gauge, list[tuple[tuple[str, ...], float]]]
-"""For each gauge: label values and what it shows."""
+"""For each gauge: label values and the value."""

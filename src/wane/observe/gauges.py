@@ -1,7 +1,8 @@
-"""What only the database knows: how deep queues are, what is due and how late, and who is alive.
+"""Metrics that only the database knows: queue depths, due rows and how late they are, and which executors are alive.
 
-Every reading is bounded: each look counts up to a limit and has its seconds, and all of them together have a budget. A rule whose
-look took too long is left alone for a while. What was left out this time is told from the last time, while that is fresh enough.
+Every reading is bounded: each probe counts up to a limit and has a time limit, and all of them together have a budget.
+A rule whose probe took too long is skipped for a while. What was left out this time is reported from the last reading,
+while that is fresh enough.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from wane.contract.model import Archive, Cap, Contract, Rule, Table
+from wane.contract.model import Cap, Contract, Rule, Table, ToArchive
+from wane.db import Store
+from wane.db.statement import Statement
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 from wane.observe.forecast import days_to
 from wane.observe.gauge import Gauge, Told, Values
@@ -21,25 +24,26 @@ from wane.observe.growth import find_alert, told_trend
 from wane.observe.health_gauges import HEALTH_GAUGES, HealthGauges
 from wane.observe.logs import UNSCHEDULED
 from wane.observe.measured import shown_name
-from wane.store import Store
-from wane.store.due import cutoff
-from wane.store.selection import Selection, bind_rule
-from wane.store.snapshots import Snapshots
-from wane.store.statement import Statement
+from wane.observe.sql_snapshots import Snapshots
+from wane.queue.dialects import messages_of
+from wane.rules.due import cutoff
+from wane.rules.reads import backlog
+from wane.rules.selection import Selection, bind_rule
+from wane.schedule.sql import Timetable
 
 COUNTED_ROWS = 10_000
-"""Gauges that count rows or messages count no further: they say "at least so many" then."""
+"""Gauges that count rows or messages stop here: the value is then a lower bound."""
 _MOST_POOLS = 100
 _MOST_EXECUTORS = 500
 _MOST_TABLES = 500
 _LOOK_SECONDS = 0.25
-"""The most that one look may take."""
+"""The most seconds that one probe may take."""
 _ALONE_SECONDS = 300.0
-"""How long a rule is left alone after a look at it took too long, or failed."""
+"""How long a rule is skipped after its probe took too long, or failed."""
 _KEPT_SECONDS = 300.0
-"""How long the last reading of a rule stands in for one that was left out."""
+"""How long the last reading of a rule replaces one that was left out."""
 _BOUND_SECONDS = 60.0
-"""How long a look at the schema is trusted."""
+"""How long a reflected schema is reused."""
 
 
 _RULE = ("scheduler", "table", "rule")
@@ -110,13 +114,13 @@ GAUGES = (
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one rule."""
+    """The last readings of one rule."""
 
     looked_at: float = float("-inf")
     read_at: float = float("-inf")
     failed_at: float = float("-inf")
     cut_short: bool = False
-    """Whether the budget ended during the last look, which therefore says nothing."""
+    """Whether the budget ended during the last probe, whose failure therefore means nothing."""
     values: list[tuple[Gauge, float]] = field(default_factory=list)
 
 
@@ -131,7 +135,7 @@ class Gauges:
         budget_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With `health`, its verdict is told too."""
+        """Prepare the gauges; with `health`, its verdict is reported, too."""
         self.contract = contract
         self.budget_seconds = budget_seconds
         self._clock = clock
@@ -142,15 +146,14 @@ class Gauges:
         self._health = health
 
     def read(self, store: Store) -> Values:
-        """Read what the budget allows; raise if the database is not there."""
+        """Read what the budget allows; raise if the database is unreachable."""
         began = self._clock()
         end = began + self.budget_seconds
         values: Values = defaultdict(list)
         now = store.now()
         if store.is_migrated():
-            store.rows.with_holds = True  # Wane's own tables may have come after the connection.
             self._own_tables(store, now, end, values)
-        # Half of what is left is for the backlogs, which are told rule by rule.
+        # Half of the remaining time is for the backlogs, which are read rule by rule.
         if self._health is not None:
             for gauge, labels, value in self._health.read(store, (end - self._clock()) / 2):
                 values[gauge].append((labels, value))
@@ -172,29 +175,29 @@ class Gauges:
             except Unreachable:
                 raise
             except StoreError:
-                continue  # Too slow, or not for this role to read: the others may be.
+                continue  # Too slow, or not readable for this role: the others may work.
             for gauge, labels, value in found:
                 values[gauge].append((labels, value))
 
     def _schedulers(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
-        for window in store.timetable.windows(run):
+        for window in Timetable(store.dialect).windows(run):
             yield LATE, (window.scheduler,), _seconds(now, window.due_at)
 
     def _executors(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
-        for beat in store.timetable.heartbeats(run, _MOST_EXECUTORS):
+        for beat in Timetable(store.dialect).heartbeats(run, _MOST_EXECUTORS):
             yield BEAT_AGE, (beat.executor, beat.role), _seconds(now, beat.beat_at)
             yield BEAT_EVERY, (beat.executor, beat.role), beat.every_seconds
 
     def _queues(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
-        known = store.messages.pools(run, _MOST_POOLS)
+        known = messages_of(store).pools(run, _MOST_POOLS)
         for pool in dict.fromkeys([self.contract.queue.pool, *known]):
-            for state, (many, oldest) in store.messages.depths(run, pool, COUNTED_ROWS).items():
+            for state, (many, oldest) in messages_of(store).depths(run, pool, COUNTED_ROWS).items():
                 yield MESSAGES, (pool, state.value), many
                 yield OLDEST_MESSAGE, (pool, state.value), _seconds(now, oldest)
 
     def _growth(self, store: Store, run: _Run, now: datetime) -> Iterable[Told]:
         settings = self.contract.growth
-        for one in Snapshots(store.rows.dialect).latest(run, now, _MOST_TABLES):
+        for one in Snapshots(store.dialect).latest(run, now, _MOST_TABLES):
             table = shown_name(self.contract, one.table)
             if one.bytes is not None:
                 yield TABLE_BYTES, (table,), one.bytes
@@ -211,7 +214,7 @@ class Gauges:
                 yield NEAR, labels, float(alert is not None and alert.threshold == each.threshold)
                 if each.days is not None:
                     yield DAYS_TO, labels, each.days
-        at = Snapshots(store.rows.dialect).latest_at(run, now)
+        at = Snapshots(store.dialect).latest_at(run, now)
         if at is not None:
             yield SNAPSHOT_AGE, (), _seconds(now, at)
 
@@ -219,7 +222,7 @@ class Gauges:
 
     def _backlogs(self, store: Store, now: datetime, end: float, values: Values) -> None:
         self._bind(store)
-        # Whoever waited longest comes first, so that a small budget reaches everybody in the end.
+        # The rule read longest ago comes first, so that a small budget reaches every rule in the end.
         for labels in sorted(self._bound, key=lambda one: self._known[one].looked_at):
             known, began = self._known[labels], self._clock()
             if began >= end:
@@ -235,7 +238,7 @@ class Gauges:
                 raise
             except (TimedOut, Locked):
                 if seconds < _LOOK_SECONDS and not cut_before:
-                    known.cut_short = True  # It comes first the next time.
+                    known.cut_short = True  # It comes first next time.
                     break
                 known.failed_at = began
             except StoreError:
@@ -251,12 +254,12 @@ class Gauges:
         values[UNREAD].append(((), unread))
 
     def _backlog(self, store: Store, selection: Selection, now: datetime, seconds: float) -> list[tuple[Gauge, float]]:
-        rows, oldest = store.backlog(selection, now, COUNTED_ROWS, seconds)
+        rows, oldest = backlog(store, selection, now, COUNTED_ROWS, seconds)
         told = [(BACKLOG, float(rows)), (OLDEST_DUE, _seconds(now, oldest))]
         if not isinstance(selection.rule.bound, Cap):
             overdue = _seconds(cutoff(selection.rule, now), oldest)
             told.append((OVERDUE, overdue))
-            if isinstance(selection.rule.action, Archive):
+            if isinstance(selection.rule.action, ToArchive):
                 told.append((ARCHIVE_LAG, overdue))
         return told
 
@@ -267,7 +270,7 @@ class Gauges:
         bound = {}
         for table, rule in self._rules:
             selection, _ = bind_rule(self.contract, table, rule, schema, store.types)
-            if selection is not None:  # `wane check --cover` says what does not fit.
+            if selection is not None:  # `wane check --cover` reports what does not bind.
                 bound[self._labels(table, rule)] = selection
         self._bound, self._bound_at = bound, self._clock()
 
@@ -283,5 +286,5 @@ _Run = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
 
 
 def _seconds(now: datetime | None, then: datetime | None) -> float:
-    """How long ago; a moment that is still to come is not."""
+    """Return how many seconds ago a time was; 0 if it is unknown or in the future."""
     return 0.0 if now is None or then is None else max((now - then).total_seconds(), 0.0)

@@ -1,7 +1,7 @@
 """Growth: how large tables were, how fast they grow, and when they will be too large.
 
-Snapshots are taken by whoever runs, once in an interval, whichever process it is; Wane's own contract thins them out. What is told of a
-table comes from its snapshots alone, so it costs the same however large the table is.
+Snapshots are taken by any running process, once in an interval; Wane's own contract thins them out. Everything reported
+about a table comes from its snapshots alone, so the cost does not depend on the table's size.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 
 from wane.contract.model import Contract
 from wane.contract.settings import GrowthSettings
+from wane.db import Store
+from wane.db.counting import Exactness, measure_rows
+from wane.db.space import read_sizes
 from wane.events import Listener, SnapshotTaken, TableNearThreshold, nobody
+from wane.leases import Leases
 from wane.observe.forecast import DaysTo, Expected, Trend, Verdict, days_to, expected, trend
 from wane.observe.measured import Measured, measured_tables
-from wane.store import Store
-from wane.store.base import Exactness
-from wane.store.snapshots import Snapshot, Snapshots
+from wane.observe.sql_snapshots import Snapshot, Snapshots
 
 FORECAST_DAYS = (7, 30, 90)
 _MOST_SNAPSHOTS = 100_000
@@ -27,10 +29,10 @@ _READ_SECONDS = 5.0
 _LEASE = "growth"
 _LEASE_SECONDS = 300.0
 _PASS_SECONDS = 5.0
-"""What a pass between two ticks of a scheduler may take; tables that it does not come to are estimated, and come first the next time."""
+"""The budget of a pass between two ticks of a scheduler; tables beyond it are estimated, and come first next time."""
 _LOOK_SECONDS = 60.0
 _TELL_SECONDS = 86_400.0
-"""A table that stays near its threshold is told of once a day."""
+"""A table that stays near its threshold is reported once a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,12 @@ class Alert:
     reason: str
     """"reached", "near" or "forecast"."""
     days: float | None
-    """Until it is reached, if that can be said."""
+    """Until it is reached, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableGrowth:
-    """What is known of one table."""
+    """The growth of one table, from its snapshots."""
 
     table: str
     taken_at: datetime | None
@@ -63,10 +65,10 @@ class TableGrowth:
     forecast: tuple[Expected, ...]
     alert: Alert | None
     history: tuple[tuple[datetime, int], ...]
-    """(moment, rows), oldest first."""
+    """(time, rows), oldest first."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data; a number of days, or the word that stands for it."""
+        """Return the same as plain data, with a number of days or the word that stands for it."""
         return {
             "table": self.table,
             "taken_at": None if self.taken_at is None else self.taken_at.isoformat(),
@@ -115,11 +117,11 @@ def _rounded(days: float | None) -> float | None:
 def take_snapshots(
     store: Store, contract: Contract, *, most_seconds: float | None = None, listener: Listener = nobody
 ) -> list[Snapshot]:
-    """Measure every table now, and remember it: all of them in one transaction."""
+    """Measure every table now, and store all snapshots in one transaction."""
     store.require_migrated()
     began, now = time.monotonic(), store.now()
     measured = _measure(store, measured_tables(store, contract), now, contract.growth, most_seconds)
-    snapshots = Snapshots(store.rows.dialect)
+    snapshots = Snapshots(store.dialect)
     taken = [_with_trend(store, snapshots, one, contract.growth) for one in measured]
     with store.transaction() as transaction:
         for snapshot in taken:
@@ -134,14 +136,14 @@ def _measure(
 ) -> list[Snapshot]:
     began, each = time.monotonic(), settings.count_within.total_seconds()
     counts = {}
-    # Another one comes first every time, so that a budget that is too small for all reaches each in its turn.
+    # The order rotates, so that a budget that is too small for all tables reaches each in its turn.
     start = int(now.timestamp() / settings.every.total_seconds()) % max(len(tables), 1)
     for one in [*tables[start:], *tables[:start]]:
         left = each if most_seconds is None else min(each, most_seconds - (time.monotonic() - began))
-        counts[one.full] = store.measure_rows(one.info, max(left, 0.001))
+        counts[one.full] = measure_rows(store, one.info, max(left, 0.001))
     left = each if most_seconds is None else max(most_seconds - (time.monotonic() - began), 0.05)
     known = [(one.info, None if (count := counts[one.full]) is None else count.rows) for one in tables]
-    sizes = store.sizes(known, min(each, left))
+    sizes = read_sizes(store, known, min(each, left))
     found = []
     for one in tables:
         count, size = counts[one.full], sizes.get(one.info.qualified)
@@ -165,9 +167,9 @@ def _with_trend(store: Store, snapshots: Snapshots, latest: Snapshot, settings: 
 
 
 def read_growth(store: Store, contract: Contract, table: str | None = None) -> list[TableGrowth]:
-    """What is known of every table, or of one. Reads what is remembered, never the tables themselves."""
+    """Read the growth of every table, or of one, from the stored snapshots, never from the tables themselves."""
     store.require_migrated()
-    snapshots, settings, now = Snapshots(store.rows.dialect), contract.growth, store.now()
+    snapshots, settings, now = Snapshots(store.dialect), contract.growth, store.now()
     found = []
     for one in measured_tables(store, contract, table):
         history = _history(store, snapshots, one.full, now, settings.keep)
@@ -176,7 +178,7 @@ def read_growth(store: Store, contract: Contract, table: str | None = None) -> l
 
 
 def _history(store: Store, snapshots: Snapshots, table: str, until: datetime, window: timedelta) -> list[Snapshot]:
-    return snapshots.history(store.asking(_READ_SECONDS), table, until - window, until, _MOST_SNAPSHOTS)
+    return snapshots.history(store.reader(_READ_SECONDS), table, until - window, until, _MOST_SNAPSHOTS)
 
 
 def _growth(shown: str, history: Sequence[Snapshot], now: datetime, settings: GrowthSettings) -> TableGrowth:
@@ -216,7 +218,7 @@ def _trend(history: Sequence[Snapshot], settings: GrowthSettings) -> Trend | Non
 
 
 def told_trend(latest: Snapshot) -> Trend | None:
-    """The trend that a snapshot was taken with; only its rate is remembered, and not how far points lay from it."""
+    """Return the trend stored with a snapshot; only its rate is stored, not the spread of the points around it."""
     if latest.rate is None or latest.rate_low is None or latest.rate_high is None:
         return None
     return Trend(latest.rate, latest.rate_low, latest.rate_high)
@@ -227,7 +229,7 @@ def _days(one: Snapshot, first: Snapshot) -> float:
 
 
 def find_alert(rows: int, days: Sequence[DaysTo], settings: GrowthSettings) -> Alert | None:
-    """Of the thresholds that a table has reached, is near, or will reach soon, the highest."""
+    """Return an alert for the highest threshold that a table has reached, is near, or will reach soon."""
     for one in sorted(days, key=lambda each: each.threshold, reverse=True):
         soon = one.days is not None and one.days <= settings.warn / timedelta(days=1)
         if rows >= one.threshold:
@@ -240,7 +242,7 @@ def find_alert(rows: int, days: Sequence[DaysTo], settings: GrowthSettings) -> A
 
 
 class GrowthDuty:
-    """What a runner does between ticks: a snapshot of every table once in an interval, by one process of all."""
+    """A runner's duty between ticks: a snapshot of every table once in an interval, by one of all processes."""
 
     def __init__(self, contract: Contract, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
         self._contract = contract
@@ -250,27 +252,27 @@ class GrowthDuty:
         self._told: dict[tuple[str, int], float] = {}
 
     def __call__(self, store: Store, holder: str) -> None:
-        """Take a snapshot if one is due and nobody else is at it."""
+        """Take a snapshot if one is due and no other process holds the lease."""
         every = self._contract.growth.every
         if self._clock() < self._look_at:
             return
         self._look_at = self._clock() + min(every.total_seconds() / 2, _LOOK_SECONDS)
         now = store.now()
-        latest = Snapshots(store.rows.dialect).latest_at(store.asking(_READ_SECONDS), now)
-        # Moments are to the minute; half of one late is not late.
+        latest = Snapshots(store.dialect).latest_at(store.reader(_READ_SECONDS), now)
+        # Times of snapshots have a resolution of one minute; half a minute early is on time.
         if latest is not None and now - latest < every - timedelta(seconds=30):
             return
-        timetable = store.timetable
-        with store.acting() as (run, moment):
+        leases = Leases(store.dialect)
+        with store.write() as (run, moment):
             until = (moment or now) + timedelta(seconds=_LEASE_SECONDS)
-            taken, lease = timetable.take_lease(run, _LEASE, holder, until, moment)
+            taken, lease = leases.take(run, _LEASE, holder, until, moment)
         if not taken:
             return
         try:
             take_snapshots(store, self._contract, most_seconds=_PASS_SECONDS, listener=self._listener)
         finally:
-            with store.acting() as (run, moment):
-                timetable.end_lease(run, lease, moment)
+            with store.write() as (run, moment):
+                leases.end(run, lease, moment)
         self._tell(store)
 
     def _tell(self, store: Store) -> None:

@@ -1,7 +1,7 @@
-"""Health: whether retention does its work, told from the database alone, with a verdict in words.
+"""Health: whether retention does its work, judged from the database alone, with a verdict in words.
 
-A counter cannot see what did not happen, so nothing here trusts what a sweep says of itself: rows that should have left are looked for in
-the tables. `examine` reads the facts, `verdict` judges them.
+A counter cannot show what did not happen, so nothing here relies on a sweep's own report: overdue rows are searched for
+in the tables. `examine` reads the facts, `verdict` judges them.
 """
 
 from __future__ import annotations
@@ -10,34 +10,35 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from wane.db.counting import Count
 from wane.findings import Finding, errors_of
 from wane.observe.pressure import Pressure
-from wane.store.base import Count
-from wane.store.timetable import Heartbeat, InForce, Window
+from wane.schedule.sql import Heartbeat, InForce, Window
 
 
 @dataclass(frozen=True, slots=True)
 class RuleHealth:
-    """One rule: what is due, since when, and how fast it comes and goes. None: unknown."""
+    """One rule: what is due, since when, and the rates at which rows become due and leave. None: unknown."""
 
     rule: str
     takes: bool
-    """Whether rows leave the table under it; a rule that marks only changes them."""
+    """Whether the rule removes rows from the table; a rule that marks only changes them."""
     due: Count | None
     oldest_due: datetime | None
     late_seconds: float | None
-    """How long the oldest due row waits beyond its window and one sweep interval; 0 if it does not. None for caps, and where nobody sweeps."""
+    """How long the oldest due row waits beyond its window and one sweep interval, or 0. None for caps and unswept
+    tables."""
     last_sweep: datetime | None
     last_rows: int | None
-    """What that sweep took."""
+    """The rows that sweep took."""
     pruned_per_hour: float | None
-    """What sweeps took, by the trail's latest entries."""
+    """The rows that sweeps took, by the audit trail's latest entries."""
     due_per_hour: float | None
-    """What becomes due within the next sweep interval; where that is more than is counted, what comes in, if that is known."""
+    """The rows that become due within the next sweep interval; beyond the counting limit, the inflow, if known."""
 
     @property
     def drain_seconds(self) -> float | None:
-        """How long until nothing is due, at this pace: None if never, or unknown."""
+        """Return the time until nothing is due, at this pace; None if never, or unknown."""
         if self.due is None:
             return None
         if self.due.rows == 0:
@@ -63,7 +64,7 @@ class RuleHealth:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """One table. None: unknown, or not told by this store."""
+    """One table. None: unknown, or not provided by this store."""
 
     pressure: Pressure
     scheduler: str | None
@@ -73,16 +74,16 @@ class TableHealth:
     hot_read_ms: float | None
     """A read through the index of its first rule, the fastest of five; timed for the largest tables only."""
     finished: Count | None
-    """Rows in states that are not live, where that matters: about as many as partitions would be recommended for."""
+    """Rows in states that are not live; counted only where the table may be recommended for partitions."""
     may_partition: bool
-    """Whether the store has partitions, and the table rules and none of them."""
+    """Whether the store supports partitions, and the table has rules and no partitions."""
     partition_recommended: bool
     partition_near: bool
     """Whether partitions will be recommended soon: by its rows, or by its rate."""
     partition_days: float | None
-    """Until it has as many rows as partitions are recommended for, by its rate; None: never, or nobody can tell."""
+    """Until it reaches the number of rows for partitions, by its rate; None: never, or unknown."""
     growth_per_day: float | None
-    """Rows, by its latest snapshots; None where nobody can tell."""
+    """Rows, by its latest snapshots; None: unknown."""
     enabled: bool
     rules: tuple[RuleHealth, ...]
 
@@ -96,20 +97,20 @@ class TableHealth:
 
     @property
     def pruned_per_hour(self) -> float | None:
-        """What sweeps took of it, under all of its rules that take rows."""
+        """Return the rows an hour that sweeps took, under all of its rules that remove rows; None if unknown."""
         each = [one.pruned_per_hour for one in self.rules if one.takes]
         return None if not each or None in each else sum(one for one in each if one is not None)
 
     @property
     def inflow_per_hour(self) -> float | None:
-        """What comes in: what it grows by, and what sweeps took meanwhile."""
+        """Return the inflow: the table's growth plus the rows that sweeps took meanwhile; None if unknown."""
         if self.growth_per_day is None or self.pruned_per_hour is None:
             return None
         return max(self.growth_per_day / 24 + self.pruned_per_hour, 0.0)
 
     @property
     def drain_seconds(self) -> float | None:
-        """Until nothing is due under any of its rules: None if never, or unknown."""
+        """Return the time until nothing is due under any of its rules; None if never, or unknown."""
         each = [one.drain_seconds for one in self.rules]
         return None if not each or None in each else max(one for one in each if one is not None)
 
@@ -149,7 +150,7 @@ class SchedulerHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How retention does, and everything that is wrong with it."""
+    """The state of retention, and everything that is wrong with it."""
 
     now: datetime
     database: str
@@ -170,7 +171,7 @@ class Health:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong; warnings and notes are no sickness."""
+        """Return whether there are no errors; warnings and notes do not count."""
         return not errors_of(self.findings)
 
     @property
@@ -179,7 +180,7 @@ class Health:
 
     @property
     def verdict(self) -> str:
-        """In a sentence."""
+        """Return the verdict in a sentence."""
         sick = errors_of(self.findings)
         if not sick:
             return "healthy"
@@ -187,7 +188,7 @@ class Health:
         return f"sick: {', '.join(codes)}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as `wane health --json` prints it; moments stay moments."""
+        """Return everything as `wane health --json` prints it, except that times stay datetime values."""
         return {
             "healthy": self.healthy,
             "verdict": self.verdict,

@@ -1,7 +1,7 @@
-"""Health as gauges, so that whoever scrapes is told the verdict too.
+"""Health as gauges, so that a scrape contains the verdict, too.
 
-It is read within what is left of a scrape's time. If reading fails it is left alone for a while, and while the last reading is fresh
-enough, that one is told.
+It is read within the remaining time of a scrape. If reading fails, it is skipped for a while, and while the last
+reading is fresh enough, that one is reported.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from wane.contract.model import Contract
+from wane.db import Store
 from wane.errors import StoreError, Unreachable
 from wane.observe.examine import read_health
 from wane.observe.gauge import Gauge, Told
 from wane.observe.health import Health, TableHealth
 from wane.observe.watched import Watcher
-from wane.store import Store
 
 HEALTHY = Gauge("wane_healthy", "Whether retention does its work: 1, or 0; wane_health_findings says what is wrong.")
 FINDINGS = Gauge(
@@ -65,15 +65,15 @@ HEALTH_GAUGES = (
     TABLE_PARTITION,
 )
 _LEAST_SECONDS = 0.05
-"""With less time than that nothing is read."""
+"""With less time left, nothing is read."""
 _ALONE_SECONDS = 300.0
-"""How long it is left alone after it failed."""
+"""How long reading is skipped after it failed."""
 _KEPT_SECONDS = 300.0
-"""How long the last reading stands in for one that was left out."""
+"""How long the last reading replaces one that was left out."""
 
 
 class HealthGauges:
-    """Reads the health of one contract's database, and tells it as gauges."""
+    """Reads the health of one contract's database, and reports it as gauges."""
 
     def __init__(self, contract: Contract, clock: Callable[[], float] = time.monotonic) -> None:
         self._contract = contract
@@ -84,7 +84,7 @@ class HealthGauges:
         self._failed_at = float("-inf")
 
     def read(self, store: Store, seconds: float) -> list[Told]:
-        """What health says now, or said a while ago."""
+        """Return the gauges of health, from a new reading or, while it is fresh enough, from the last one."""
         began = self._clock()
         if seconds >= _LEAST_SECONDS and began - self._failed_at >= _ALONE_SECONDS:
             try:

@@ -1,8 +1,9 @@
-"""Structured log lines for what operators must see, under the names that their dashboards know.
+"""Structured log lines for operators, under the names that their dashboards use.
 
-`<scheduler>.lifecycle_pruned`, one per sweep that removed rows; `<scheduler>.lifecycle_tick_failed`, one per failed attempt;
-`<scheduler>.lifecycle_prune_budget_exhausted`; and what docs/reference/observability.md lists beside them. They go to the standard
-library's logger `wane`; the facts are in each record's `wane` attribute and, as key=value, in its message.
+`<scheduler>.lifecycle_pruned`, one per sweep that removed rows; `<scheduler>.lifecycle_tick_failed`, one per failed
+attempt; `<scheduler>.lifecycle_prune_budget_exhausted`; and the others listed in docs/reference/observability.md. They
+go to the standard library's logger `wane`; the facts are in each record's `wane` attribute and, as key=value, in its
+message.
 
 Applications configure logging themselves. `configure_logging` is for processes that are Wane's own.
 """
@@ -56,7 +57,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """What is worth a line."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -65,7 +66,7 @@ class LogLevel(StrEnum):
 
 
 def log_event(event: Event) -> None:
-    """A listener that logs."""
+    """Log an event; usable as a listener."""
     match event:
         case RuleSwept(action="prune") if any(event.counts.values()):
             log(logging.INFO, _name(event, "lifecycle_pruned"), **_which(event), rows=sum(event.counts.values()))
@@ -79,7 +80,7 @@ def log_event(event: Event) -> None:
         case WorkFailed():
             log(logging.ERROR, _name(event, "lifecycle_tick_failed"), kind=event.kind, error=event.error)
         case RetentionPassFailed():
-            # The webhooks' loop is nobody's scheduler.
+            # The webhooks' loop belongs to no scheduler.
             log(logging.ERROR, f"{UNSCHEDULED}.lifecycle_tick_failed", table=event.table, error=event.error)
         case SweepsEnqueued():
             sweeps = ",".join(event.kinds)
@@ -149,7 +150,7 @@ def _quoted(value: object) -> str:
     text = str(value)
     if text.isprintable() and text and not any(mark in text for mark in ' "=\\'):
         return text
-    # As JSON writes it, on one line whatever it says, and letters of all alphabets as they are.
+    # As a JSON string: always on one line, with non-ASCII letters unescaped.
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -157,7 +158,10 @@ def _quoted(value: object) -> str:
 
 
 def configure_logging(level: LogLevel | str = LogLevel.INFO, form: LogFormat | str = LogFormat.TEXT) -> None:
-    """Let what the logger `wane` says, from a level on, be written to stderr, one line each. Calling it again replaces the settings."""
+    """Write the records of the logger `wane`, from a level on, to stderr, one line each.
+
+    Calling it again replaces the settings.
+    """
     handler = _Lines(LogFormat(form))
     for other in [one for one in LOGGER.handlers if isinstance(one, _Lines)]:
         LOGGER.removeHandler(other)
@@ -166,7 +170,7 @@ def configure_logging(level: LogLevel | str = LogLevel.INFO, form: LogFormat | s
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes to what stderr is at the moment: a progress bar may have put itself in between."""
+    """Writes to the current stderr: a progress bar may have replaced it."""
 
     def __init__(self, form: LogFormat) -> None:
         logging.Handler.__init__(self)

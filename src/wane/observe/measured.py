@@ -1,4 +1,4 @@
-"""The tables that are measured: every table of the schemas that a contract covers, by the name that the contract gives it."""
+"""The tables that are measured: every table of the schemas that a contract covers, under the contract's name for it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from wane.contract.model import Contract
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.db.schema import Kind, Schema, TableInfo
 from wane.errors import UnknownTable
 from wane.findings import did_you_mean
-from wane.store import Store
-from wane.store.schema import Kind, Schema, TableInfo
 
 _MEASURED = (Kind.TABLE, Kind.PARTITIONED)
-"""Views hold nothing, partitions belong to their table, and what is elsewhere is not this database's."""
+"""Views hold no rows, partitions belong to their table, and foreign tables to another database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A table, by the name people know it by and by its full one."""
+    """A table, with the name shown to users and its full one."""
 
     info: TableInfo
     shown: str
@@ -28,7 +28,8 @@ class Measured:
 
 
 def measured_tables(store: Store, contract: Contract, only: str | None = None) -> list[Measured]:
-    """Every table that is measured, or the one that is named, by its contract's name or by its own."""
+    """Return every measured table, or the one of a name, the contract's or its own; raise UnknownTable if it is
+    missing."""
     schema = store.reflect()
     named = _named(contract, schema)
     found = [
@@ -49,7 +50,7 @@ def measured_tables(store: Store, contract: Contract, only: str | None = None) -
 
 
 def shown_name(contract: Contract, full: str) -> str:
-    """What people call a table of which only the full name is known."""
+    """Return the name shown to users for a table of which only the full name is known."""
     name = TableName.parse(full)
     known = {str(one) for one in _names(contract)}
     return full if full in known or name.schema not in ("main", "public") else str(TableName(name.name))

@@ -1,8 +1,9 @@
-"""Metrics for Prometheus: counters of what happened here, and gauges of what only the database knows.
+"""Metrics for Prometheus: counters of events in this process, and gauges of what only the database knows.
 
-`Metrics` is a listener. Every series that a contract can have exists from the start at 0, so that a rate sees the first event.
-Rows are counted after their commit, batch by batch, under the `table` label of their rule (`Table.label`); rows that left with
-others are counted under the name of their own table, and the scheduler of the rule that took them. Marking is not pruning.
+`Metrics` is a listener. Every series that a contract can have exists from the start at 0, so that a rate includes the
+first event. Rows are counted after their commit, batch by batch, under the `table` label of their rule (`Table.label`);
+followers are counted under the name of their own table, and the scheduler of the rule that took them. Marking is not
+pruning.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wane.contract.model import Archive, Contract, Expiry, Mark, Prune, Rule, Shelve, Table
+from wane.contract.model import Contract, Expiry, Mark, Prune, Rule, Shelve, Table, ToArchive
+from wane.db import Store
 from wane.errors import MetricsError
 from wane.events import (
     ArchiveProgress,
@@ -45,7 +47,6 @@ from wane.events import (
 from wane.observe.exporter import Exporter
 from wane.observe.logs import UNSCHEDULED
 from wane.prune.sweep import Outcome
-from wane.store import Store
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -60,8 +61,9 @@ _RULE = ("scheduler", "table", "rule")
 _BATCH_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _SWEEP_BUCKETS = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0)
 SPENT = ("rows", "seconds", "batches")
-_TENDED = ("expire", "compact", "tidy")
-"""What a budget is of."""
+"""What a budget limits."""
+_MAINTAINED = ("expire", "compact", "tidy")
+"""What maintains an archive."""
 
 
 class Metrics:
@@ -74,7 +76,7 @@ class Metrics:
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """With a registry of the application's own, its exporter shows these metrics too."""
+        """Register the metrics; with a registry of the application's own, its exporter includes them."""
         self.contract = contract
         self.registry = registry or CollectorRegistry()
         self._clock = clock
@@ -143,7 +145,7 @@ class Metrics:
         )
 
     def _begin(self) -> None:
-        """Let every series exist."""
+        """Create every series with the value 0."""
         schedulers = [scheduler.name for scheduler in self.contract.schedulers]
         for name in (*schedulers, UNSCHEDULED):
             self.tick_errors.labels(name)
@@ -164,10 +166,10 @@ class Metrics:
         labels = (_scheduler(table), str(table.name), rule.name)
         if isinstance(rule.action, Prune):
             self.pruned_rows.labels(_scheduler(table), table.label(rule))
-        if isinstance(rule.action, Archive | Shelve):
+        if isinstance(rule.action, ToArchive | Shelve):
             self.archived_rows.labels(_scheduler(table), str(table.name))
             self.expired_rows.labels(str(table.name))
-            for action in _TENDED:
+            for action in _MAINTAINED:
                 self.archive_files.labels(str(table.name), action)
         if isinstance(rule.action, Mark):
             self.marked_rows.labels(*labels)
@@ -189,7 +191,7 @@ class Metrics:
             case RowsPruned(committed=True):
                 self._count(event, event.kind)
             case RowsPruned():
-                # Nobody tells whether the caller's transaction was committed.
+                # Whether the caller's transaction was committed is unknown.
                 for table, rows in event.counts.items():
                     self.inline_rows.labels(event.scheduler or UNSCHEDULED, table, event.kind).inc(rows)
             case RowConsumed():
@@ -217,9 +219,9 @@ class Metrics:
             case ArchiveStep() | ArchiveProgress() | RowsArchived():
                 pass  # Its batches are counted.
             case RowsRestored():
-                pass  # Nobody counts what comes back: it is rare, and the trail tells it.
+                pass  # Restored rows are not counted: they are rare, and recorded in the audit trail.
             case Beat() | SnapshotTaken() | TableNearThreshold():
-                pass  # The database knows it, also from other processes.
+                pass  # The gauges read it from the database, which includes other processes.
             case HardDeleted() | PartitionStep():
                 pass  # Its rows were counted with the batches that took them.
 
@@ -257,10 +259,10 @@ class Metrics:
         fresh_seconds: float = 10.0,
         patience_seconds: float = 5.0,
     ) -> None:
-        """Show gauges of the database too, read when somebody looks, over a connection of their own: `watch(keeper.store.again)`.
+        """Include gauges of the database, read at each scrape over their own connection: `watch(keeper.store.clone)`.
 
-        A look reads for `budget_seconds` at most; its answer is shown again for `fresh_seconds`; and nobody waits for it longer than
-        `patience_seconds`: then the database is down.
+        A reading takes `budget_seconds` at most and is reused for `fresh_seconds`. A scrape waits for it no longer than
+        `patience_seconds`; after that it reports the database as down.
         """
         from wane.observe.gauges import Gauges
         from wane.observe.health_gauges import HealthGauges
@@ -282,11 +284,14 @@ class Metrics:
             self._scrape = None
 
     def text(self) -> bytes:
-        """Everything, in the format of Prometheus."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(_Plain(self.registry))
 
     def write_textfile(self, path: Path | str) -> None:
-        """Write everything to a file, for the textfile collector of the node exporter. Readers see the old file or the new one, never half."""
+        """Write all metrics to a file, for the textfile collector of the node exporter.
+
+        The file is replaced atomically: readers see the old one or the new one.
+        """
         path = Path(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -308,7 +313,7 @@ class Metrics:
 
 
 class _Plain:
-    """A registry without the moments at which its series were created: twice as many series, for nobody."""
+    """A registry without the `_created` series, which would double the number of series to no use."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -325,7 +330,7 @@ def _scheduler(table: Table) -> str:
 
 
 def _inline_kinds(table: Table) -> Iterator[str]:
-    """What an application can do to a table itself."""
+    """Yield the kinds of deletion that an application can run on a table itself."""
     active = [rule for rule in table.rules if rule.active]
     if any(isinstance(rule.bound, Expiry) for rule in active) and not table.append_only:
         yield "consume"

@@ -1,7 +1,8 @@
 """Pressure: for every table that the contract names, how many rows it has, how old they are, and how many are due.
 
-Cheap enough to be asked every few seconds: counts stop at `[health] counted_rows` and are estimated beyond, and say so; the oldest
-and the newest row are the ends of an index. A table that cannot be read in time is told without numbers.
+It is cheap enough to be read every few seconds: counts stop at `[health] counted_rows` and are estimated beyond, and
+say so; the oldest and the newest row are the ends of an index. A table that cannot be read in time is reported without
+numbers.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from functools import partial
 from typing import Any
 
 from wane.contract.model import Contract
+from wane.db import Store
+from wane.db.counting import Count, Exactness
+from wane.db.statement import Statement
+from wane.db.timestamps import read_time
 from wane.errors import StoreError, Unreachable
-from wane.observe.asking import Asking
+from wane.observe.reading import Reading
 from wane.observe.watched import Watched
-from wane.store import Store
-from wane.store.base import Count, Exactness
-from wane.store.looks import UNREAD, Look, Looks, WatchedTable
-from wane.store.moments import read_moment
-from wane.store.selection import Selection
-from wane.store.statement import Statement
+from wane.rules.probes import UNREAD, Probe, Probes, WatchedTable
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
 class RuleDue:
-    """What is due under one rule; None: could not be found out in time."""
+    """What is due under one rule; None: not read in time."""
 
     selection: Selection
     due: Count | None
@@ -34,7 +36,10 @@ class RuleDue:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """One table. None means unknown: not read in time, or, for the moments and what is due, nothing that a rule says."""
+    """One table.
+
+    None means unknown: not read in time, or, for times and due rows, a table without a rule to read them by.
+    """
 
     table: str
     rows: Count | None
@@ -44,13 +49,13 @@ class Pressure:
 
     @property
     def share(self) -> float | None:
-        """The due rows among all: as exact as the two counts."""
+        """Return the share of due rows; it is as exact as the two counts."""
         if self.due is None or self.rows is None:
             return None
         return round(min(self.due.rows / self.rows.rows, 1.0), 4) if self.rows.rows else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """As the view `v_queue_retention_pressure` tells it."""
+        """Return the columns of the view `v_queue_retention_pressure`."""
         return {
             "tbl": self.table,
             "rows": None if self.rows is None else self.rows.rows,
@@ -72,11 +77,11 @@ class PressureReading:
     rules: tuple[RuleDue, ...]
 
 
-def read_pressure(asking: Asking, contract: Contract, watched: Watched) -> list[PressureReading]:
+def read_pressure(asking: Reading, contract: Contract, watched: Watched) -> list[PressureReading]:
     """Read the pressure of every table."""
     tables = [_Looking(asking, table, contract.health.counted_rows) for table in watched.tables]
     looks = [look for one in tables for look in one.looks()]
-    # Statements that may walk over all rows go last, and alone, so that they hold up no other.
+    # Statements that may scan all rows run last, and alone, so that they delay no other.
     quick = [look for look in looks if not look.slow]
     slow = [look for look in looks if look.slow]
     values = asking.read([one.write for one in quick])
@@ -91,14 +96,14 @@ def read_pressure(asking: Asking, contract: Contract, watched: Watched) -> list[
 class _Named:
     owner: _Looking
     name: str
-    write: Look
+    write: Probe
     slow: bool = False
 
 
 class _Looking:
-    """The looks at one table, and what comes of them."""
+    """The probes of one table, and their results."""
 
-    def __init__(self, asking: Asking, table: WatchedTable, most: int) -> None:
+    def __init__(self, asking: Reading, table: WatchedTable, most: int) -> None:
         self.asking = asking
         self.store = asking.store
         self.table = table
@@ -120,10 +125,10 @@ class _Looking:
             slow = any(selection.per for selection in self.table.selections)
             yield _Named(self, "due", self._count(self.table.selections), slow=slow)
 
-    def _look(self, name: str, write: Look) -> Look:
+    def _look(self, name: str, write: Probe) -> Probe:
         return self.asking.look(name, self.table.info.qualified, write)
 
-    def _count(self, selections: Sequence[Selection]) -> Look:
+    def _count(self, selections: Sequence[Selection]) -> Probe:
         at, most = self.asking.written_at, self.most
         write = partial(self.asking.looks.count_due, selections=selections, now=at, most=most)
         return self.asking.look_due("due", selections, write)
@@ -145,7 +150,7 @@ class _Looking:
 
     def _moment(self, value: Any) -> datetime | None:
         sight = self.table.sight
-        return None if sight is None or value is UNREAD else read_moment(value, sight.time)
+        return None if sight is None or value is UNREAD else read_time(value, sight.time)
 
     def _rows(self, found: Any) -> Count | None:
         if found is UNREAD:
@@ -159,11 +164,11 @@ class _Looking:
             return None
         if found <= self.most:
             return Count(found)
-        exact = self.store.rows.count_due(selection, self.now)
+        exact = rows_of(self.store).count_due(selection, self.now)
         return self._beyond(self._estimate(lambda: self.store.estimate(exact)))
 
     def _all_due(self, together: Any, each: Sequence[Count | None]) -> Count | None:
-        """What is due under any of the rules."""
+        """Count what is due under any of the rules; None if a count is missing."""
         known = [one for one in each if one is not None]
         if len(known) < len(each):
             return None
@@ -175,7 +180,7 @@ class _Looking:
             return None
         if together <= self.most:
             return Count(together)
-        # Nobody knows how many rows two rules share; at least the larger number is due.
+        # How many rows two rules share is unknown; at least the larger number is due.
         return Count(max(self.most, *(one.rows for one in known)), Exactness.AT_LEAST)
 
     def _beyond(self, estimate: int | None) -> Count:
@@ -193,9 +198,9 @@ class _Looking:
 
 
 def estimate_states(store: Store, table: WatchedTable) -> int | None:
-    """How many rows are in states that are not live, as the planner believes; None where the store has no such planner."""
+    """Estimate the rows in states that are not live, by the planner; None where the store has no such planner."""
     if not table.finished or not table.selections:
         return None
-    p = store.rows.parameters()
-    text = Looks(store.rows).count_states(p, table.selections[0], table.finished)
+    p = store.parameters()
+    text = Probes(rows_of(store)).count_states(p, table.selections[0], table.finished)
     return store.estimate(Statement(text, dict(p.values)))

@@ -1,8 +1,8 @@
-"""Gauges of the database at the moment of a scrape, however the database is.
+"""Gauges of the database at a scrape, whatever state the database is in.
 
-A scrape never fails and never waits for long. The database is read in a thread of its own, over a connection of its own, at most once in
-some seconds; a scrape waits for it with patience that ends, and then says that the database is down. A reading that hangs on a
-connection nobody answers any more is given up after a while, and the next one begins with a new connection.
+A scrape never fails and never waits for long. The database is read in a thread of its own, over a connection of its
+own, at most once in some seconds; a scrape waits for it up to a limit, and then reports the database as down. A reading
+that hangs on a dead connection is abandoned after a while, and the next one begins with a new connection.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
 
+from wane.db import Store
 from wane.errors import WaneError
 from wane.observe.gauge import Values
 from wane.observe.gauges import GAUGES, UP, Gauges
 from wane.observe.logs import log
-from wane.store import Store
 
 _HANGING_SECONDS = 60.0
-"""A reading that takes longer than this is given up."""
+"""A reading that takes longer than this is abandoned."""
 _DOWN: Values = {UP: [((), 0.0)]}
 
 
 @dataclass(slots=True)
 class _Reading:
-    """One reading of the database, under way or done."""
+    """One reading of the database, in progress or done."""
 
     began: float
     done: threading.Event
@@ -48,7 +48,7 @@ class DatabaseScrape:
         patience_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`open_store` opens a connection of its own: `keeper.store.again`."""
+        """Prepare the collector; `open_store` opens a connection of its own: `keeper.store.clone`."""
         self._gauges = gauges
         self._open = open_store
         self._fresh_seconds = fresh_seconds
@@ -61,12 +61,12 @@ class DatabaseScrape:
         self._closed = False
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """The names alone: registering must not read the database."""
+        """Yield the names alone: registering must not read the database."""
         for gauge in GAUGES:
             yield GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """What the database says now, or said some seconds ago."""
+        """Yield the gauges of the database, from a new reading or one of some seconds ago."""
         values = self._values()
         for gauge in GAUGES:
             family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
@@ -75,7 +75,7 @@ class DatabaseScrape:
             yield family
 
     def close(self) -> None:
-        """Close the connection; a reading that is under way closes it when it ends."""
+        """Close the connection; a reading in progress closes it when it ends."""
         with self._turn:
             self._closed = True
             store, self._store = self._store, None
@@ -104,10 +104,10 @@ class DatabaseScrape:
             reading.values = {**self._gauges.read(store), UP: [((), 1.0)]}
         except WaneError as error:
             problem = error.message
-        except Exception as error:  # Whatever it was, the scrape goes on and says that nothing could be read.
+        except Exception as error:  # Whatever it was, the scrape continues and reports the database as down.
             problem = f"{type(error).__name__}: {error}"
         with self._turn:
-            # A connection that failed, or whose reading was given up, is not used again.
+            # A connection that failed, or whose reading was abandoned, is not reused.
             if not problem and reading is self._latest and not self._closed:
                 self._store, store = store, None
             tell = bool(problem) and self._was_up and not self._closed

@@ -1,7 +1,7 @@
-"""Space: what pruning freed, by the trail and on the disk, what nobody uses, and what to do about it.
+"""Space: what pruning freed, by the audit trail and on disk, what is unused, and what to do about it.
 
-Deleted rows leave room behind that new rows use; the file does not shrink by itself. On PostgreSQL the statement that would help is told and
-never run; on SQLite free pages can be given back to the disk bit by bit, within a budget.
+Deleted rows leave room that new rows use; the file does not shrink by itself. On PostgreSQL the statement that would
+help is reported and never run; on SQLite free pages can be returned to the disk incrementally, within a budget.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 
 from wane.contract.model import Contract
 from wane.contract.settings import SpaceSettings
+from wane.db import Store
+from wane.db.space import give_back, read_database_space, read_table_space
+from wane.db.space_model import DatabaseSpace, TableSpace
+from wane.db.statement import Dialect, Statement
 from wane.errors import Locked, TimedOut, WrongArgument
+from wane.ledger import Ledger
 from wane.observe.measured import Measured, measured_tables
+from wane.observe.sql_snapshots import Snapshots
 from wane.prune.pace import Pace
-from wane.store import Store
-from wane.store.own import OwnTables
-from wane.store.snapshots import Snapshots
-from wane.store.space import DatabaseSpace, TableSpace
-from wane.store.statement import Dialect, Statement
 
 SINCE = timedelta(days=7)
 _READ_SECONDS = 5.0
@@ -40,31 +41,31 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class SpaceOfTable:
-    """What one table takes, what left it, and what to do."""
+    """The size of one table, what left it, and advice."""
 
     table: str
     space: TableSpace
     pruned_rows: int | None
-    """Since the moment that was asked for, by the trail; None: the trail took too long to read."""
+    """Since the requested time, by the audit trail; None: the trail took too long to read."""
     bytes_then: int | None
-    """What it took at the first snapshot since then, with its indexes."""
+    """Its size at the first snapshot since then, with its indexes."""
     advice: tuple[Advice, ...] = ()
 
     @property
     def freed_bytes(self) -> int | None:
-        """What the rows that left had taken, about."""
+        """Estimate the bytes of the rows that left; None if unknown."""
         if self.pruned_rows is None or self.space.row_bytes is None:
             return None if self.pruned_rows else 0
         return round(self.pruned_rows * self.space.row_bytes)
 
     @property
     def changed_bytes(self) -> int | None:
-        """How much larger its files are now; below zero: that much went back to the disk."""
+        """Return how much larger its files are now; a negative number was returned to the disk. None if unknown."""
         return None if self.bytes_then is None else self.space.bytes - self.bytes_then
 
     @property
     def dead_bytes(self) -> int | None:
-        """What rows take that are deleted and not yet cleaned up."""
+        """Estimate the bytes of deleted rows that are not yet vacuumed; None if unknown."""
         dead, each = self.space.dead_rows, self.space.row_bytes
         return None if dead is None else round(dead * (each or 0.0))
 
@@ -94,7 +95,7 @@ class SpaceOfTable:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a database takes."""
+    """The size of a database and its tables."""
 
     since: datetime
     database: DatabaseSpace
@@ -119,21 +120,23 @@ class Space:
 
 
 def read_space(store: Store, contract: Contract, table: str | None = None, *, since: datetime | None = None) -> Space:
-    """What every table takes, or one, and what was freed since a moment: a week ago, unless another one is named."""
+    """Read the size of every table, or of one, and what was freed since a time, by default a week ago."""
     store.require_migrated()
     now = store.now()
     since = now - SINCE if since is None else since
     if since > now:
         raise WrongArgument(f"{since.isoformat()} is still to come", "name a moment in the past")
     tables = measured_tables(store, contract, table)
-    spaces = {(one.schema, one.name): one for one in store.space([one.info for one in tables], _READ_SECONDS)}
+    spaces = {
+        (one.schema, one.name): one for one in read_table_space(store, [one.info for one in tables], _READ_SECONDS)
+    }
     pruned = _pruned(store, since)
     found = [
         _of_table(store, contract.space, one, spaces[one.info.qualified], pruned, (since, now))
         for one in tables
         if one.info.qualified in spaces
     ]
-    database = store.database_space()
+    database = read_database_space(store)
     return Space(since, database, tuple(found), tuple(_about_database(database, contract.space)))
 
 
@@ -142,7 +145,7 @@ def _pruned(store: Store, since: datetime) -> dict[str, int] | None:
         return store.read(Statement(text, parameters), _READ_SECONDS)
 
     try:
-        return OwnTables(store.rows.dialect, run).pruned_since(since)
+        return Ledger(store.dialect, run).pruned_since(since)
     except TimedOut:
         return None
 
@@ -158,15 +161,15 @@ def _of_table(
     def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         return store.read(Statement(text, parameters), _READ_SECONDS)
 
-    then = Snapshots(store.rows.dialect).nearest_bytes(run, table.full, *between)
-    # The trail knows a table by the name that the contract gives it.
+    then = Snapshots(store.dialect).nearest_bytes(run, table.full, *between)
+    # The audit trail names a table as the contract does.
     rows = None if pruned is None else pruned.get(table.shown, 0)
     advice = tuple(_about_table(space, settings)) if store.kind == "postgres" else ()
     return SpaceOfTable(table.shown, space, rows, None if then is None else then[1], advice)
 
 
 def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
-    """PostgreSQL: what would give room back. The cheapest first, and what comes after it only if that is done."""
+    """Return advice on reclaiming space (PostgreSQL), the cheapest first; more only where the cheaper one is done."""
     name = f"{Dialect.quote(space.schema)}.{Dialect.quote(space.name)}"
     dead, rows = space.dead_rows or 0, space.rows or 0
     advice = []
@@ -209,8 +212,8 @@ def _much(unused: int | None, of: int, settings: SpaceSettings) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed:
-    """What an incremental vacuum gave back."""
+class FileVacuumed:
+    """The result of an incremental vacuum."""
 
     pages: int
     bytes: int
@@ -218,12 +221,12 @@ class Vacuumed:
     """Free pages that are still in the file."""
     seconds: float
     ended: str
-    """"done", or what was spent first: "pages", "seconds"; or "stopped", or "locked": others kept the database for too long."""
+    """"done", the budget that was spent first ("pages", "seconds"), "stopped", or "locked" after lock contention."""
 
 
 @dataclass(slots=True)
-class Vacuum:
-    """SQLite: gives free pages back to the disk, some at a time, as gently as a sweep takes rows."""
+class FileVacuum:
+    """SQLite: returns free pages to the disk in batches, paced like a sweep."""
 
     store: Store
     seconds: float
@@ -231,13 +234,16 @@ class Vacuum:
     stop: threading.Event = field(default_factory=threading.Event)
     pace: Pace = field(default_factory=lambda: Pace(first_batch=_FIRST_PAGES, least_batch=10))
 
-    def run(self) -> Vacuumed:
-        """Go on until nothing is free, the budget is spent, or somebody says stop. Each part is a transaction of its own."""
+    def run(self) -> FileVacuumed:
+        """Vacuum until nothing is free, the budget is spent, or `stop` is set.
+
+        Each batch is a transaction of its own.
+        """
         if self.seconds <= 0 or self.pages <= 0:
             raise WrongArgument("a budget is above zero", "write for example 10s, or 5000 pages")
         began, given, size = time.monotonic(), 0, self.pace.first_batch
         ended = "done"
-        self.store.give_back(0)  # Refused at once where it cannot work.
+        give_back(self.store, 0)  # Raises at once where it cannot work.
         while True:
             if self.stop.is_set():
                 ended = "stopped"
@@ -249,7 +255,7 @@ class Vacuum:
                 break
             entered = time.monotonic()
             try:
-                freed = self.store.give_back(min(size, self.pages - given))
+                freed = give_back(self.store, min(size, self.pages - given))
             except Locked:
                 if not given:
                     raise
@@ -261,13 +267,13 @@ class Vacuum:
             took = time.monotonic() - entered
             size = self.pace.next_batch(size, took)
             self.stop.wait(self.pace.pause_seconds(took))
-        space = self.store.database_space()
+        space = read_database_space(self.store)
         left = space.free_pages or 0
-        return Vacuumed(
+        return FileVacuumed(
             given, given * (space.page_bytes or 0), left, time.monotonic() - began, "done" if not left else ended
         )
 
 
 def advised(tables: Sequence[SpaceOfTable]) -> list[tuple[str, Advice]]:
-    """All advice about tables."""
+    """Return all advice about tables."""
     return [(one.table, advice) for one in tables for advice in one.advice]

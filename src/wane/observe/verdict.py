@@ -1,4 +1,7 @@
-"""The verdict: what is wrong, from the facts alone, each with its fix. Pure, so that every sickness can be tested by itself."""
+"""The verdict: what is wrong, from the facts alone, each with its fix.
+
+Pure, so that every failure can be tested by itself.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from wane.check.live import about
 from wane.contract.duration import format_duration
 from wane.contract.model import Contract
 from wane.contract.pieces import key_path
+from wane.db.counting import Count, Exactness
 from wane.findings import Finding, Severity
 from wane.observe.health import Health, RuleHealth, TableHealth
-from wane.store.base import Count, Exactness
 
 
 def judge(read: Health, contract: Contract, misfits: Sequence[Finding], promises: Sequence[Finding]) -> Health:
-    """The same facts with everything that is wrong about them."""
+    """Return the same facts with everything that is wrong about them as findings."""
     found = [
         *_database(read),
         *_runners(read, contract),
@@ -141,7 +144,7 @@ def _nearly(table: TableHealth, contract: Contract) -> str:
 
 
 def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract) -> Iterable[Finding]:
-    """Rows that should have left: one finding for each rule, which says why as far as the trail knows."""
+    """Report overdue rows: one finding for each rule, with the cause as far as the audit trail shows it."""
     grace = contract.health.grace.total_seconds()
     if rule.late_seconds is None or rule.late_seconds <= grace or rule.oldest_due is None:
         return
@@ -158,7 +161,7 @@ def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract
     swept = (read.now - rule.last_sweep).total_seconds()
     every = table.every_seconds or 0.0
     last = f"its last sweep, {_ago(swept)}, took {'nothing' if not rule.last_rows else f'{rule.last_rows:,} rows'}"
-    if not rule.last_rows and rule.late_seconds + every > swept + 1:  # Not by the digits of a fraction.
+    if not rule.last_rows and rule.late_seconds + every > swept + 1:  # Not by rounding alone.
         fix = f"something keeps the rows: `wane sweep {label}` says what, `wane check --cover` finds triggers and row security"
         yield _error("sweeps-without-effect", name, f"{late}; {last}", fix)
     elif rule.last_rows and swept <= every + grace and (rule.pruned_per_hour or 0.0) <= (rule.due_per_hour or 0.0):

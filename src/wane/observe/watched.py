@@ -1,6 +1,6 @@
-"""The tables that a contract names, bound to a live database: how each one's rows are seen, without reading many of them.
+"""The tables that a contract names, bound to a live database: how to probe their rows without reading many of them.
 
-A look at the schema is trusted for a minute, so that whoever asks again and again pays for it once.
+A reflected schema is reused for a minute, so that repeated readings pay for it once.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wane.check.cover import uncovered
-from wane.check.indexes import find_way, observed
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Expiry, Table, Time
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.db.schema import Column, Kind, Schema, TableInfo
 from wane.findings import Finding
-from wane.store import Store
-from wane.store.kept import Kept
-from wane.store.looks import Sight, WatchedTable
-from wane.store.schema import Column, Kind, Schema, TableInfo
-from wane.store.selection import READABLE, Selection, bind_age, bind_rule
+from wane.observe.prepared import PreparedProbes
+from wane.rules.indexes import find_way, observed
+from wane.rules.probes import TimeRangeProbe, WatchedTable
+from wane.rules.selection import READABLE, Selection, bind_age, bind_rule
 
 TRUSTED_SECONDS = 60.0
-"""How long a look at the schema is trusted."""
+"""How long a reflected schema is reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Everything that a contract names, and what of it does not fit."""
+    """Everything that a contract names, and what of it does not bind."""
 
     tables: tuple[WatchedTable, ...]
     misfits: tuple[Finding, ...]
@@ -35,12 +35,12 @@ class Watched:
     schema: Schema
     fingerprint: str
     """The contract's."""
-    kept: Kept
-    """What was written to look at them."""
+    kept: PreparedProbes
+    """Their prepared probes."""
 
 
 class Watcher:
-    """Knows what to watch for one contract."""
+    """Binds one contract, and caches the result."""
 
     def __init__(self, contract: Contract, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.contract = contract
@@ -97,7 +97,7 @@ def watch(store: Store, contract: Contract) -> Watched:
         tuple(uncovered(contract, schema)),
         schema,
         fingerprint(contract),
-        Kept(store.rows.dialect),
+        PreparedProbes(store.dialect),
     )
 
 
@@ -105,8 +105,8 @@ def _alone(info: TableInfo, schema: Schema) -> bool:
     return info.kind is Kind.TABLE and not schema.heirs(info)
 
 
-def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | None:
-    """By the column that rows age by, rather than that of their expiry; along an index, if there is one."""
+def _sight(store: Store, table: Table, selections: list[Selection]) -> TimeRangeProbe | None:
+    """Choose the column to probe ages by: the one that rows age by before that of their expiry, indexed if possible."""
     if not selections:
         return None
     by_age = sorted(selections, key=lambda one: isinstance(one.rule.bound, Expiry))
@@ -116,14 +116,14 @@ def _sight(store: Store, table: Table, selections: list[Selection]) -> Sight | N
 
 def _declared(
     store: Store, table: Table, selections: list[Selection], info: TableInfo, age: Time, column: Column
-) -> Sight:
-    """By the column that the table declares its age by."""
+) -> TimeRangeProbe:
+    """Build the probe by the column that the table declares its age by."""
     if not selections:
-        return Sight(info, age, column, small=True)
+        return TimeRangeProbe(info, age, column, small=True)
     return _along(store, table, observed(selections[0], age, column))
 
 
-def _along(store: Store, table: Table, selection: Selection) -> Sight:
+def _along(store: Store, table: Table, selection: Selection) -> TimeRangeProbe:
     way = find_way(store, table, selection)
     state = selection.state if way else None
-    return Sight(selection.table, selection.time, selection.time_column, state, way or (), small=way is None)
+    return TimeRangeProbe(selection.table, selection.time, selection.time_column, state, way or (), small=way is None)

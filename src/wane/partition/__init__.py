@@ -1,1 +1,2 @@
-"""Partitions by the month (PostgreSQL): a table that has outgrown row-wise pruning, converted while everybody works, and back."""
+"""Monthly partitions (PostgreSQL): convert a table that has outgrown row-wise pruning while the application runs, and
+convert it back."""

@@ -1,42 +1,21 @@
-"""The same partitions for asyncio: every call runs where the keeper's own calls run, after them and never beside one."""
+"""The asyncio facade of partitions.
+
+Every call runs on the keeper's own thread, after its earlier calls and never concurrently with one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
-
-from wane.partition.room import Partition
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-Run = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs work elsewhere and waits for it without holding the loop."""
+from wane.aio import Awaited, awaited
+from wane.partition.facade import Partition
 
 
-def _later(
-    method: Callable[Concatenate[Partition, P], R],
-) -> Callable[Concatenate[AsyncPartition, P], Awaitable[R]]:
-    async def call(self: AsyncPartition, /, *arguments: P.args, **options: P.kwargs) -> R:
-        result: R = await self._run(partial(method, self.partition, *arguments, **options))
-        return result
-
-    call.__doc__ = method.__doc__
-    return call
-
-
-class AsyncPartition:
+class AsyncPartition(Awaited[Partition]):
     """A Partition whose calls are awaited. It is `partition` of an AsyncKeeper."""
 
-    def __init__(self, partition: Partition, run: Run) -> None:
-        self.partition = partition
-        self._run = run
-
-    convert = _later(Partition.convert)
-    maintain = _later(Partition.maintain)
-    plan = _later(Partition.plan)
-    reattach = _later(Partition.reattach)
-    retire = _later(Partition.retire)
-    split = _later(Partition.split)
-    undo = _later(Partition.undo)
+    convert = awaited(Partition.convert)
+    maintain = awaited(Partition.maintain)
+    plan = awaited(Partition.plan)
+    reattach = awaited(Partition.reattach)
+    retire = awaited(Partition.retire)
+    split = awaited(Partition.split)
+    undo = awaited(Partition.undo)

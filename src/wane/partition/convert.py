@@ -1,7 +1,8 @@
-"""From a plain table to a partitioned one, step by step: planned → indexed → rooted → bounded → validated → swapped → done.
+"""Conversion from a plain table to a partitioned one, step by step: planned → indexed → rooted → bounded → validated →
+swapped → done.
 
-What a step did is in the journal; what it does can be done again. A process that dies anywhere leaves a table that works, and whoever runs
-next goes on where the journal says, or takes back what was prepared.
+What a step did is in the journal, and every step can be repeated. A process that dies at any point leaves a table that
+works, and the next run resumes where the journal says, or takes back what was prepared.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from wane.db import Store
 from wane.errors import PartitionError
+from wane.leases import Lease
+from wane.partition.anatomy import Anatomy, anatomy_from
+from wane.partition.journal import Change, PartitionJournal
 from wane.partition.lease import leased
 from wane.partition.model import PartitionDone, PartitionPlan
 from wane.partition.months import Month
-from wane.partition.place import Place
 from wane.partition.plan import MARGIN, Planner
-from wane.partition.work import Work
-from wane.store import Store
-from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
-from wane.store.postgres.partition_journal import Change, PartitionJournal
-from wane.store.postgres.partition_statements import index_statements, old_name
-from wane.store.postgres.partition_steps import Note
-from wane.store.timetable import Lease
+from wane.partition.sql_steps import Note
+from wane.partition.statements import index_statements, old_name
+from wane.partition.table import Place
+from wane.partition.work import PartitionWork
 
 _PREPARED = ("rooted", "bounded", "validated")
 
@@ -32,14 +33,14 @@ _PREPARED = ("rooted", "bounded", "validated")
 class Converter:
     """Converts tables of one contract."""
 
-    work: Work
+    work: PartitionWork
 
     @property
     def _planner(self) -> Planner:
         return Planner(self.work.store, self.work.contract, self.work.steps)
 
     def convert(self, place: Place, *, accept: bool) -> PartitionDone:
-        """Convert a table, then those that are partitioned along; go on where an earlier attempt ended."""
+        """Convert a table, then those that are partitioned along with it; resume where an earlier attempt ended."""
         work, planner = self.work, self._planner
         work.store.require_migrated()
         _require(planner.plan(place), accept=accept)
@@ -55,7 +56,10 @@ class Converter:
         return work.done(place, did, began, partitions=tuple(made), problems=tuple(problems))
 
     def unbind(self, place: Place) -> None:
-        """Take back what a conversion that was left half-way would refuse the application when its month begins, if that is near."""
+        """Take back the bound of a conversion that was left half-way, if its month begins soon.
+
+        Otherwise it would reject the application's rows once that month has begun.
+        """
         change = self.work.change(place)
         if change is None or change.kind != "convert" or not _too_near(place, change, self.work.store):
             return
@@ -64,7 +68,7 @@ class Converter:
 
 
 def _too_near(place: Place, change: Change, store: Store) -> bool:
-    """Whether the month in which a conversion was to end begins soon."""
+    """Check whether the month at which a conversion was to end begins soon."""
     if change.state not in _PREPARED:
         return False
     return place.calendar.begins(Month.named(change.facts["until"])) - store.now() < MARGIN / 2
@@ -91,7 +95,7 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
 class _Conversion:
     """One table, under a lease."""
 
-    def __init__(self, work: Work, planner: Planner, place: Place, lease: Lease) -> None:
+    def __init__(self, work: PartitionWork, planner: Planner, place: Place, lease: Lease) -> None:
         self.work = work
         self.store = work.store
         self.steps = work.steps
@@ -101,10 +105,10 @@ class _Conversion:
         self.problems: list[str] = []
 
     def run(self) -> list[str]:
-        """See it through; the partitions that were made."""
+        """Run the conversion to its end and return the partitions that were created."""
         change = self.work.change(self.place)
         if change is not None and (change.kind == "split" or (change.kind, change.state) == ("convert", "done")):
-            return []  # What is being split was converted before.
+            return []  # A table that is being split was converted before.
         if change is not None and change.kind != "convert":
             raise PartitionError(f"{self.place.name} is on its way back", "`wane partition undo` finishes that first")
         change = self._fresh(change) if change is not None else self._begin()
@@ -126,7 +130,7 @@ class _Conversion:
         return [change.facts["old"], *(name for name, _, _ in change.facts["leaves"])]
 
     def refresh(self) -> None:
-        """Only that: take back what was prepared for a month that is too near."""
+        """Take back what was prepared for a month that is too near, and do nothing else."""
         change = self.work.change(self.place)
         if change is not None and change.kind == "convert":
             self._fresh(change)
@@ -150,7 +154,7 @@ class _Conversion:
         return self.work.noted(self.place, self.lease, "convert", state, facts)
 
     def _fresh(self, change: Change) -> Change:
-        """The month in which an interrupted conversion was to end may be too near by now: then it prepares again for a later one."""
+        """Prepare an interrupted conversion again for a later month if the month at which it was to end is too near."""
         if not _too_near(self.place, change, self.store):
             return change
         anatomy = anatomy_from(change.facts["anatomy"])

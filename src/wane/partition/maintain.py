@@ -1,40 +1,41 @@
-"""Partitions are made ahead, so that every row finds its month; what lies outside all of them is caught, never refused and never lost."""
+"""Creating partitions ahead, so that every row has its month; a row outside all of them is caught, never refused and
+never lost."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+from wane.db.statement import Execute
 from wane.errors import PartitionError
+from wane.leases import Lease
+from wane.partition.anatomy import Anatomy, anatomy_from
 from wane.partition.lease import leased, require
 from wane.partition.model import PartitionDone
 from wane.partition.months import Month
-from wane.partition.place import Place
-from wane.partition.work import Work
-from wane.store.own import Execute
-from wane.store.partitions import MAX, MIN, Leaf, Range
-from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
-from wane.store.postgres.partition_statements import early_name, month_name, rest_name
-from wane.store.timetable import Lease
+from wane.partition.records import MAX, MIN, Leaf, Range
+from wane.partition.statements import early_name, month_name, rest_name
+from wane.partition.table import Place
+from wane.partition.work import PartitionWork
 
 _MOST_MOVED = 10_000
-"""Rows that lie beyond every month and are moved into a new one while everybody waits."""
+"""The most rows beyond every month that are moved into a new one while the table is locked."""
 _MOST_MONTHS = 120
-"""A table that nobody maintained for longer than that has no business with months."""
+"""The most months created at once; a table not maintained for longer than that should not be partitioned by month."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maintainer:
-    """Makes partitions ahead, for tables of one contract."""
+    """Creates partitions ahead, for tables of one contract."""
 
-    work: Work
+    work: PartitionWork
 
     def maintain(self, place: Place) -> PartitionDone:
-        """Make what is missing for a table, and for those that are partitioned along."""
+        """Create what is missing for a table, and for those that are partitioned along with it."""
         work, began = self.work, time.monotonic()
         made, moved = list[str](), 0
         for one in (place, *work.followers(place)):
-            # Splitting may take weeks, and the months that come do not wait for it.
+            # Splitting may take weeks, and new months do not wait for it.
             change = work.partitioned(one, splitting=True, lead=place)
             with leased(work.store, one.full) as lease:
                 names, rows = self._maintain(one, anatomy_from(change.facts["anatomy"]), lease)
@@ -66,7 +67,10 @@ class Maintainer:
         return made, moved
 
     def _gaps(self, a: Anatomy, leaves: list[Leaf]) -> list[tuple[str, Range]]:
-        """The ranges at both ends that nothing catches: after a month was taken off and whoever did it died, or somebody dropped one."""
+        """Return the ranges at both ends that no partition covers.
+
+        They arise when a process dies after detaching a month, or when a user drops a partition.
+        """
         gaps = []
         lowest = min((leaf for leaf in leaves if leaf.range.lower != MIN), key=_lower, default=None)
         if not any(leaf.range.lower == MIN for leaf in leaves) and lowest is not None:
@@ -77,7 +81,7 @@ class Maintainer:
         return gaps
 
     def _months(self, place: Place, rest: Leaf) -> list[Month]:
-        """The months that should be there and are still part of the rest."""
+        """Return the months that should exist and are still part of the rest."""
         calendar = place.calendar
         begins = calendar.moment(rest.range.lower)
         if begins is None:

@@ -1,4 +1,4 @@
-"""What is planned for a partitioned table, and what was done. Plain values."""
+"""Plain values: what is planned for a partitioned table, and what was done."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from wane.store.base import Count
-from wane.store.partitions import Ddl
+from wane.db.counting import Count
+from wane.partition.records import Ddl
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step of a conversion: what the journal calls it once it is done, and its statements."""
+    """One step of a conversion: its state in the journal once it is done, and its statements."""
 
     state: str
     statements: tuple[Ddl, ...]
@@ -33,7 +33,7 @@ class PartitionPlan:
 
     table: str
     state: str
-    """plain, partitioned, or how far a conversion, a split or the way back has come."""
+    """plain, partitioned, or the progress of a conversion, a split or an undo."""
     rows: Count | None
     threshold: int
     recommended: bool
@@ -41,7 +41,7 @@ class PartitionPlan:
     until: str | None
     """The month before which everything stays in one partition."""
     partitions: tuple[str, ...]
-    """Those that converting would make; of a table that is partitioned, those that it has."""
+    """Those that converting would create; for a table that is partitioned, those that it has."""
     steps: tuple[PlannedStep, ...]
     breaks: tuple[Break, ...]
     notes: tuple[str, ...]
@@ -62,19 +62,20 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDone:
-    """What one command did to one table. Run again, it goes on where it was stopped."""
+    """What one command did to one table. Run again, it resumes where it was stopped."""
 
     table: str
     did: str
     """converted, split, copied (splitting was stopped), undone, rolled back, maintained, or nothing."""
     partitions: tuple[str, ...] = ()
-    """Partitions that were made, put in place, or taken apart."""
+    """Partitions that were created, attached, or taken apart."""
     rows: int = 0
-    """Rows that changed their place."""
+    """Rows that were moved to another table."""
     longest_lock_seconds: float = 0.0
-    """How long the strongest lock was held, at the most: the application waited no longer than that, and the time that a lock is asked for."""
+    """The longest time that the strongest lock was held: the application waited no longer than that plus the lock
+    timeout."""
     lock_waits: int = 0
-    """How often a lock was not to be had in time, and was asked for again."""
+    """How often a lock was not granted in time, and was requested again."""
     seconds: float = 0.0
     stopped: bool = False
     problems: tuple[str, ...] = ()
@@ -87,7 +88,8 @@ class Retiring:
     table: str
     partition: str
     outcome: str
-    """quarantined, moved, dropped, attached, stays, stopped (half-way: the next call goes on), off, due (a dry run), or failed."""
+    """quarantined, moved, dropped, attached, stays, stopped (half-way: the next call resumes), off, due (a dry run), or
+    failed."""
     counts: dict[str, int]
     why: str = ""
     place: str | None = None

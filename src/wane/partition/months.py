@@ -8,7 +8,7 @@ from typing import Self
 from zoneinfo import ZoneInfo
 
 from wane.contract.model import Time, Unit
-from wane.store.partitions import MAX, MIN
+from wane.partition.records import MAX, MIN
 
 _PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1_000_000}
 
@@ -26,12 +26,12 @@ class Month:
 
     @property
     def name(self) -> str:
-        """As partitions are called: 2026_12."""
+        """Return the name as partitions use it: 2026_12."""
         return f"{self.year:04}_{self.month:02}"
 
     @property
     def archived_name(self) -> str:
-        """As archived tables are called: 202612."""
+        """Return the name as archived tables use it: 202612."""
         return f"{self.year:04}{self.month:02}"
 
     @classmethod
@@ -42,7 +42,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Where months begin, by the encoding of a time column. With a zone, months are that place's."""
+    """Where months begin, by the encoding of a time column. With a zone, months begin at that zone's midnight."""
 
     time: Time
 
@@ -51,11 +51,11 @@ class Calendar:
         return ZoneInfo(self.time.zone or "UTC")
 
     def begins(self, month: Month) -> datetime:
-        """The moment at which a month begins, in UTC."""
+        """Return the time at which a month begins, in UTC."""
         return datetime(month.year, month.month, 1, tzinfo=self._zone).astimezone(UTC)
 
     def literal(self, month: Month) -> str:
-        """The same as a value of the column, as PostgreSQL writes it."""
+        """Return the beginning of a month as a value of the column, as PostgreSQL writes it."""
         if self.time.unit in _PER_SECOND:
             return str(int(self.begins(month).timestamp()) * _PER_SECOND[self.time.unit])
         return f"{month.year:04}-{month.month:02}-01 00:00:00" + ("+00" if self.time.zone is None else "")
@@ -65,7 +65,10 @@ class Calendar:
         return Month(local.year, local.month)
 
     def moment(self, literal: str) -> datetime | None:
-        """What a value of the column means; None for what is no moment that a calendar has: the ends of everything, infinity."""
+        """Return the time that a value of the column means, in UTC.
+
+        None for what no calendar has: the ends of everything, infinity, years BC.
+        """
         if literal in (MIN, MAX) or "infinity" in literal or literal.endswith("BC"):
             return None
         try:

@@ -1,21 +1,22 @@
-"""What converting a table would do: every statement with its lock, everything that would stop working, and whether it is worth it. Reads only."""
+"""The plan of a conversion: every statement with its lock, everything that would stop working, and whether it is worth
+it. Reads only."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from wane.archive.journal import Journal
 from wane.contract.model import Contract
+from wane.db import Store
+from wane.db.counting import Count, measure_rows
+from wane.db.schema import Kind
+from wane.partition.anatomy import Anatomy
 from wane.partition.model import Break, PartitionPlan, PlannedStep
 from wane.partition.months import Month
-from wane.partition.place import Place, followers_of, place_of
-from wane.store import Store
-from wane.store.archive_journal import Journal
-from wane.store.base import Count
-from wane.store.partitions import MAX, MIN, Ddl, Range
-from wane.store.postgres.partition import PostgresPartitions
-from wane.store.postgres.partition_anatomy import Anatomy
-from wane.store.postgres.partition_statements import (
+from wane.partition.records import MAX, MIN, Ddl, Range
+from wane.partition.sql import PostgresPartitions
+from wane.partition.statements import (
     bound_statements,
     index_statements,
     leaf_statements,
@@ -26,10 +27,11 @@ from wane.store.postgres.partition_statements import (
     root_statements,
     swap_statements,
 )
-from wane.store.schema import Kind
+from wane.partition.table import Place, followers_of, place_of
 
 MARGIN = timedelta(days=2)
-"""A conversion that is left alone half-way must not stop the application when the month turns; somebody has so long to notice."""
+"""A conversion that is left half-way must not stop the application when the month turns; this is the time left to
+notice."""
 _MOST_AHEAD = 24
 """Rows that lie further ahead, in months, are a mistake."""
 _LONGEST_NAME = 63 - len("_p_before_2026_12")
@@ -45,13 +47,13 @@ class Planner:
         self.steps = steps
 
     def plan(self, place: Place) -> PartitionPlan:
-        """What converting a table would do, and those that are partitioned along."""
+        """Plan the conversion of a table, and of those that are partitioned along with it."""
         followers = followers_of(self.contract, place.settings)
         along = [self._plan(place_of(self.store, self.contract, one), (), parent=place) for one in followers]
         return self._plan(place, tuple(along))
 
     def _plan(self, place: Place, along: tuple[PartitionPlan, ...], parent: Place | None = None) -> PartitionPlan:
-        rows = self.store.measure_rows(place.info, _COUNT_SECONDS)
+        rows = measure_rows(self.store, place.info, _COUNT_SECONDS)
         state = self._state(place)
         threshold, recommended, why = self._recommended(place, rows)
         standing: list[str] = []
@@ -62,7 +64,7 @@ class Planner:
         anatomy, refused, functions = self.steps.read(place.info.schema, place.info.name, place.settings.time.column)
         if anatomy is not None and parent is not None:
             # Foreign keys to the table that it follows are gone by then, or refer to its time too.
-            above = self.store.rows.dialect.table(parent.info).replace('"', "")
+            above = self.store.dialect.table(parent.info).replace('"', "")
             kept = [
                 key for key in anatomy.outbound if key.table != above or parent.settings.time.column in key.definition
             ]
@@ -100,7 +102,10 @@ class Planner:
         return f"{change.kind}: {change.state}"
 
     def _recommended(self, place: Place, rows: Count | None) -> tuple[int, bool, str]:
-        """By the size that the contract gives, and for a table with states by its finished rows. Never done by itself."""
+        """Recommend by the size that the contract gives, and for a table with states by its finished rows.
+
+        Return the threshold, the recommendation and its reason. Partitioning is never done automatically.
+        """
         threshold = place.settings.rows or self.contract.health.partition_rows
         if rows is not None and rows.rows >= threshold:
             return (
@@ -135,19 +140,22 @@ class Planner:
         if len(place.info.name.encode()) > _LONGEST_NAME:
             refused.append((f"the name {place.info.name} is too long for names of partitions", "rename the table"))
         if self.store.is_migrated():
-            with self.store.transaction() as transaction:
-                sweep = Journal(transaction, self.store.timetable).unfinished(str(place.name))
+            with self.store.snapshot() as transaction:
+                sweep = Journal(transaction).unfinished(str(place.name))
             if sweep is not None:
                 refused.append((f"sweep {sweep.id} of its archive is unfinished", "`wane archive run` finishes it"))
         return refused
 
     def boundary(self, place: Place, now: datetime) -> tuple[Month | None, list[tuple[str, str]]]:
-        """The first month of its own: the next one, if it is far enough and no row lies beyond it; or why there is none."""
+        """Return the first month that gets a partition of its own; None and the reasons if there is none.
+
+        It is the next month that is far enough ahead and beyond which no row lies.
+        """
         calendar = place.calendar
         until = calendar.month_of(now).later()
         if calendar.begins(until) - now < MARGIN:
             until = until.later()
-        table = self.store.rows.dialect.table(place.info)
+        table = self.store.dialect.table(place.info)
         _, last = self.steps.edges(table, place.settings.time.column)
         if last is None:
             return until, []
@@ -162,7 +170,7 @@ class Planner:
         return max(until, calendar.month_of(latest).later()), []
 
     def leaves(self, place: Place, a: Anatomy | None, until: Month | None) -> list[tuple[str, Range]]:
-        """The partitions that a conversion makes: months up to so many ahead, and what catches the rest."""
+        """Return the partitions that a conversion creates: the months ahead, and one that catches the rest."""
         assert a is not None
         assert until is not None
         calendar = place.calendar
@@ -207,7 +215,7 @@ class Planner:
         ]
 
     def _aside(self, place: Place, state: str) -> list[str]:
-        """What was taken off and can still be put back."""
+        """Report what was detached and can still be put back."""
         if state == "plain" or not self.store.is_migrated():
             return []
         with self.steps.journaling() as journal:
@@ -236,7 +244,7 @@ class Planner:
 
 
 def _way(state: str, name: str) -> str:
-    """What to do with a table that is no plain one."""
+    """Say what to do with a table that is not a plain one."""
     if state == "partitioned":
         return "it is partitioned"
     if state.startswith("undo"):

@@ -1,7 +1,9 @@
-"""Retention by the month: a partition all of whose rows may leave is taken off, kept aside for a while, then dropped; or moved, or archived first.
+"""Retention by month: a partition all of whose rows may leave is detached, quarantined, then dropped; or moved, or
+archived first.
 
-A partition with one row that must stay is not retired, and says why. Rows are weighed by the rules' own conditions before the partition is taken
-off, again when nobody can change it any more, and once more before it is dropped.
+A partition with one row that must stay is not retired, and the reason is reported. Rows are checked against the rules'
+own conditions before the partition is detached, again when no one can change it any more, and once more before it is
+dropped.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ from functools import partial
 
 from wane.contract.model import Retired
 from wane.errors import StoreError
-from wane.partition.aside import Aside
+from wane.partition.detachment import TakeOff
 from wane.partition.lease import leased
-from wane.partition.leaving import Leaving
 from wane.partition.model import Retiring
-from wane.partition.place import Place
-from wane.partition.takeoff import TakeOff
-from wane.partition.work import Work
+from wane.partition.quarantine import Aside
+from wane.partition.records import MAX, MIN, Leaf
+from wane.partition.retirement import Leaving
+from wane.partition.sql_cover import is_cover
+from wane.partition.statements import place as placed
+from wane.partition.table import Place
+from wane.partition.work import PartitionWork
 from wane.prune.admission import require_admin
-from wane.store.partitions import MAX, MIN, Leaf
-from wane.store.postgres.partition_cover import is_cover
-from wane.store.postgres.partition_statements import place as placed
 
 Archiving = Callable[[str], None]
 """Moves the due rows of a table to the archive; raises if that fails."""
@@ -33,12 +35,14 @@ Archiving = Callable[[str], None]
 class Retirer:
     """Retires partitions of tables of one contract."""
 
-    work: Work
+    work: PartitionWork
     archiving: Archiving | None
-    """None: what is to be archived leaves by itself, and a month whose rows have not left yet stays."""
+    """None: what is to be archived leaves with the table's own sweeps, and a month whose rows have not left yet
+    stays."""
 
     def retire(self, place: Place, *, dry_run: bool = False) -> list[Retiring]:
-        """Retire what is past its time, and drop what was aside for long enough; or only say what would be."""
+        """Retire what is past its time, and drop what was quarantined for long enough; with `dry_run`, only report what
+        would be."""
         leaving = self._leaving(place)
         closed = leaving.closed()
         off = [Retiring(leaving.name, "", "off", {}, closed)] if closed else []
@@ -50,13 +54,13 @@ class Retirer:
             return _Months(Leaving.of(self.work, place, lease), self.archiving).run()
 
     def reattach(self, place: Place, partition: str) -> Retiring:
-        """Put a partition that is aside back, with what was taken along."""
+        """Put a partition that is set aside back, with what was taken along."""
         self._leaving(place)
         with leased(self.work.store, place.full) as lease:
             return Aside(Leaving.of(self.work, place, lease)).reattach(partition)
 
     def reattach_all(self, place: Place) -> list[Retiring]:
-        """Put everything back that is aside, what left last first."""
+        """Put everything back that is set aside, the most recently detached first."""
         with self.work.steps.journaling() as journal:
             aside = journal.retired(place.full, "quarantined")
         return [self.reattach(place, one.partition) for one in reversed(aside)]
@@ -69,13 +73,13 @@ class Retirer:
 
 @dataclass(frozen=True, slots=True)
 class _Months:
-    """The months of one table, as they come to their end."""
+    """The months of one table that are past their time."""
 
     leaving: Leaving
     archiving: Archiving | None
 
     def look(self) -> list[Retiring]:
-        """What would be retired now, and what would stay."""
+        """Report what would be retired now, and what would stay."""
         leaving, told, edge = self.leaving, [], self._edge()
         for leaf in self._due():
             weight = leaving.weigh(placed(leaving.anatomy, leaf.name))
@@ -106,14 +110,14 @@ class _Months:
         return told + (self._drop_due() if leaving.then is Retired.ARCHIVE else [])
 
     def _alone(self, partition: str, work: Callable[[], Retiring]) -> Retiring:
-        """A partition that fails, fails alone."""
+        """Run the work on one partition; report a StoreError as its outcome, so that it does not affect the others."""
         try:
             return work()
         except StoreError as problem:
             return Retiring(self.leaving.name, partition, "failed", {}, problem.message)
 
     def _due(self) -> list[Leaf]:
-        """Partitions that ended before the window began, the oldest first."""
+        """Return the partitions that ended before the retention window began, the oldest first."""
         leaving, place = self.leaving, self.leaving.place
         cutoff, a = leaving.cutoff, leaving.anatomy
         if cutoff is None:
@@ -127,13 +131,13 @@ class _Months:
         return [leaf for _, leaf in sorted(found, key=lambda one: one[0])]
 
     def _edge(self) -> str:
-        """Where the partition ends that catches whatever is earlier than every month."""
+        """Return the end of the partition that catches whatever is earlier than every month."""
         a = self.leaving.anatomy
         leaves = self.leaving.work.steps.leaves(a.schema, a.name)
         return next((leaf.range.upper for leaf in leaves if leaf.range.lower == MIN and is_cover(a, leaf)), MIN)
 
     def _join_covers(self) -> None:
-        """What was left beside a month that was put back must not stay between others for ever once that month has gone."""
+        """Join the gaps left beside months that were put back, which must not stay once those months have gone."""
         leaving = self.leaving
         for place in (leaving.place, *leaving.work.followers(leaving.place)):
             a = leaving.anatomy_of(place)
@@ -141,7 +145,8 @@ class _Months:
                 pass
 
     def _only_covers(self, leaf: Leaf) -> bool:
-        """An empty month between others that stay would only be replaced by another empty one, again and again."""
+        """Check whether retiring an empty month between others that stay would only replace it by another empty one,
+        repeatedly."""
         steps, table = self.leaving.work.steps, placed(self.leaving.anatomy, leaf.name)
         return leaf.range.lower not in (MIN, self._edge()) and not leaf.pending and not steps.holds_rows(table)
 

@@ -1,23 +1,26 @@
-"""The table of before, split into months by a copy beside the application: copying → done. Stopped or killed, it goes on where it was."""
+"""Splitting the partition from before the conversion into months: copying → done.
+
+The rows are copied while the application runs. Stopped or killed, it resumes where it was.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+from wane.db.statement import Execute
 from wane.errors import PartitionError
+from wane.leases import Lease
+from wane.partition.anatomy import Anatomy, anatomy_from
+from wane.partition.journal import Change
 from wane.partition.lease import leased
 from wane.partition.model import PartitionDone
 from wane.partition.months import Month
-from wane.partition.place import Place
-from wane.partition.work import Work
-from wane.store.own import Execute
-from wane.store.partitions import MIN, Range
-from wane.store.postgres.partition_anatomy import Anatomy, anatomy_from
-from wane.store.postgres.partition_journal import Change
-from wane.store.postgres.partition_statements import early_name, month_name
-from wane.store.postgres.partition_statements import place as placed
-from wane.store.timetable import Lease
+from wane.partition.records import MIN, Range
+from wane.partition.statements import early_name, month_name
+from wane.partition.statements import place as placed
+from wane.partition.table import Place
+from wane.partition.work import PartitionWork
 
 _MOST_MONTHS = 240
 
@@ -26,10 +29,11 @@ _MOST_MONTHS = 240
 class Splitter:
     """Splits tables of one contract."""
 
-    work: Work
+    work: PartitionWork
 
     def split(self, place: Place) -> PartitionDone:
-        """Split what a table was before it was partitioned, and what is partitioned along; go on where an earlier attempt ended."""
+        """Split what a table was before it was partitioned, and what is partitioned along; resume where an earlier
+        attempt ended."""
         self.work.store.require_migrated()
         began, made, rows = time.monotonic(), list[str](), 0
         for one in (place, *self.work.followers(place)):
@@ -69,7 +73,7 @@ class Splitter:
         return names, rows
 
     def _months(self, place: Place, a: Anatomy, change: Change) -> list[tuple[str, Range]]:
-        """The months of the rows that are there, and what catches whatever lies before."""
+        """Return the months of the rows that exist, and the partition that catches whatever lies before."""
         calendar, until = place.calendar, Month.named(change.facts["until"])
         first, _ = self.work.steps.edges(placed(a, change.facts["old"]), a.time)
         earliest = None if first is None else calendar.moment(first)

@@ -1,7 +1,7 @@
-"""From a partitioned table back to a plain one: the swap back takes milliseconds, whatever the partitions hold; then rows that came since are moved
-into the table, a few at a time, while everybody works.
+"""Conversion from a partitioned table back to a plain one.
 
-Before its swap a conversion is simply taken back.
+The swap back takes milliseconds, whatever the partitions hold; then rows that came since are moved into the table in
+small batches, while the application runs. A conversion that has not swapped yet is simply taken back.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from wane.db.statement import Execute
 from wane.errors import PartitionError
+from wane.leases import Lease
+from wane.partition.anatomy import Anatomy, AnatomyKey, anatomy_from
+from wane.partition.journal import Change, PartitionJournal
 from wane.partition.lease import leased, require
 from wane.partition.model import PartitionDone
-from wane.partition.place import Place
-from wane.partition.work import Work
-from wane.store.own import Execute
-from wane.store.postgres.partition_anatomy import Anatomy, AnatomyKey, anatomy_from
-from wane.store.postgres.partition_journal import Change, PartitionJournal
-from wane.store.postgres.partition_steps import Note
-from wane.store.timetable import Lease
+from wane.partition.sql_steps import Note
+from wane.partition.table import Place
+from wane.partition.work import PartitionWork
 
 
 @dataclass(frozen=True, slots=True)
 class Undoer:
-    """Takes tables of one contract back."""
+    """Makes tables of one contract plain again."""
 
-    work: Work
+    work: PartitionWork
 
     def undo(self, place: Place) -> PartitionDone:
-        """Take a table back, after those that were partitioned along; go on where an earlier attempt ended."""
+        """Make a table plain, after those that were partitioned along; resume where an earlier attempt ended."""
         work, began = self.work, time.monotonic()
         work.store.require_migrated()
         self._require_whole(place)
@@ -52,7 +52,7 @@ class Undoer:
         )
 
     def _require_whole(self, place: Place) -> None:
-        """Raise if months were taken off that a plain table could not take back: what is aside must not be forgotten."""
+        """Raise if months are set aside or being retired: a plain table could not take them back."""
         with self.work.steps.journaling() as journal:
             leaving, aside = journal.retired(place.full, "detaching"), journal.retired(place.full, "quarantined")
         if leaving:
@@ -70,7 +70,7 @@ class Undoer:
 class _WayBack:
     """One table, under a lease."""
 
-    def __init__(self, work: Work, place: Place, lease: Lease) -> None:
+    def __init__(self, work: PartitionWork, place: Place, lease: Lease) -> None:
         self.work = work
         self.store = work.store
         self.steps = work.steps
@@ -114,7 +114,7 @@ class _WayBack:
         return self.work.noted(self.place, self.lease, "undo", state, facts)
 
     def _take_back(self, a: Anatomy) -> None:
-        """Nothing was swapped yet: what was prepared is removed."""
+        """Remove what was prepared for a conversion that has not swapped yet."""
         began = time.monotonic()
         note = self.work.noted(self.place, self.lease, "convert", "planned", {"anatomy": a.as_json()})
         self.steps.discard(a, note, self.place.patience)
@@ -124,7 +124,7 @@ class _WayBack:
         self._tell("rolled back", began)
 
     def _unsplit(self, a: Anatomy, change: Change) -> Change:
-        """A copy into months that was not finished is thrown away first."""
+        """Discard an unfinished copy into months."""
         facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
         note = self.work.noted(self.place, self.lease, "convert", "done", facts)
         self.steps.discard_split(a, change.facts["old"], note, self.place.patience)

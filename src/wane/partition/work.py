@@ -1,4 +1,5 @@
-"""What every change of partitions works with: the store and its steps, who asks, who listens, how fast, and what it notes."""
+"""What every change of partitions works with: the store and its steps, the actor, the listener, the pace, and the
+journal."""
 
 from __future__ import annotations
 
@@ -9,22 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from wane.contract.model import Contract
+from wane.db import Store
+from wane.db.statement import Execute
 from wane.errors import PartitionError
 from wane.events import Listener, PartitionStep
+from wane.leases import Lease
+from wane.partition.journal import Change, PartitionJournal
 from wane.partition.lease import require
 from wane.partition.model import PartitionDone
-from wane.partition.place import Place, followers_of, place_of
+from wane.partition.sql import PostgresPartitions
+from wane.partition.sql_steps import Note
+from wane.partition.table import Place, followers_of, place_of
 from wane.prune.pace import Pace
-from wane.store import Store
-from wane.store.own import Execute
-from wane.store.postgres.partition import PostgresPartitions
-from wane.store.postgres.partition_journal import Change, PartitionJournal
-from wane.store.postgres.partition_steps import Note
-from wane.store.timetable import Lease
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PartitionWork:
     """Changes to partitions of one contract's tables."""
 
     store: Store
@@ -36,18 +37,18 @@ class Work:
     stop: threading.Event
 
     def followers(self, place: Place) -> list[Place]:
-        """Where the tables are that are partitioned along."""
+        """Resolve the tables that are partitioned along with another."""
         return [place_of(self.store, self.contract, one) for one in followers_of(self.contract, place.settings)]
 
     def change(self, place: Place) -> Change | None:
-        """How far a table has come, by the journal; None for one that Wane never partitioned."""
+        """Return the progress of a table, by the journal; None for one that Wane never partitioned."""
         with self.steps.journaling() as journal:
             return journal.change(place.full)
 
     def partitioned(self, place: Place, *, splitting: bool = False, lead: Place | None = None) -> Change:
-        """The change that partitioned a table; raise, with what finishes it, if it is not whole.
+        """Return the change that partitioned a table; raise, with what finishes it, if it is incomplete.
 
-        `splitting`: one that is being split will do. `lead`: the table that it is partitioned along with.
+        `splitting`: accept one that is being split. `lead`: the table that it is partitioned along with.
         """
         change, name = self.change(place), (lead or place).name
         if change is None or (change.kind, change.state) == ("undo", "restored"):
@@ -71,7 +72,7 @@ class Work:
         return change
 
     def noted(self, place: Place, lease: Lease, kind: str, state: str, facts: Mapping[str, Any]) -> Note:
-        """Writes how far a table has come, if the lease still holds, in the transaction of the step that came there."""
+        """Return what writes the progress of a table in the transaction of a step, and raises if the lease was lost."""
 
         def note(run: Execute) -> None:
             require(self.store, lease, run)
@@ -80,15 +81,15 @@ class Work:
         return note
 
     def tell(self, place: Place, step: str, began: float, partition: str | None = None) -> None:
-        """Tell that a table came to a step, which began at that moment of the monotonic clock."""
+        """Emit that a table reached a step, which began at that time of the monotonic clock."""
         self.listener(PartitionStep(str(place.name), step, partition, time.monotonic() - began))
 
     def rest(self, taken: float) -> None:
-        """Pause after a batch that took so long, or until it is to stop."""
+        """Pause after a batch that took this number of seconds, or until a stop is requested."""
         self.stop.wait(self.pace.pause_seconds(taken))
 
     def done(self, place: Place, did: str, began: float, **told: Any) -> PartitionDone:
-        """What was done to a table, with the locks that it took."""
+        """Build the report of what was done to a table, with the locks that it took."""
         held = self.steps.held
         return PartitionDone(
             table=str(place.name),

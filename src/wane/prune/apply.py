@@ -1,8 +1,9 @@
 """Applying a plan: what was read, and no more.
 
-The plan's cutoffs are frozen, so no row that became due later leaves with it, and no rule takes more rows than its step says. It is refused if the contract, the database or the plan's
-age is not what it was, and a step is refused if more rows are due now, under its frozen cutoff, than it says. That holds for estimates too:
-nothing that nobody has counted leaves because a plan guessed it.
+The plan's cutoffs are frozen, so no row that became due later leaves with it, and no rule takes more rows than its step
+says. It is refused if the contract or the database has changed or the plan is too old, and a step is refused if more
+rows are due now, under its frozen cutoff, than it says. That holds for estimates too: no row leaves uncounted because a
+plan estimated it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 from wane.contract.fingerprint import fingerprint
+from wane.db.counting import Exactness
 from wane.errors import PlanError, TimedOut
-from wane.plan.model import Plan, Step
 from wane.prune.admission import require_admin
+from wane.prune.plan import Plan, Step
 from wane.prune.sweep import Frozen, Sweep, Sweeper
-from wane.store.base import Exactness
+from wane.rules.reads import count_due
 
 MOST_AGE = timedelta(hours=24)
 COUNT_SECONDS = 60.0
-"""The longest that counting what is due under one step may take: a person waits for it, and nobody else does."""
+"""The time limit of counting what is due under one step: a user waits for it, and no process does."""
 _COUNT_FIRST = "plan again with time to count them, for example `wane plan {} --seconds 60`"
 
 
@@ -31,7 +33,10 @@ def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) 
 
 
 def _freeze(sweeper: Sweeper, plan: Plan, step: Step) -> Frozen:
-    """What may leave under one step; raise PlanError if more is due by it than it says, or if that cannot be counted."""
+    """Return what may leave under one step.
+
+    Raise PlanError if more is due by it than it says, or if that cannot be counted.
+    """
     name = f"{step.table}.{step.rule}"
     if step.due is None:
         raise PlanError(f"{name}: the plan does not say how many rows are due", _COUNT_FIRST.format(name))
@@ -39,7 +44,7 @@ def _freeze(sweeper: Sweeper, plan: Plan, step: Step) -> Frozen:
     selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
     said = step.due.rows
     try:
-        due = sweeper.store.count_due(selection, plan.made_at, COUNT_SECONDS, most=said + 1)
+        due = count_due(sweeper.store, selection, plan.made_at, COUNT_SECONDS, most=said + 1)
     except TimedOut as problem:
         raise PlanError(
             f"{name}: counting the rows that are due by the plan did not finish in {COUNT_SECONDS:g} seconds",

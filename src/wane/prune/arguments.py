@@ -1,4 +1,4 @@
-"""Checking what callers pass: a slip of the keyboard must not become a deletion."""
+"""Checking what callers pass: a typing mistake must not become a deletion."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def require_states(states: object) -> tuple[State, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def require_moment(moment: object, name: str = "older_than") -> datetime:
-    """An aware datetime, or unix seconds."""
+def require_time(moment: object, name: str = "older_than") -> datetime:
+    """Return an aware UTC datetime from an aware datetime or unix seconds; raise for anything else."""
     if isinstance(moment, bool) or not isinstance(moment, datetime | int | float):
         raise WrongArgumentType(f"{name} must be an aware datetime or unix seconds, not {moment!r}")
     if isinstance(moment, datetime):

@@ -1,7 +1,7 @@
 """Rules bound to the database, ready to take rows, and refused if taking them would break a promise.
 
-What `check --cover` calls an error about a rule (an uncounted cascade, a missing index on a large table) stops that rule here,
-whether anybody ran the check or not.
+What `check --cover` reports as an error about a rule (an uncounted cascade, a missing index on a large table) stops
+that rule here, whether the check was run or not.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from wane.check.holds import lost_holds, report_lost_holds
-from wane.check.indexes import check_indexes
-from wane.check.references import check_references
-from wane.check.report import Report
 from wane.contract.lookup import find_rule, find_table
-from wane.contract.model import Age, Archive, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table, Time
+from wane.contract.model import Age, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table, Time, ToArchive
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.db.counting import count_rows
+from wane.db.schema import Schema, TableInfo
 from wane.errors import BindError, SchemaChanged, WrongArgument
 from wane.findings import did_you_mean, errors_of
-from wane.store import Store
-from wane.store.schema import Schema, TableInfo
-from wane.store.selection import Selection, bind_rule
+from wane.rules.holds import lost_holds, report_lost_holds
+from wane.rules.indexes import check_indexes
+from wane.rules.references import check_references
+from wane.rules.report import Report
+from wane.rules.selection import Selection, bind_rule
 
 FRESH_SECONDS = 60.0
-"""How long a rule stays bound to the schema that was read. What deleting relies on is compared in every transaction that deletes."""
+"""How long a rule stays bound to the schema that was read. What deleting relies on is compared in every transaction
+that deletes."""
 
 _COUNT_SECONDS = 2.0
 
@@ -50,7 +52,7 @@ class Bindings:
     def __init__(
         self, store: Store, contract: Contract, clock: Callable[[], float] = time.monotonic, *, own: bool = False
     ) -> None:
-        """`own`: the contract speaks of Wane's own tables."""
+        """Bind nothing yet; `own`: the contract covers Wane's own tables."""
         self.store = store
         self._own = own
         self.contract = contract
@@ -64,7 +66,7 @@ class Bindings:
         return find_rule(table, name)
 
     def selection(self, table: Table, rule: Rule) -> Selection:
-        """The rule, bound; raise BindError if it does not fit the database or must not take rows."""
+        """Return the rule, bound; raise BindError if it does not fit the database or must not take rows."""
         seen, reopened = self._seen, self.store.reopened
         if seen is None or self._clock() - seen.at > FRESH_SECONDS or seen.reopened != reopened:
             schema = self.store.reflect(own=self._own)
@@ -86,7 +88,7 @@ class Bindings:
         self._seen = None
 
     def rebinding(self, work: Callable[[], R]) -> R:
-        """Do work that binds rules and takes rows; if the schema changed meanwhile, once more with rules bound to the new one."""
+        """Run work that binds rules and takes rows; if the schema changed meanwhile, bind again and retry once."""
         with suppress(SchemaChanged):
             return work()
         self.forget()
@@ -110,18 +112,19 @@ class Bindings:
         return selection
 
     def _rows(self, table: TableInfo) -> int | None:
-        count = self.store.count_rows(table, _COUNT_SECONDS)
+        count = count_rows(self.store, table, _COUNT_SECONDS)
         return None if count is None else count.rows
 
     def orphan_states(self, table: Table) -> tuple[State, ...]:
-        """The states of the table's rule for orphans."""
+        """Return the states of the table's rule for orphans."""
         return _fitting(table, None, orphans=True)[0].states
 
     def explicit(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> Rule:
-        """Return a rule for an explicit call: the cutoff is the caller's, a row leaves only if the guards of every rule for these states let it go.
+        """Return a rule for an explicit call: with the caller's cutoff, and the guards of every rule for these states.
 
-        Only what some rule of the contract lets go may go: explicit means a cutoff of one's own, not rules of one's own. Rules that
-        age by different columns or let different rows leave along are refused: no single statement does what each of them says.
+        Only what some rule of the contract deletes may be deleted: explicit means a cutoff of the caller's own, not
+        rules of its own. Rules that age by different columns or have different followers are refused: no single
+        statement does what each of them says.
         """
         found = [rule for state in states or (None,) for rule in _fitting(table, state, orphans=orphans)]
         rules = list(dict.fromkeys(found))
@@ -140,7 +143,7 @@ class Bindings:
         return replace(
             first,
             name="+".join(rule.name for rule in rules),
-            # With no window of its own, the cutoff is the moment that the caller gives.
+            # With no window of its own, the cutoff is the time that the caller gives.
             bound=replace(first.bound, keep=timedelta(0)),
             states=states,
             guards=tuple(dict.fromkeys(guard for rule in rules for guard in rule.guards)),
@@ -154,7 +157,7 @@ def _columns(rule: Rule) -> tuple[Time, str | None]:
 
 
 def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:
-    """Return every rule that lets rows of a state go by age; raise if there is none, or one of them archives the rows."""
+    """Return every rule that deletes rows of a state by age; raise if there is none, or one of them archives."""
     kind = Orphans if orphans else Age
     if state is not None and state in table.live:
         raise WrongArgument(f"{state!r} is a live state of {table.name}: such rows are never pruned")
@@ -174,9 +177,11 @@ def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:
             or (f"states with rules: {', '.join(known)}" if known else "add a rule with `keep`"),
         )
     for rule in fitting:
-        if isinstance(rule.action, Archive | Shelve):
+        if isinstance(rule.action, ToArchive | Shelve):
             how = (
-                "run the archive" if isinstance(rule.action, Archive) else f"prune by the rule {table.name}.{rule.name}"
+                "run the archive"
+                if isinstance(rule.action, ToArchive)
+                else f"prune by the rule {table.name}.{rule.name}"
             )
             raise WrongArgument(f"{table.name}.{rule.name} moves rows to the archive; it does not prune them", how)
     return fitting

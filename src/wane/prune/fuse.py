@@ -1,8 +1,8 @@
-"""The fuse: what would take a large share of a table unasked takes nothing, until a person has looked and approved it.
+"""The fuse: a sweep that would take a large share of a table takes nothing until a user has reviewed and approved it.
 
-A wrong clock, a contract with a unit too small, a column that was filled with yesterday: each of them makes most of a table due at once.
-The planner's statistics are from before such a mistake, so no estimate is used here: rows are counted, and a count that does not finish in
-time counts as too many.
+A wrong clock, a contract with a unit too small, a column that was filled with yesterday: each of them makes most of a
+table due at once. The planner's statistics are from before such a mistake, so no estimate is used here: rows are
+counted, and a count that does not finish in time counts as too many.
 """
 
 from __future__ import annotations
@@ -12,38 +12,43 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wane.contract.model import SweepSettings
+from wane.db import Store
+from wane.db.counting import count_some_rows
 from wane.errors import TimedOut
-from wane.store import Store
-from wane.store.own import OwnTables
-from wane.store.selection import Selection
+from wane.ledger import Ledger
+from wane.rules.reads import count_due, keys_due
+from wane.rules.selection import Selection
 
 LOOK_SECONDS = 2.0
-"""The longest that any look before a sweep may take."""
+"""The time limit of any read before a sweep."""
 COUNT_SECONDS = 10.0
-"""The longest that one of the fuse's counts may take."""
+"""The time limit of each of the fuse's counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """What the look before a sweep found."""
+    """The result of the check before a sweep."""
 
     blown: str = ""
-    """Why a person should look first; "" if the sweep may begin."""
+    """Why a user should review it first; "" if the sweep may begin."""
     nothing_due: bool = False
 
 
 def look(store: Store, settings: SweepSettings, selection: Selection, now: datetime, *, approval: str) -> Fuse:
-    """Decide whether a rule may be swept unattended as of `now`; `approval` is the command that approves it. Waits for no writer."""
+    """Decide whether a rule may be swept unattended as of `now`; wait for no writer.
+
+    `approval` is the command that approves it.
+    """
     try:
         # Most sweeps find little or nothing due: one probe decides, and nothing needs to be counted.
-        found = len(store.keys_due(selection, now, settings.fuse_rows, COUNT_SECONDS))
+        found = len(keys_due(store, selection, now, settings.fuse_rows, COUNT_SECONDS))
         if found < settings.fuse_rows:
             return Fuse(nothing_due=not found)
         swept_before = _swept_before(store, selection)
         allowed = settings.fuse if swept_before else settings.first_fuse
-        due = store.count_due(selection, now, COUNT_SECONDS)
+        due = count_due(store, selection, now, COUNT_SECONDS)
         # The share is small enough as soon as the table has this many rows; the others need not be counted.
-        rows = store.count_some_rows(selection.table, math.ceil(due / allowed), COUNT_SECONDS)
+        rows = count_some_rows(store, selection.table, math.ceil(due / allowed), COUNT_SECONDS)
     except TimedOut:
         why = f"counting the due rows did not finish in {COUNT_SECONDS:g} seconds, so they count as too many to take unattended"
         return Fuse(f"{why}: {_approve(selection, approval)}")
@@ -59,5 +64,5 @@ def _approve(selection: Selection, approval: str) -> str:
 
 
 def _swept_before(store: Store, selection: Selection) -> bool:
-    own = OwnTables(store.rows.dialect, store.asking(LOOK_SECONDS))
+    own = Ledger(store.dialect, store.reader(LOOK_SECONDS))
     return bool(own.trail(table=str(selection.name), rule=selection.rule.name, sweeps_only=True, limit=1))

@@ -1,4 +1,7 @@
-"""The two gates of every sweep, read from the database before each batch: a master flag, off until enabled, and one per table, on until disabled."""
+"""The two gates of every sweep, read from the database before each batch.
+
+A master flag, off until enabled, and one per table, on until disabled.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ from collections.abc import Mapping
 
 from wane.contract.model import SweepSettings
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.ledger import Flag, Ledger
 from wane.prune.primitive import whoami
-from wane.store import Store
-from wane.store.own import Flag
 
 
 def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
-    """The name of a table's flag, or of the master flag."""
+    """Return the name of a table's flag, or of the master flag."""
     return settings.master_flag if table is None else settings.table_flag.replace("{table}", str(table))
 
 
 def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> str:
-    """Why sweeps of the table are off; "" if they are on."""
+    """Return why sweeps of the table are off; "" if they are on."""
     master, own = flags.get(flag_name(None, settings)), flags.get(flag_name(table, settings))
     if master is None or not master.enabled:
         return f"the master flag {settings.master_flag} is off: `wane enable` turns it on"
@@ -29,9 +32,9 @@ def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: Swe
 def set_gate(
     store: Store, table: TableName | str | None, settings: SweepSettings, *, enabled: bool, by: str | None = None
 ) -> str:
-    """Turn the master flag, or a table's, on or off; return the flag's name. A running sweep sees it at its next batch."""
+    """Turn the master flag, or a table's, on or off; return its name. A running sweep sees it at its next batch."""
     store.require_migrated()
     name = flag_name(table, settings)
     with store.transaction() as transaction:
-        transaction.own.set_flag(Flag(name, enabled, transaction.now(), by or whoami()))
+        Ledger.of(transaction).set_flag(Flag(name, enabled, transaction.now(), by or whoami()))
     return name

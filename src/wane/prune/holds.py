@@ -1,4 +1,4 @@
-"""Holds: somebody's order that a row, or a whole table, stays, whatever the rules say."""
+"""Holds: an order that a row, or a whole table, is retained, whatever the rules say."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from wane.check.holds import is_known
 from wane.contract.names import TableName
+from wane.db import Store
+from wane.db.schema import Column, Kind, Schema, TableInfo, hold_names, qualified
+from wane.db.transaction import Transaction
 from wane.errors import UnknownTable, WrongArgument
 from wane.findings import did_you_mean
+from wane.ledger import Hold, Ledger
 from wane.prune.arguments import require_limit
 from wane.prune.primitive import whoami
-from wane.store import Store
-from wane.store.due import hold_names, qualified
-from wane.store.own import Hold
-from wane.store.schema import Column, Kind, Schema, TableInfo
-from wane.store.transaction import Transaction
+from wane.rules.holds import is_known
+from wane.rules.rows import rows_of
 
 MOST_SHOWN = 10_000
 
 
 class Elsewhere(Protocol):
-    """Where rows may be that are no longer in their table."""
+    """Where rows may be that are no longer in their table, such as an archive."""
 
     def find(self, table: TableInfo, key: Mapping[str, object]) -> str | None:
-        """The text by which a hold names the row of this key; None if it is not there."""
+        """Return the text by which a hold names the row of this key; None if it is not there."""
 
     def has(self, transaction: Transaction, table: TableInfo, text: str) -> bool:
-        """Whether the row that was found is still there: asked when nobody can take it any more."""
+        """Check whether the row that was found is still there; called when no process can take it any more."""
 
 
 def add_hold(
@@ -42,9 +42,10 @@ def add_hold(
     ends_at: datetime | None = None,
     archive: Elsewhere | None = None,
 ) -> Hold:
-    """Hold a row by its primary key, archived or not, or the whole table. When this returns, no batch can take what is held.
+    """Hold a row by its primary key, archived or not, or the whole table.
 
-    Rows of a partition, or of a table that inherits, are rows of the table at the root as well: that one is held.
+    When this returns, no batch can take what is held. Rows of a partition, or of a table that inherits, are rows of the
+    table at the root as well: that one is held.
     """
     if not reason.strip():
         raise WrongArgument("a hold needs a reason")
@@ -69,30 +70,32 @@ def add_hold(
                 raise WrongArgument(f"{table} has no row with {shown}", "a row that is gone cannot be held")
             text = found[0][0]
         hold = Hold(qualified(info), text, reason.strip(), author or whoami(), now, ends_at)
-        number = transaction.own.add_hold(hold)
+        number = Ledger.of(transaction).add_hold(hold)
     return Hold(hold.table, text, hold.reason, hold.author, now, ends_at, id=number)
 
 
 def _asked(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    statement = store.rows.key_text(info, _columns(info, key), key)
+    statement = rows_of(store).key_text(info, _columns(info, key), key)
     return statement.text, statement.parameters
 
 
 def list_holds(store: Store, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
-    """Holds in force, newest first; with `everything`, past ones too."""
+    """Return the holds in force, newest first; with `everything`, past ones too."""
     store.require_migrated()
     names = [] if table is None else hold_names(_find(store, table))
     schema = store.reflect()
     with store.transaction() as transaction:
-        found = transaction.own.holds(tables=names, everything=everything, limit=require_limit(limit, MOST_SHOWN))
+        found = Ledger.of(transaction).holds(
+            tables=names, everything=everything, limit=require_limit(limit, MOST_SHOWN)
+        )
     return [replace(one, lost=not is_known(store, schema, one.table)) for one in found]
 
 
 def release_hold(store: Store, number: int, *, by: str | None = None) -> None:
-    """Let a hold go; raise if there is none of that number."""
+    """Release a hold; raise if there is none of that number."""
     store.require_migrated()
     with store.transaction() as transaction:
-        if not transaction.own.release_hold(number, by=by or whoami(), at=transaction.now()):
+        if not Ledger.of(transaction).release_hold(number, by=by or whoami(), at=transaction.now()):
             raise WrongArgument(f"there is no hold {number}, or it was released already", "`wane hold list` shows them")
 
 

@@ -1,6 +1,7 @@
-"""What an application does itself, on its own connection: consume a one-time row, or delete one whose work is done.
+"""Deletions by an application, on its own connection: consume a one-time row, or delete one whose work is done.
 
-These are the application's own acts: counted, not audited. Holds are honoured all the same, and what follows the row leaves with it.
+These are the application's own actions: counted, not audited. Holds are honoured all the same, and what follows the row
+leaves with it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from typing import Any
 
 from wane.contract.model import Expiry, Rule, Table
 from wane.contract.names import AUDIT
+from wane.db import Store
 from wane.errors import WrongArgument, WrongArgumentType
 from wane.events import Listener, RowConsumed
 from wane.prune.binding import Bindings
-from wane.store import Store
-from wane.store.selection import Selection
-from wane.store.transaction import gated, kept
+from wane.prune.dialects import taking
+from wane.prune.taking import gated, kept
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection
 
 
 def consume(
@@ -42,7 +45,7 @@ def discard(
     key: Mapping[str, object],
     connection: object | None,
 ) -> bool:
-    """Delete a row whose work succeeded; False if there is none, or somebody holds it."""
+    """Delete a row whose work succeeded; False if there is none, or it is held."""
     declared = bindings.table(table)
     rule = next((rule for rule in declared.rules if rule.active), None)
     if rule is None:
@@ -94,16 +97,17 @@ def _remove_row(
     kind: str,
 ) -> dict[str, Any] | None:
     with store.transaction(connection) as transaction:
+        taker = taking(transaction)
         transaction.enter(gated(selection))
         alive = transaction.now() if kind == "consume" else None
-        removable = store.rows.removable(selection, key, alive, declared.live)
-        going = bool(selection.followers) and transaction.take_followers(selection, removable)
-        statement = store.rows.remove(selection, key, alive, declared.live)
+        removable = rows_of(store).removable(selection, key, alive, declared.live)
+        going = bool(selection.followers) and taker.take_followers(selection, removable)
+        statement = rows_of(store).remove(selection, key, alive, declared.live)
         found = transaction.execute(statement.text, statement.parameters)
         if going and not found:
             raise kept(f"{declared.name}: the row was to leave with its followers, but the database kept it")
         if found:
-            transaction.require_bound(selection)
+            taker.require_bound(selection)
     if not found:
         return None
     return dict(zip((column.name for column in selection.table.columns), found[0], strict=True))

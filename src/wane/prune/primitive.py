@@ -1,4 +1,4 @@
-"""The prune primitives: one call, one transaction, one audit row. Everything that ever deletes a hot row comes through here."""
+"""The prune primitives: one call, one transaction, one audit row. Every deletion of a hot row goes through here."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from wane.contract.duration import format_duration
-from wane.contract.model import Archive, Cap, Contract, Mark, Rule, Shelve, Table
+from wane.contract.model import Cap, Contract, Mark, Rule, Shelve, Table, ToArchive
+from wane.db import Store
+from wane.db.counting import count_rows
+from wane.db.transaction import Transaction
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, hard_deleted, nobody
-from wane.plan.build import plan_step
-from wane.plan.model import Step
-from wane.prune.arguments import require_limit, require_moment, require_states
+from wane.ledger import AuditEntry, Ledger
+from wane.prune.arguments import require_limit, require_states, require_time
 from wane.prune.binding import Bindings
-from wane.store import Store
-from wane.store.due import cutoff
-from wane.store.outbox import tell_taken
-from wane.store.own import AuditEntry
-from wane.store.selection import Selection
-from wane.store.transaction import Batch, Taken, Transaction, gated
+from wane.prune.dialects import taking
+from wane.prune.plan import Step
+from wane.prune.planning import plan_step
+from wane.prune.sql_outbox import write_taken_event
+from wane.prune.taking import Batch, Taken, Taking, gated
+from wane.rules.due import cutoff
+from wane.rules.selection import Selection
 
 _KINDS: dict[type[object], str] = {Mark: "mark", Shelve: "shelve"}
-"""What the trail calls a call by what its rule does."""
+"""The kind that the audit trail records for a call, by its rule's action."""
 _MOST_SCOPES = 1_000
-"""How many scopes beyond their cap one call looks at."""
+"""How many scopes beyond their cap one call reads."""
 
 
 _CLOCKS_DIFFER = timedelta(minutes=1)
@@ -39,7 +42,7 @@ _CLOCKS_DIFFER = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What one call took: a count per table, and its row in the trail."""
+    """What one call took: a count per table, and its row in the audit trail."""
 
     table: str
     rule: str | None
@@ -48,7 +51,7 @@ class Pruned:
     cutoff: datetime | None
     audit_id: int
     skipped_locked: bool = False
-    """Others hold locks: rows that they have locked were left for the next time."""
+    """Other transactions hold locks: rows that they have locked were skipped until the next time."""
 
     @property
     def rows(self) -> int:
@@ -57,7 +60,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a caller asks to be taken."""
+    """What a caller requests to be taken."""
 
     table: Table
     rule: Rule
@@ -70,10 +73,10 @@ class Order:
     """Rows in all, followers included, at the most."""
     scope: dict[str, Any] | None = None
     asked: dict[str, Any] | None = None
-    """What the operator asked for, where a surface has its own words for it."""
+    """What the operator requested, where an interface has its own form for it."""
 
     def inputs(self) -> dict[str, Any]:
-        """What the operator asked for, for the trail."""
+        """Return what the operator requested, for the audit trail."""
         if self.asked is not None:
             return self.asked
         inputs: dict[str, Any] = {"rule": self.rule.name}
@@ -94,7 +97,7 @@ class Pruner:
         listener: Listener = nobody,
         own: bool = False,
     ) -> None:
-        """`own`: the contract speaks of Wane's own tables."""
+        """Prepare to prune; `own`: the contract covers Wane's own tables."""
         self.store = store
         self.contract = contract
         self.bindings = Bindings(store, contract, own=own)
@@ -115,8 +118,8 @@ class Pruner:
     ) -> Pruned:
         """Take at most `limit` rows, followers included, oldest first, all or nothing.
 
-        Either by a rule of the contract, or by `states` and a cutoff of one's own (`older_than`, strict), with the guards and
-        followers that the contract gives those states. With a connection, inside its transaction.
+        Either by a rule of the contract, or by `states` and a cutoff of the caller's own (`older_than`, strict), with
+        the guards and followers that the contract gives those states. With a connection, inside its transaction.
         """
         limit = require_limit(limit)
         order = self.order(table, rule, states, older_than)
@@ -140,17 +143,17 @@ class Pruner:
     def preview(
         self, table: str, *, rule: str | None, states: object, older_than: object, orphans: bool, seconds: float
     ) -> Step:
-        """What the same call would take: counts, edges, the statement and its query plan. Reads only."""
+        """Preview what the same call would take: counts, edges, the statement and its query plan. Reads only."""
         order = self.order(table, rule, states, older_than, orphans=orphans)
         selection = self.bindings.selection(order.table, order.rule)
         now = order.moment or self.store.now()
-        rows = self.store.count_rows(selection.table, seconds)
+        rows = count_rows(self.store, selection.table, seconds)
         return plan_step(self.store, selection, now, seconds, rows, swept=not order.table.append_only, explain=True)
 
     def order(
         self, table: str, rule: str | None, states: object, older_than: object, *, orphans: bool = False
     ) -> Order:
-        """What a caller asks for, checked; its limits are still to be said."""
+        """Check what a caller requests, and return it as an order whose limits are still to be set."""
         declared = self.bindings.table(table)
         if (rule is None) == (older_than is None):
             raise WrongArgument("say either `rule`, or `older_than` (with `states` where the table has states)")
@@ -174,15 +177,15 @@ class Pruner:
         rule = self.bindings.rule(table, name)
         if not rule.active:
             raise WrongArgument(f"{table.name}.{name} keeps its rows forever")
-        if isinstance(rule.action, Archive):
+        if isinstance(rule.action, ToArchive):
             raise WrongArgument(
                 f"{table.name}.{name} moves rows to the archive; it does not prune them", "run the archive"
             )
         return rule
 
     def _explicit_moment(self, table: Table, older_than: object) -> datetime:
-        """The caller's cutoff, which no floor of the contract may be above."""
-        moment, now = require_moment(older_than), self.store.now()
+        """Return the caller's cutoff; raise if it is in the future or under the contract's floor."""
+        moment, now = require_time(older_than), self.store.now()
         if moment > now + _CLOCKS_DIFFER:
             raise WrongArgument(f"older_than is in the future: {moment.isoformat()}", "no row can be that old yet")
         floor = dict(self.contract.floors).get(table.name, timedelta(0))
@@ -191,7 +194,10 @@ class Pruner:
         return moment
 
     def take(self, order: Order, actor: str | None, connection: object | None) -> Pruned:
-        """One transaction that takes rows and tells the trail. If others hold rows locked, those are left for the next time."""
+        """Take rows in one transaction and record them in the audit trail.
+
+        Rows that other transactions have locked are skipped until the next time.
+        """
         [pruned] = self.take_together([order], actor, connection)
         return pruned
 
@@ -203,9 +209,9 @@ class Pruner:
         *,
         wanted: Callable[[Transaction], bool] = lambda _: True,
     ) -> list[Pruned]:
-        """Several orders in one transaction, each with its row in the trail, all or nothing.
+        """Take several orders in one transaction, each with its row in the audit trail, all or nothing.
 
-        `wanted` is asked first, inside the transaction; if it says no, nothing happens and nothing is told.
+        `wanted` is called first, inside the transaction; if it returns False, nothing happens and nothing is recorded.
         """
         self.store.require_migrated()
         taken = self.bindings.rebinding(lambda: self._attempt(orders, actor, connection, wanted))
@@ -222,7 +228,8 @@ class Pruner:
                     committed=connection is None,
                 )
             )
-            # Inside a caller's transaction nothing is gone yet, and nobody will tell whether it was committed.
+            # Inside a caller's transaction nothing is deleted yet, and there is no way to know whether it gets
+            # committed.
             for table, rows in (
                 pruned.counts.items() if connection is None and pruned.kind not in ("mark", "shelve") else ()
             ):
@@ -277,8 +284,8 @@ class Pruner:
             cutoff=ending,
             seconds=round(time.monotonic() - began, 6),
         )
-        number = transaction.own.record(entry)
-        tell_taken(self.store, transaction, self.contract.events, entry, number)
+        number = Ledger.of(transaction).record(entry)
+        write_taken_event(self.store, transaction, self.contract.events, entry, number)
         return Pruned(name, rule, order.kind, counts, ending, number, skip_locked)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:
@@ -293,27 +300,27 @@ class Pruner:
 
 def take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
     """Take a batch; for a cap per scope, scope after scope until the batch is full."""
-    taken = _take_all_scopes(transaction, batch)
+    taker = taking(transaction)
+    taken = _take_all_scopes(taker, batch)
     if any(taken.counts.values()):
-        transaction.require_bound(batch.selection)
+        taker.require_bound(batch.selection)
     return taken
 
 
-def _take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
+def _take_all_scopes(taker: Taking, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
-        return transaction.take(batch)
-    statement = transaction.rows.scopes_beyond_cap(selection, _MOST_SCOPES)
-    scopes = transaction.execute(statement.text, statement.parameters)
-    counts = _take_scopes(transaction, batch, scopes)
+        return taker.take(batch)
+    scopes = taker.transaction.read(taker.rows.scopes_beyond_cap(selection, _MOST_SCOPES))
+    counts = _take_scopes(taker, batch, scopes)
     if len(scopes) == _MOST_SCOPES and not counts.total():
         # All of them beyond their cap, and nothing in them may leave; one that is further down may have something.
-        statement = transaction.rows.scopes_due(selection, batch.now, _MOST_SCOPES)
-        counts = _take_scopes(transaction, batch, transaction.execute(statement.text, statement.parameters))
+        scopes = taker.transaction.read(taker.rows.scopes_due(selection, batch.now, _MOST_SCOPES))
+        counts = _take_scopes(taker, batch, scopes)
     return Taken(dict(counts), None, done=not counts.total())
 
 
-def _take_scopes(transaction: Transaction, batch: Batch, scopes: Sequence[tuple[Any, ...]]) -> Counter[str]:
+def _take_scopes(taker: Taking, batch: Batch, scopes: Sequence[tuple[Any, ...]]) -> Counter[str]:
     counts: Counter[str] = Counter()
     own, name = batch.limit, str(batch.selection.name)
     for scope in scopes:
@@ -324,12 +331,12 @@ def _take_scopes(transaction: Transaction, batch: Batch, scopes: Sequence[tuple[
         one = replace(
             batch, selection=replace(batch.selection, scope=scope), limit=min(limit, most), most=most, whole=whole
         )
-        counts.update(transaction.take(one).counts)
+        counts.update(taker.take(one).counts)
     return counts
 
 
 def whoami() -> str:
-    """Who runs this process, for the trail."""
+    """Return the user and host that run this process, for the audit trail."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

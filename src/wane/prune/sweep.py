@@ -1,9 +1,9 @@
 """Sweeping a rule: batch after batch until nothing is due or the budget is spent.
 
-Each batch is one transaction that reads the gates, takes rows and adds to the rule's audit row. A sweep can stop between any two
-batches: when it is told to, when a gate closes, when its budget is spent, when another process took over. A rule that fails, fails
-alone. What is due is decided once for a rule and a run, at its start: every batch, and a later attempt of the same run, uses the cutoff
-that the audit row records.
+Each batch is one transaction that reads the gates, takes rows and adds to the rule's audit row. A sweep can stop
+between any two batches: when it is requested to, when a gate closes, when its budget is spent, when another process
+took over. A rule that fails, fails alone. What is due is decided once for a rule and a run, at its start: every batch,
+and a later attempt of the same run, uses the cutoff that the audit row records.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from wane.contract.model import Archive, Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table
-from wane.errors import BindError, LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
+from wane.contract.model import Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
+from wane.db import Store
+from wane.db.transaction import Transaction
+from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
 from wane.events import (
     BatchTaken,
     BudgetExhausted,
@@ -30,20 +32,21 @@ from wane.events import (
     hard_deleted,
     nobody,
 )
-from wane.plan.build import action_name
+from wane.ledger import AuditEntry, Ledger
 from wane.prune import fuse
 from wane.prune.admission import require_admin
 from wane.prune.binding import Bindings
+from wane.prune.dialects import taking
 from wane.prune.fuse import LOOK_SECONDS
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
+from wane.prune.planning import action_name
 from wane.prune.primitive import take_all_scopes, whoami
-from wane.store import Store
-from wane.store.due import cutoff
-from wane.store.outbox import tell_taken
-from wane.store.own import AuditEntry, OwnTables
-from wane.store.selection import Selection
-from wane.store.transaction import Batch, Position, Taken, Transaction, gated
+from wane.prune.sql_outbox import write_taken_event
+from wane.prune.taking import Batch, Position, Taken, gated
+from wane.rules.due import cutoff
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection
 
 _PLANNED = "rows of the plan"
 _TOLD = "told to stop"
@@ -51,7 +54,7 @@ _LOST = "lost its lease to another process"
 
 
 def no_fence(transaction: Transaction) -> None:
-    """Whoever sweeps by hand has no lease to lose."""
+    """Check nothing: a sweep by hand has no lease to lose."""
 
 
 class Outcome(StrEnum):
@@ -97,7 +100,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What a plan says of one rule: the moment that decides, and the most rows that may leave."""
+    """What a plan says of one rule: the time that decides, and the most rows that may leave."""
 
     now: datetime
     rows: int
@@ -115,10 +118,11 @@ class Sweeper:
     unattended: bool = True
     """Whether the fuse stops rules that would take a large share of their table."""
     approved: Collection[str] = ()
-    """Rules (`table.rule`) that may take any share all the same."""
+    """Rules (`table.rule`) that may take any share regardless."""
     stop: threading.Event = field(default_factory=threading.Event)
     fence: Callable[[Transaction], None] = no_fence
-    """Asked inside every batch's transaction, before anything is taken; raises LeaseLost if another process may work by now."""
+    """Called inside every batch's transaction, before anything is taken; raises LeaseLost if another process may work
+    now."""
     bindings: Bindings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +138,7 @@ class Sweeper:
     ) -> Sweep:
         """Sweep every rule, or those named `table` or `table.rule`, in the order of the contract.
 
-        Under the name of an earlier `run`, this goes on with it: its audit rows are added to.
+        Under the name of an earlier `run`, continue that run: its audit rows are added to.
         """
         self.store.require_migrated()
         require_admin(self.store, self.contract)
@@ -155,15 +159,15 @@ class Sweeper:
     def _rules(self, only: Collection[str]) -> Iterator[tuple[Table, Rule]]:
         for table, rule in self.contract.rules():
             named = not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
-            if named and not table.append_only and not isinstance(rule.action, Archive):
+            if named and not table.append_only and not isinstance(rule.action, ToArchive):
                 yield table, rule
 
 
 def _as_planned(rules: Sequence[tuple[Table, Rule]]) -> list[tuple[Table, Rule]]:
-    """Rules in an order in which none makes rows due for one that comes later: those were not in the plan."""
+    """Sort rules so that none makes rows due for a later one: those rows were not in the plan."""
     left, ordered = list(rules), []
     while left:
-        # In a circle somebody must begin; the contract's order decides.
+        # In a cycle, the contract's order decides.
         first = next((one for one in left if not any(_frees(one, other) for other in left if other != one)), left[0])
         left.remove(first)
         ordered.append(first)
@@ -171,7 +175,7 @@ def _as_planned(rules: Sequence[tuple[Table, Rule]]) -> list[tuple[Table, Rule]]
 
 
 def _frees(one: tuple[Table, Rule], other: tuple[Table, Rule]) -> bool:
-    """Whether sweeping one rule can make rows due for another: by marking them, or by taking what saved them."""
+    """Check whether sweeping one rule can make rows due for another: by marking them, or by taking what saved them."""
     (table, rule), (their_table, their_rule) = one, other
     if isinstance(rule.action, Mark):
         return table == their_table and rule.action.state in their_rule.states
@@ -220,12 +224,14 @@ class _RuleSweep:
         self.rebound = False
         """Whether the rule was bound again since the last batch, because the schema changed."""
         self.nothing_due = False
-        """Whether the look before the first batch found nothing: then the batch only says so in the trail."""
+        """Whether the probe before the first batch found nothing: then the batch only records that in the audit
+        trail."""
         self.began = time.monotonic()
         self.entered = self.began
-        """When the last batch began its work; what it waited before that, to be let in, says nothing about its size."""
+        """When the last batch began its work; the wait before that, to be admitted, does not depend on its size."""
         self.worked = 0.0
-        """How long it worked. A commit takes as long for few rows as for many, so it says nothing about the size either."""
+        """How long it worked. A commit takes as long for few rows as for many, so it does not depend on the size
+        either."""
 
     def run(self) -> SweptRule:
         try:
@@ -237,7 +243,7 @@ class _RuleSweep:
         except LeaseLost:
             self.lost = True
             outcome, message = Outcome.STOPPED, _LOST
-        except (WaneError, BindError) as problem:
+        except WaneError as problem:
             outcome, message = Outcome.FAILED, str(problem)
             self._tell_failure(message)
         swept = SweptRule(
@@ -272,11 +278,11 @@ class _RuleSweep:
         return swept
 
     def _begin(self) -> None:
-        """Fix the time that decides what is due, and find what an earlier attempt of this run wrote into the trail."""
+        """Fix the time that decides what is due, and read the audit row of an earlier attempt of this run."""
         self.now = self.sweeper.store.now() if self.frozen is None else self.frozen.now
         if not self.resumed:
             return
-        own = OwnTables(self.sweeper.store.rows.dialect, self.sweeper.store.asking(LOOK_SECONDS))
+        own = Ledger(self.sweeper.store.dialect, self.sweeper.store.reader(LOOK_SECONDS))
         entry = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
         if entry is None:
             return
@@ -291,11 +297,11 @@ class _RuleSweep:
         self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
 
     def _stopped(self, selection: Selection) -> tuple[Outcome, str]:
-        """Why the rule is not swept at all: its gate is closed, or it would take so much that a person should look first."""
+        """Return why the rule is not swept at all: its gate is closed, or a user should review its share first."""
         if self.sweeper.stop.is_set():
             return Outcome.STOPPED, _TOLD
-        # Read without a transaction: this look waits for no writer. Every batch looks again.
-        own = OwnTables(self.sweeper.store.rows.dialect, self.sweeper.store.asking(LOOK_SECONDS))
+        # Read without a transaction: this check waits for no writer. Every batch checks again.
+        own = Ledger(self.sweeper.store.dialect, self.sweeper.store.reader(LOOK_SECONDS))
         closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
@@ -343,8 +349,8 @@ class _RuleSweep:
             self.sweeper.stop.wait(pace.pause_seconds(seconds))
 
     def _has_more(self, selection: Selection, floor: Position | None) -> bool:
-        """Whether another batch would find anything: a budget that was just enough is not exhausted."""
-        statement = self.sweeper.store.rows.candidates(selection, self.now, 1, floor)
+        """Check whether another batch would find anything: a budget that was just enough is not exhausted."""
+        statement = rows_of(self.sweeper.store).candidates(selection, self.now, 1, floor)
         try:
             return bool(self.sweeper.store.read(statement, LOOK_SECONDS))
         except (Locked, TimedOut):
@@ -358,25 +364,25 @@ class _RuleSweep:
         return self.sweeper.bindings.rebind(self.table, self.rule)
 
     def _take(self, transaction: Transaction, selection: Selection, batch: tuple[int, Position | None, bool]) -> Taken:
-        """No batch goes beyond what the budget has left, followers included, or the plan, which counts the rule's own rows."""
+        """Take a batch within the budget, followers included, and within the plan, which counts the rule's own rows."""
         size, floor, skip_locked = batch
         most = max(1, min(size, self.budget.rows - self.counts.total()))
         limit = most
         if self.frozen is not None:
             limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
         if limit <= 0 or self.nothing_due:
-            # Told in the trail, like every sweep that took nothing.
+            # Recorded in the audit trail, like every sweep that took nothing.
             return Taken({}, floor, done=True)
         return take_all_scopes(transaction, Batch(selection, self.now, limit, most, floor, skip_locked))
 
     def _batch(
         self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
     ) -> tuple[str, Taken | None]:
-        # Power may fail before the disk has it. Then the rows are back, their count is not in the trail, and the next sweep takes them:
-        # nobody is told of a batch anything that must outlive that.
+        # Power may fail before the disk has it. Then the rows are back, their count is not in the audit trail, and the
+        # next sweep takes them: nothing that is emitted about a batch may have to outlive that.
         with self.sweeper.store.transaction(durable=False) as transaction:
             self.entered = time.monotonic()
-            opening = transaction.open_batch(gated(selection))
+            opening = taking(transaction).open_batch(gated(selection))
             closed = closed_gate(opening.flags, self.table.name, self.sweeper.contract.sweep)
             if closed:
                 return closed, None
@@ -395,14 +401,14 @@ class _RuleSweep:
                 seconds=round(time.monotonic() - self.entered, 6),
             )
             total = self.earlier + self.counts + Counter(entry.counts)
-            number = transaction.own.record(entry) if self.audit_id is None else self.audit_id
-            tell_taken(self.sweeper.store, transaction, self.sweeper.contract.events, entry, number)
+            number = Ledger.of(transaction).record(entry) if self.audit_id is None else self.audit_id
+            write_taken_event(self.sweeper.store, transaction, self.sweeper.contract.events, entry, number)
             if self.audit_id is not None:
-                trail = OwnTables(transaction.rows.dialect, transaction.finish)
-                # A sum of counters forgets the zeros, and a table that lost nothing is told too.
+                trail = Ledger(transaction.dialect, transaction.finish)
+                # A sum of counters drops the zeros, and a table that lost nothing is recorded too.
                 trail.add_to_record(number, entry, {**self.counts, **entry.counts, **total})
             self.worked = time.monotonic() - self.entered
-        # Counted after the commit: what did not happen is not told.
+        # Counted after the commit: what did not happen is not reported.
         self.audit_id = number
         self.batches += 1
         self.rebound = False
@@ -419,7 +425,10 @@ class _RuleSweep:
         return "seconds" if time.monotonic() - self.began >= self.budget.seconds else ""
 
     def _slow_down(self, problem: WaneError, size: int, *, skip_locked: bool) -> tuple[int, bool]:
-        """Others hold locks, or a batch took too long: skip locked rows, take less, and say why. At the smallest batch, give up."""
+        """Skip locked rows, take less, and report why: others hold locks, or a batch took too long.
+
+        At the smallest batch, give up.
+        """
         pace = self.sweeper.pace
         if size <= pace.least_batch and (skip_locked or isinstance(self.rule.bound, Cap)):
             raise problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wane.queue.asynchronous import AsyncQueue
 from wane.queue.model import Answer, Answered, DeadLetter, Draft, Expired, Reservation, RetryPolicy
 from wane.queue.queue import Queue
-from wane.store.messages import Message, MessageState
+from wane.queue.sql import Message, MessageState
 
 __all__ = [
     "Answer",

@@ -1,4 +1,4 @@
-"""What the cleanup queue speaks of: drafts, messages, reservations, answers, dead letters, and the policy that they live by."""
+"""The model of the cleanup queue: drafts, reservations, answers, dead letters, and the retry policy."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from enum import StrEnum
 from typing import Any
 
 from wane.errors import WrongArgument, WrongArgumentType
-from wane.store.messages import EXHAUSTED, Message, MessageState
+from wane.queue.sql import EXHAUSTED, Message, MessageState
 
 _LONGEST = timedelta(days=3650)
 _MOST_BYTES = 800
-"""Of a name. PostgreSQL finds three of them through one entry of an index, and that has no room for more than 2,700."""
+"""The limit for a name. PostgreSQL indexes three of them in one entry, which holds at most 2,700 bytes."""
 
 
 class Answer(StrEnum):
-    """What became of an operation on a reservation.
+    """The result of an operation on a reservation.
 
-    A message of another pool is `not_found`, so Wane itself never answers `unauthorized`; the word is for those who put a check
-    of their own in front of a queue.
+    A message of another pool is `not_found`, so Wane itself never answers `unauthorized`; that value is for
+    applications that put a check of their own in front of a queue.
     """
 
     ACCEPTED = "accepted"
@@ -37,16 +37,16 @@ class RetryPolicy:
     """How often and how long a message is tried, and how long a finished one is remembered."""
 
     attempts: int = 3
-    """Deliveries, at the most; then the message is a dead letter."""
+    """The maximum number of deliveries; then the message is a dead letter."""
     lease: timedelta = timedelta(seconds=30)
     """How long a reservation lasts without being renewed."""
     backoff: timedelta = timedelta(0)
     """The pause before the second delivery; it doubles with each one after."""
     most_backoff: timedelta = timedelta(hours=1)
     pause_after_expiry: bool = True
-    """Whether the pause also follows a lease that ended, which has kept the message from others for long enough."""
+    """Whether the pause also follows a lease that ended, which has already delayed the message."""
     remember: timedelta | None = timedelta(days=7)
-    """How long the id and the key of a completed message are taken; None: for ever."""
+    """How long the id and the key of a completed message stay taken; None: for ever."""
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int):
@@ -60,7 +60,7 @@ class RetryPolicy:
             require_duration("remember", self.remember)
 
     def done(self, message: Message, now: datetime) -> Message:
-        """What becomes of a reserved message whose work is done."""
+        """Return a reserved message as it is when its work is done."""
         return replace(
             message,
             state=MessageState.DONE,
@@ -72,7 +72,7 @@ class RetryPolicy:
         )
 
     def given_back(self, message: Message, now: datetime, release_reason: str | None = None) -> Message:
-        """What becomes of a reserved message whose reservation ended without its work done."""
+        """Return a reserved message as it is when its reservation ended without its work done."""
         released = replace(
             message,
             token_hash=None,
@@ -131,7 +131,7 @@ class DeadLetter:
     reason: str
     moved_at: datetime
     release_reason: str | None = None
-    """What the last release said."""
+    """The reason given with the last release."""
     resolved_at: datetime | None = None
     resolved_by: str | None = None
 
@@ -154,7 +154,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to an operation, in a word and, if it was refused, why."""
+    """The answer to an operation, and, if it was refused, the reason."""
 
     answer: Answer
     reason: str | None = None
@@ -168,13 +168,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What a look at overdue messages changed."""
+    """What expiring overdue messages changed."""
 
     redelivered: tuple[Message, ...] = ()
     """Their lease ended; they are ready again, or will be after a pause."""
     dead_lettered: tuple[DeadLetter, ...] = ()
     ready: tuple[Message, ...] = ()
-    """They were delayed, and their moment has come."""
+    """They were delayed, and are due now."""
 
     @property
     def count(self) -> int:
@@ -190,7 +190,7 @@ def require_duration(name: str, value: object, *, least: timedelta = timedelta(0
 
 
 def require_text(name: str, value: object, *, most: int = 1_000) -> str:
-    """A text that every store can keep. What is refused is not shown: it may be a token."""
+    """Return a text that every store can hold; raise otherwise. What is refused is not shown: it may be a token."""
     if not isinstance(value, str):
         raise WrongArgumentType(f"{name} must be a text, not {type(value).__name__}")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -201,7 +201,7 @@ def require_text(name: str, value: object, *, most: int = 1_000) -> str:
 
 
 def require_name(name: str, value: object) -> str:
-    """A text by which every store can find something again."""
+    """Return a text that every store can index; raise otherwise."""
     text = require_text(name, value)
     if (size := len(text.encode())) > _MOST_BYTES:
         raise WrongArgument(f"{name} must have at most {_MOST_BYTES:,} bytes of UTF-8, not {size:,}")
@@ -223,11 +223,11 @@ def require_flag(name: str, value: object) -> bool:
 
 
 def require_seconds(name: str, value: object) -> float | None:
-    """A number of seconds, or None for no end."""
+    """Return a number of seconds, or None for no end; raise for anything else."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WrongArgumentType(f"{name} must be a number of seconds, not {value!r}")
-    if not 0 <= value <= _LONGEST.total_seconds():  # So written, what is not a number is refused too.
+    if not 0 <= value <= _LONGEST.total_seconds():  # Written so that NaN is refused too.
         raise WrongArgument(f"{name} must be from 0 seconds to {_LONGEST.days} days, not {value} seconds")
     return float(value)

@@ -1,8 +1,8 @@
 """The cleanup delivery queue: leased messages with retries and dead letters, scoped by work pool.
 
-Each operation is one transaction, and the usual ones are one statement. Exactly one reservation of a message is valid at a time:
-whoever holds its token, until its lease ends by the database's clock. Nothing here ever returns or changes a message of another
-pool.
+Each operation is one transaction, and the usual ones are one statement. Exactly one reservation of a message is valid
+at a time: that of the holder of its token, until its lease ends by the database's clock. Nothing here ever returns or
+changes a message of another pool.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from datetime import datetime, timedelta
 from secrets import token_urlsafe
 from typing import Any
 
+from wane.db import Store
+from wane.db.statement import Execute
+from wane.db.transaction import Transaction
 from wane.errors import StoreError, WrongArgument, WrongArgumentType
 from wane.events import Listener, MessageDead, nobody
+from wane.queue.dialects import messages_of
 from wane.queue.model import (
     Answer,
     Answered,
@@ -35,11 +39,8 @@ from wane.queue.model import (
     require_seconds,
     require_text,
 )
+from wane.queue.sql import CROWDED, Message, MessageState, NewMessage, Wanted
 from wane.queue.wakeups import Wakeups
-from wane.store import Store
-from wane.store.messages import CROWDED, Message, MessageState, NewMessage, Wanted
-from wane.store.own import Execute
-from wane.store.transaction import Transaction
 
 _MOST_NAMES = 100
 _MOST_PAYLOAD = 1_000_000
@@ -64,7 +65,10 @@ class Queue:
         listener: Listener = nobody,
         wakeups: Wakeups | None = None,
     ) -> None:
-        """`clock` replaces the database's, for tests. Queues of several pools may share their wakeups, and with it a connection."""
+        """Open the queue of a pool; `clock` replaces the database's, for tests.
+
+        Queues of several pools may share their wakeups, and with it a connection.
+        """
         store.require_migrated()
         self.store = store
         self.pool = require_name("pool", pool)
@@ -73,7 +77,7 @@ class Queue:
         self.policy = policy or RetryPolicy()
         self.listener = listener
         self._clock = clock
-        self._messages = store.messages
+        self._messages = messages_of(store)
         self._wakeups = wakeups or Wakeups(store)
         self._shares_wakeups = wakeups is not None
 
@@ -91,7 +95,7 @@ class Queue:
         delay: timedelta = timedelta(0),
         connection: object | None = None,
     ) -> Message:
-        """Store a message, once: if its id or its key is known in this pool, the existing message is returned, whatever its state.
+        """Store a message, once: if its id or its key exists in this pool, return that message, whatever its state.
 
         With a connection, inside its transaction: the message, and the wakeup, appear when that commits.
         """
@@ -110,7 +114,7 @@ class Queue:
             return self._stored(run, new, now)
 
     def enqueue_many(self, drafts: Sequence[Draft], *, connection: object | None = None) -> list[Message]:
-        """Store up to 1,000 messages in one transaction, all or nothing; the answer is in the order of the drafts."""
+        """Store up to 1,000 messages in one transaction, all or nothing; return them in the order of the drafts."""
         if not _is_list_of_drafts(drafts):
             raise WrongArgumentType("enqueue_many takes a list of Draft")
         require_count("drafts", len(drafts))
@@ -118,7 +122,7 @@ class Queue:
             return self.enqueue_within(transaction, drafts)
 
     def enqueue_within(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Message]:
-        """The same inside a transaction of the store."""
+        """Store messages like `enqueue_many`, inside a transaction of the store."""
         new = [_drafted(one) for one in drafts]
         run = transaction.execute
         now = self._now(transaction.clock)
@@ -139,7 +143,7 @@ class Queue:
                 run, self.pool, key=new.idempotency_key
             )
             if existing is None:
-                continue  # Whoever had the id or the key gave it back, or has not committed yet.
+                continue  # The message with the id or the key was deleted, or is not committed yet.
             moment = now or self.store.now()
             if existing.state is MessageState.DONE and existing.forget_at is not None and existing.forget_at <= moment:
                 self._messages.forget(run, self.pool, existing.message_id, moment)
@@ -200,7 +204,7 @@ class Queue:
         taken: list[Reservation] = []
         for again in (True, False):
             late = self._take(taken, limit, chosen, passes)
-            # Overdue messages go back to their pool; if nothing else was there, they are what was asked for.
+            # Overdue messages return to their pool; if there was nothing else, they are reserved instead.
             if not late or not self.expire_leases(_EXPIRED_BESIDE_RESERVING).count or taken or not again:
                 break
         return taken
@@ -212,7 +216,7 @@ class Queue:
         kinds: tuple[str, ...] | None,
         passes: Sequence[tuple[str, ...] | None],
     ) -> bool:
-        """Add reservations to those taken; whether some messages are overdue."""
+        """Add reservations to those taken; return whether some messages are overdue."""
         late = False
         for queues in passes:
             while len(taken) < limit:
@@ -234,7 +238,7 @@ class Queue:
         return late
 
     def ack(self, message_id: str, token: str, *, connection: object | None = None) -> Answered:
-        """Say that the work is done. With a connection, it is done when that transaction commits."""
+        """Complete a message whose work is done. With a connection, it is done when that transaction commits."""
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         if connection is None:
             remember = self.policy.remember
@@ -247,7 +251,7 @@ class Queue:
         return self._change(message_id, digest, self.policy.done, connection)
 
     def renew(self, message_id: str, token: str) -> Answered:
-        """Let the lease begin anew; it is no delivery."""
+        """Start the lease again; this does not count as a delivery."""
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         lease = self.policy.lease
         with self._running() as (run, now):
@@ -259,7 +263,10 @@ class Queue:
         )
 
     def release(self, message_id: str, token: str, reason: str, *, connection: object | None = None) -> Answered:
-        """Give the reservation back, saying why: the message is delivered again, or is a dead letter if that was its last delivery."""
+        """Give the reservation back with a reason: the message is delivered again.
+
+        If that was its last delivery, it is a dead letter.
+        """
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         why = require_text("reason", reason, most=10_000)
 
@@ -271,7 +278,7 @@ class Queue:
     def _change(
         self, message_id: str, digest: str, change: Callable[[Message, datetime], Message], connection: object | None
     ) -> Answered:
-        """Change a message if that is its current reservation; if its lease has ended, that is what happens instead."""
+        """Change a message if that is its current reservation; if its lease has ended, expire it instead."""
         with self.store.transaction(connection) as transaction:
             run = transaction.execute
             message = self._messages.find_locked(run, self.pool, message_id)
@@ -296,7 +303,7 @@ class Queue:
         return Answered(Answer.ACCEPTED, lease_expires_at=renewed)
 
     def expire_leases(self, limit: int = 100, *, everywhere: bool = False) -> Expired:
-        """Give back at most `limit` messages whose lease has ended, and let delayed ones be ready whose moment has come.
+        """Give back at most `limit` messages whose lease has ended, and make delayed ones ready that are due.
 
         Of this pool, or of all pools, by this queue's policy.
         """
@@ -332,17 +339,20 @@ class Queue:
             self._messages.fold(transaction.execute, pool)
         return changed
 
-    # Looking
+    # Reading
 
     def read_message(self, message_id: str) -> Message | None:
-        """A message that is neither done nor dead."""
+        """Return a message that is neither done nor dead; None if there is none."""
         message = self._messages.find(self.store.run, self.pool, message_id=require_name("message_id", message_id))
         return message if message is not None and message.active else None
 
     def messages(
         self, *, state: MessageState | str | None = None, kind: str | None = None, limit: int = 100
     ) -> list[Message]:
-        """Messages that are neither done nor dead: ready ones, the oldest first, then reserved and delayed ones, the next moment first."""
+        """Return messages that are neither done nor dead.
+
+        Ready ones, the oldest first, then reserved and delayed ones, the next due first.
+        """
         require_count("limit", limit)
         chosen = None if state is None else _unfinished(state)
         return self._messages.listed(self.store.run, self.pool, chosen, _kind(kind), limit)
@@ -356,7 +366,7 @@ class Queue:
     def dead_letters(
         self, *, kind: str | None = None, resolved: bool = False, before: int | None = None, limit: int = 100
     ) -> list[DeadLetter]:
-        """Dead letters, newest first; with `resolved` also those that somebody has dealt with.
+        """Return dead letters, newest first; with `resolved` also those that were dealt with.
 
         `before` is the number (`message.seq`) of the last one of the page before.
         """
@@ -372,7 +382,7 @@ class Queue:
         return [DeadLetter.of(message) for message in found]
 
     def resolve(self, message_id: str, *, by: str) -> Answered:
-        """Say that a dead letter was dealt with: from now on it may be pruned."""
+        """Mark a dead letter as dealt with: from now on it may be pruned."""
         who = require_text("by", by)
         return self._settle(message_id, lambda message, now: replace(message, resolved_at=now, resolved_by=who))
 
@@ -409,16 +419,16 @@ class Queue:
     # Wakeups
 
     def notify(self) -> int:
-        """Wake whoever waits for this pool, and return the new sequence."""
+        """Wake the readers that wait for this pool, and return the new sequence."""
         with self.store.transaction() as transaction:
             self._messages.bump(transaction.execute, self.pool)
             return self._messages.sequences(transaction.execute, [self.pool])[self.pool]
 
     def read_wakeup_sequence(self) -> int:
-        """How many wakeups this pool has had: what to wait after."""
+        """Return how many wakeups this pool has had: the sequence to wait after."""
         sequence, rows = self._messages.bumps(self.store.run, [self.pool])[self.pool]
         if rows > CROWDED:
-            with suppress(StoreError):  # It is a service to whoever reads next; a read-only store cannot do it.
+            with suppress(StoreError):  # It saves the next reader work; a read-only store cannot do it.
                 self._messages.fold(self.store.run, self.pool)
         return sequence
 
@@ -429,11 +439,14 @@ class Queue:
         return self._wakeups.wait(self.pool, after, require_seconds("timeout", timeout))
 
     def next_due(self) -> datetime | None:
-        """When the next lease ends or the next delayed message becomes ready: nobody is woken before somebody looks."""
+        """Return when the next lease ends or the next delayed message becomes ready: neither causes a wakeup."""
         return self._messages.next_due(self.store.run, self.pool)
 
     def close(self) -> None:
-        """Close the connection that waits for wakeups, unless it is shared: who still waits gets an error. The store stays open."""
+        """Close the connection that waits for wakeups, unless it is shared; the store stays open.
+
+        A thread that still waits gets an error.
+        """
         if not self._shares_wakeups:
             self._wakeups.close()
 
@@ -444,9 +457,9 @@ class Queue:
     def _running(
         self, connection: object | None = None, *, durable: bool = True
     ) -> Iterator[tuple[Execute, datetime | None]]:
-        """What runs statements, and the moment that they go by: see Store.acting; or inside the caller's transaction."""
+        """Yield what runs statements, and the time to use, as Store.write does; or inside the caller's transaction."""
         if connection is None:
-            with self.store.acting(durable=durable) as (run, moment):
+            with self.store.write(durable=durable) as (run, moment):
                 yield run, self._now(lambda: moment)
             return
         with self.store.transaction(connection) as transaction:
@@ -511,5 +524,5 @@ def _names(name: str, values: Collection[str] | None) -> tuple[str, ...] | None:
 
 
 def _hash(token: str) -> str:
-    """What the database keeps of a token: whoever reads the table cannot use it."""
+    """Return what the database stores of a token: a reader of the table cannot use it."""
     return hashlib.sha256(token.encode()).hexdigest()

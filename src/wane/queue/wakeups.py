@@ -1,7 +1,8 @@
 """Waiting for pools' wakeups, across processes, for any number of threads over one connection.
 
-One of the waiting threads watches the database for all; when its own wait is over, another takes its place. A thread that begins to
-wait looks for itself, after the watch began or before it begins with a look of its own, so nothing is missed between look and wait.
+One of the waiting threads watches the database for all; when its own wait is over, another takes over. A thread that
+begins to wait reads the sequence itself, after the watch began, or begins the watch with a read, so nothing is missed
+between read and wait.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+from wane.db import Store
+from wane.db.store import Watch
 from wane.errors import StoreError
-from wane.store import Store
-from wane.store.base import Watch
-from wane.store.messages import CROWDED
+from wane.queue.dialects import messages_of
+from wane.queue.sql import CROWDED
 
 _LONGEST_WATCH_SECONDS = 1.0
 
@@ -32,7 +34,7 @@ class Wakeups:
         self._closed = False
 
     def wait(self, pool: str, after: int, seconds: float | None) -> int | None:
-        """The pool's sequence as soon as it is newer, or None when the time is over."""
+        """Return the pool's sequence as soon as it is newer, or None when the time is over."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._condition:
             self._pools[pool] += 1
@@ -72,19 +74,19 @@ class Wakeups:
                 return sequence if sequence > after else None
 
     def _look_alone(self, pool: str) -> int:
-        """While another thread watches, which may take a while: the first look, and the last."""
-        return self.store.messages.sequences(self.store.run, [pool])[pool]
+        """Read the sequence while another thread watches, which may take a while: first and last in a wait."""
+        return messages_of(self.store).sequences(self.store.run, [pool])[pool]
 
     def _lead(self, seconds: float) -> None:
-        """Wait for news, then read the sequences of all pools that somebody waits for, and tell the other threads."""
+        """Wait for a change, then read the sequences of all pools that are waited for, and notify the other threads."""
         try:
             if self._watch is None:
-                self._watch = self.store.watch()  # What happened before it began is news too: look at once.
+                self._watch = self.store.watch()  # What happened before it began counts too: read at once.
             elif seconds:
                 self._watch.wait(seconds)
             with self._condition:
                 pools = list(self._pools)
-            found = self.store.messages.bumps(self._watch.read, pools)
+            found = messages_of(self.store).bumps(self._watch.read, pools)
             with self._condition:
                 self._sequences.update({pool: bumps for pool, (bumps, _) in found.items()})
         except BaseException:
@@ -99,7 +101,7 @@ class Wakeups:
         for pool, (_, rows) in found.items():
             if rows > CROWDED:
                 with suppress(StoreError):
-                    self.store.messages.fold(self.store.run, pool)
+                    messages_of(self.store).fold(self.store.run, pool)
 
     def _drop(self) -> None:
         watch, self._watch = self._watch, None
@@ -107,7 +109,10 @@ class Wakeups:
             watch.close()
 
     def close(self) -> None:
-        """Close the connection that watches. Whoever waits gets an error: at once, or when the thread that watches looks up."""
+        """Close the connection that watches.
+
+        A waiting thread gets an error: at once, or when the watching thread wakes up.
+        """
         with self._condition:
             self._closed = True
             if not self._watching:

@@ -14,17 +14,17 @@ _ATTACHED = {"substrate": ("iu_core",)}
 
 
 def names() -> tuple[str, ...]:
-    """The reference contracts, by the name they are included with."""
+    """Return the reference contracts, by the name they are included with."""
     return ("statestore", "claims", "webhooks", "substrate")
 
 
 def contract_path(name: str) -> Path:
-    """Where the contract is; raise KeyError for a name that does not ship."""
+    """Return the path of a contract; raise KeyError for a name that does not ship."""
     return _path(name, "toml")
 
 
 def schema_sql(name: str, store: Literal["sqlite", "postgres"]) -> dict[str, str]:
-    """The statements that create the contract's tables, by the schema to run them in.
+    """Return the statements that create the contract's tables, by the schema to run them in.
 
     SQLite has one script for `main`, which comes first, and one for each attached database; its statements name no schema, so each
     runs on a connection to that database's own file. PostgreSQL has one script for everything.

@@ -1,4 +1,4 @@
-"""Schedulers, workers and the runner: who sweeps, when, and only once."""
+"""Schedulers, workers and the runner: which process sweeps, when, and only once."""
 
 from __future__ import annotations
 

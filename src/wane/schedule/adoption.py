@@ -1,12 +1,12 @@
-"""Many runners, one owner of the configuration: the contract in force, and how another one takes its place."""
+"""Many runners, one owner of the configuration: the contract in force, and how another one replaces it."""
 
 from __future__ import annotations
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract
+from wane.db import Store
 from wane.errors import NotInForce
-from wane.store import Store
-from wane.store.timetable import InForce
+from wane.schedule.sql import InForce, Timetable
 
 
 def adopt(store: Store, contract: Contract, *, by: str) -> InForce:
@@ -15,9 +15,9 @@ def adopt(store: Store, contract: Contract, *, by: str) -> InForce:
 
 
 def require_in_force(store: Store, contract: Contract, *, by: str) -> InForce:
-    """Raise if another contract is in force. Where none is, this one is from now on."""
+    """Raise if another contract is in force. Where none is, put this one in force."""
     wanted = fingerprint(contract)
-    found = store.timetable.in_force(store.run) or _put(store, contract, by=by, only_if_none=True)
+    found = Timetable(store.dialect).in_force(store.run) or _put(store, contract, by=by, only_if_none=True)
     if found.fingerprint != wanted:
         raise NotInForce(
             f"the contract in force is {found.fingerprint}, adopted by {found.adopted_by} on"
@@ -31,7 +31,7 @@ def _put(store: Store, contract: Contract, *, by: str, only_if_none: bool) -> In
     store.require_migrated()
     with store.transaction() as transaction:
         run = transaction.execute
-        store.timetable.adopt(run, fingerprint(contract), by, transaction.clock(), only_if_none=only_if_none)
-        found = store.timetable.in_force(run)
+        Timetable(store.dialect).adopt(run, fingerprint(contract), by, transaction.clock(), only_if_none=only_if_none)
+        found = Timetable(store.dialect).in_force(run)
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""An executor: a worker or a scheduler that says, again and again, that it is alive."""
+"""An executor: a worker or a scheduler that records heartbeats."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import suppress
 from datetime import datetime
 from secrets import token_hex
 
+from wane.db import Store
 from wane.errors import WaneError
 from wane.events import Beat, Listener
-from wane.store import Store
-from wane.store.timetable import Alive, Heartbeat
+from wane.schedule.sql import Alive, Heartbeat, Timetable
 
 BEAT_SECONDS = 10.0
 
 
 class Executor:
-    """One worker or scheduler of this process, and its row of heartbeats, which changes in place."""
+    """One worker or scheduler of this process, and its heartbeat row, which is updated in place."""
 
     def __init__(self, role: str, fingerprint: str, listener: Listener, *, number: int = 0) -> None:
         # Two containers may have the same host name and the same process id.
@@ -30,23 +30,23 @@ class Executor:
         self._beaten = float("-inf")
 
     def beat(self, store: Store, doing: str | None = None) -> None:
-        """Say what it does, if that has changed or the last beat was long ago."""
+        """Record a heartbeat, if what the executor does has changed or the last beat was long ago."""
         now = time.monotonic()
         if doing in (None, self.doing) and now - self._beaten < BEAT_SECONDS:
             return
         self.doing = doing or self.doing
         alive = Alive(self.name, self.role, self.doing, self._fingerprint, BEAT_SECONDS)
-        with store.acting() as (run, moment):
-            store.timetable.beat(run, alive, moment)
+        with store.write() as (run, moment):
+            Timetable(store.dialect).beat(run, alive, moment)
         self._beaten = now
         self._listener(Beat(self.name, self.role, self.doing))
 
     def leave(self, store: Store) -> None:
-        """Stop on purpose. If the database is gone, the row falls silent and is pruned later."""
+        """Stop on purpose. If the database is unreachable, the row falls silent and is pruned later."""
         with suppress(WaneError):
-            store.timetable.leave(store.run, self.name)
+            Timetable(store.dialect).leave(store.run, self.name)
 
 
 def is_silent(beat: Heartbeat, now: datetime) -> bool:
-    """Whether an executor was last seen too long ago to be alive."""
+    """Check whether an executor's last heartbeat is too old for it to be alive."""
     return beat.is_silent(now)

@@ -1,4 +1,7 @@
-"""Wane keeps its own tables by a contract of its own: finished messages, resolved dead letters, executors that fell silent, snapshots of tables."""
+"""Wane prunes its own tables by a contract of its own.
+
+That covers finished messages, resolved dead letters, executors that fell silent, and snapshots of tables.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ from datetime import timedelta
 from wane.contract.model import FOREVER, Age, Contract, Expiry, Forever, Rule, Table, Time, Unit, WhileNull
 from wane.contract.names import TableName
 from wane.contract.settings import EventSettings
+from wane.db import Store
 from wane.events import Listener, nobody
 from wane.prune.primitive import Pruned, Pruner
 from wane.queue import Queue
 from wane.schedule.scheduler import KIND
-from wane.store import Store
 
 _ROWS = 10_000
-"""The most that one call takes of one rule."""
+"""The most rows that one call takes of one rule."""
 _MOST_LETTERS = 1_000
 
 
 def own_contract(store: Store, contract: Contract) -> Contract:
-    """What Wane promises about its own tables, with the windows that the user's contract gives."""
+    """Build the contract for Wane's own tables, with the windows that the user's contract gives."""
     postgres = store.kind == "postgres"
 
     def name(table: str) -> TableName:
@@ -41,7 +44,7 @@ def own_contract(store: Store, contract: Contract) -> Contract:
                 state="state",
                 live=("ready", "delayed", "reserved"),
                 rules=(
-                    # When that is, the policy of whoever completed it has decided: other pools have other policies.
+                    # The policy of the queue that completed it has set that time: other pools have other policies.
                     Rule("done", Expiry(time("forget_at")), states=("done",)),
                     Rule(
                         "resolved",
@@ -71,17 +74,18 @@ def own_contract(store: Store, contract: Contract) -> Contract:
     )
 
 
-def keep_house(store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> list[Pruned]:
-    """Prune Wane's own tables, some thousand rows at a time, through the same primitive and into the same trail."""
+def clean_own_tables(store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> list[Pruned]:
+    """Prune Wane's own tables, some thousand rows at a time, by the same primitive and into the same audit trail."""
     own = own_contract(store, contract)
     pruner = Pruner(store, own, actor=actor, listener=listener, own=True)
     return [pruner.prune(str(table.name), rule=rule.name, limit=_ROWS) for table, rule in own.rules()]
 
 
 def keep_one_dead_letter(queue: Queue, *, by: str) -> None:
-    """Of the dead letters of one table only the latest says how things are: a table that fails for days has one, not hundreds.
+    """Resolve all but the latest dead letter of each table: a table that fails for days has one, not hundreds.
 
-    Workers see to that when they give up a sweep. What became a dead letter because its workers died has nobody else.
+    Workers do that when they give up a sweep. A message that became a dead letter because its workers died is only
+    handled here.
     """
     known: set[str] = set()
     letters = queue.dead_letters(limit=_MOST_LETTERS)

@@ -1,4 +1,4 @@
-"""How a loop goes on after a failure: it waits, longer each time, and never for ever."""
+"""How a loop retries after a failure: it waits, longer each time, and never for ever."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _LONGEST_SECONDS = 30.0
 
 
 class Patience:
-    """The pauses of one loop. Half of each is random, so that processes that failed together do not come back together."""
+    """The pauses of one loop.
+
+    Half of each is random, so that processes that failed together do not retry together.
+    """
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -20,11 +23,11 @@ class Patience:
         self._failures = 0
 
     def failed(self) -> None:
-        """Wait, unless told to stop."""
+        """Wait before a retry, unless asked to stop."""
         self._stop.wait(self.pause_seconds())
 
     def pause_seconds(self) -> float:
-        """How long to wait after one more failure."""
+        """Compute the wait after one more failure."""
         pause: float = min(_FIRST_SECONDS * 2**self._failures, _LONGEST_SECONDS)
         self._failures = min(self._failures + 1, 16)
         return pause * (0.5 + random.random() / 2)

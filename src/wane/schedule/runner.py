@@ -1,7 +1,7 @@
-"""The runner: schedulers and workers in one process, each on connections of its own, until it is told to stop.
+"""The runner: schedulers and workers in one process, each on connections of its own, until it is asked to stop.
 
-A pass that fails is told and tried again after a pause; it never ends the loop. Any number of runners on any number of machines may
-share one database.
+A pass that fails is reported and retried after a pause; it never ends the loop. Any number of runners on any number of
+machines may share one database.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from datetime import datetime, timedelta
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Scheduler
+from wane.db import Store
 from wane.errors import NotInForce, Unreachable, WaneError, WrongArgument, WrongArgumentType
 from wane.events import Listener, TickFailed, WorkFailed, nobody
 from wane.findings import did_you_mean
+from wane.leases import Leases
 from wane.prune.admission import require_admin
 from wane.prune.primitive import whoami
 from wane.queue import Queue
 from wane.schedule.adoption import require_in_force
 from wane.schedule.executor import Executor
-from wane.schedule.housekeeping import keep_house, keep_one_dead_letter
+from wane.schedule.housekeeping import clean_own_tables, keep_one_dead_letter
 from wane.schedule.patience import Patience
 from wane.schedule.scheduler import tick
 from wane.schedule.worker import Cold, Worked, Worker, policy_of
-from wane.store import Store
 
 _LONGEST_WAIT_SECONDS = 1.0
-"""How long a loop waits before it looks whether it was told to stop."""
+"""How long a loop waits before it checks whether it has to stop."""
 _EXPIRE_SECONDS = 5.0
 _EXPIRE_LIMIT = 100
 _HOUSE = timedelta(hours=1)
@@ -38,11 +39,12 @@ _LOOK_AT_HOUSE_SECONDS = 60.0
 HOUSE_LEASE = "housekeeping"
 _LAST_LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 60.0
-"""No statement of a runner takes so long: a server that has not answered by then never will."""
+"""No statement of a runner takes this long: a server that has not answered by then never will."""
 MOST_WORKERS = 64
 
 Duty = Callable[[Store, str], None]
-"""Something that a scheduler sees to between windows, on its store and in its name. It decides itself whether it is due."""
+"""Something that a scheduler does between windows, on its store and under its name. It decides itself whether it is
+due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,12 @@ class Runner:
     """Which; None for all of them, an empty list for none."""
     workers: int = 1
     max_runs: int | None = None
-    """End after so many windows of each scheduler, when their sweeps are done; without schedulers, after so many sweeps of each worker."""
+    """End after this number of windows of each scheduler, when their sweeps are done; without schedulers, after this
+    number of sweeps of each worker."""
     actor: str = field(default_factory=whoami)
     listener: Listener = nobody
     stop: threading.Event = field(default_factory=threading.Event)
-    """Whoever sets it ends the run. The runner itself never does: it may be shared with other parts of an application."""
+    """Setting it ends the run. The runner itself never sets it: it may be shared with other parts of an application."""
     duties: Collection[Duty] = ()
     archive: Cold | None = None
     """What carries out rules that archive; None leaves them to others."""
@@ -83,7 +86,10 @@ class Runner:
     """The schedulers have opened all windows that they were to open."""
 
     def run(self) -> Ran:
-        """Work until told to stop, or until `max_runs` is reached. Raise NotInForce if another contract is in force."""
+        """Work until asked to stop, or until `max_runs` is reached.
+
+        Raise NotInForce if another contract is in force.
+        """
         chosen = self._chosen()
         self._check(chosen)
         self.store.require_migrated()
@@ -105,7 +111,7 @@ class Runner:
         try:
             self._wait(threads)
         finally:
-            # Also when an interrupt came: nobody would tell the threads to end.
+            # Also after an interrupt: nothing else would stop the threads.
             self._ending.set()
             self._wait(threads)
         if self._refused is not None:
@@ -150,7 +156,7 @@ class Runner:
     def _loop(
         self, role: str, number: int, body: Callable[[Store, Executor], bool], failed: Callable[[str], None]
     ) -> None:
-        """Do the body again and again until it says that it is done; open the database anew if it went away."""
+        """Repeat the body until it returns that it is done; open the database again if the connection was lost."""
         patience = Patience(self._ending)
         executor = Executor(role, fingerprint(self.contract), self.listener, number=number)
         store: Store | None = None
@@ -158,7 +164,7 @@ class Runner:
             while not self._ending.is_set():
                 try:
                     if store is None:
-                        store = self.store.again(answer_seconds=_ANSWER_SECONDS)
+                        store = self.store.clone(answer_seconds=_ANSWER_SECONDS)
                     executor.beat(store)
                     if body(store, executor):
                         return
@@ -220,7 +226,7 @@ class Runner:
     def _tick(
         self, store: Store, scheduler: Scheduler, queue: Queue, executor: Executor
     ) -> tuple[datetime | None, float] | None:
-        """The window that began, if one did, and how long until the next; None if another process is at it."""
+        """Return the window that began, if any, and how long until the next; None if another process holds the lock."""
         ticked = tick(store, self.contract, scheduler, queue, by=executor.name, listener=self.listener)
         if ticked is None:
             return None
@@ -248,7 +254,7 @@ class Runner:
             if scheduled and self.max_runs is not None and self._scheduled.is_set():
                 if not worker.queue.messages(limit=1):
                     return True
-                self._ending.wait(_LAST_LOOK_SECONDS)  # The last sweep that ends wakes nobody.
+                self._ending.wait(_LAST_LOOK_SECONDS)  # The last sweep to end wakes no worker.
                 return False
             worker.queue.wait_for_wakeup(sequence, timeout=self._wait_seconds(worker.queue))
             return False
@@ -261,14 +267,14 @@ class Runner:
                 worker.close()
 
     def _wait_seconds(self, queue: Queue) -> float:
-        """Until the next lease ends or pause is over, which wakes nobody; but never for long."""
+        """Compute the wait until the next lease or pause ends, which causes no wakeup; but never for long."""
         due = queue.next_due()
         if due is None:
             return _LONGEST_WAIT_SECONDS
         return min(max((due - queue.store.now()).total_seconds(), 0.02), _LONGEST_WAIT_SECONDS)
 
     def fail(self, error: str) -> None:
-        """Count and tell a failure that belongs to no scheduler."""
+        """Count and report a failure that belongs to no scheduler."""
         self._count(failures=1)
         self.listener(TickFailed("wane", error))
 
@@ -291,7 +297,7 @@ class _House:
         now = time.monotonic()
         if now - self._expired >= _EXPIRE_SECONDS:
             self._expired = now
-            # Other pools live by policies of their own, which nobody here knows.
+            # Other pools have policies of their own, which are unknown here.
             queue.expire_leases(_EXPIRE_LIMIT)
             keep_one_dead_letter(queue, by=executor.name)
         if now - self._kept >= _LOOK_AT_HOUSE_SECONDS:
@@ -302,13 +308,13 @@ class _House:
                 duty(store, executor.name)
             except Unreachable:
                 raise
-            except WaneError as problem:  # Windows go on beside it.
+            except WaneError as problem:  # Windows go on regardless.
                 self._runner.fail(str(problem).partition("\n")[0])
 
     def _keep_house(self, store: Store, executor: Executor) -> None:
-        """Once an hour, whoever comes first: the lease is not given back."""
-        with store.acting() as (run, now):
+        """Clean Wane's own tables once an hour, in the first process that takes the lease, which is not given back."""
+        with store.write() as (run, now):
             until = (now or store.now()) + _HOUSE
-            mine, _ = store.timetable.take_lease(run, HOUSE_LEASE, executor.name, until, now)
+            mine, _ = Leases(store.dialect).take(run, HOUSE_LEASE, executor.name, until, now)
         if mine:
-            keep_house(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)
+            clean_own_tables(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

@@ -1,4 +1,4 @@
-"""How things stand: flags, the contract in force, schedulers, executors, sweeps at work, and the queue."""
+"""The status: flags, the contract in force, schedulers, executors, running sweeps, and the queue."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from datetime import datetime
 
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract
+from wane.db import Store
+from wane.db.transaction import Transaction
+from wane.leases import Lease, Leases
+from wane.ledger import Flag, Ledger
 from wane.prune.gates import flag_name
+from wane.queue.dialects import messages_of
+from wane.queue.sql import Messages
 from wane.schedule.executor import is_silent
+from wane.schedule.sql import Heartbeat, InForce, Timetable, Window
 from wane.schedule.worker import LEASE
-from wane.store import Store
-from wane.store.own import Flag, OwnTables
-from wane.store.timetable import Heartbeat, InForce, Lease, Window
 
 _MOST_EXECUTORS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """A scheduler of the contract, and what the database knows of it."""
+    """A scheduler of the contract, and its state in the database."""
 
     name: str
     every_seconds: float
@@ -49,7 +53,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How things stand at one moment."""
+    """A snapshot of the status."""
 
     now: datetime
     master_flag: str
@@ -64,7 +68,7 @@ class Status:
 
     @property
     def alive(self) -> bool:
-        """Whether somebody schedules and somebody works."""
+        """Return whether at least one scheduler and one worker are alive."""
         return {"scheduler", "worker"} <= {one.beat.role for one in self.executors if not one.silent}
 
     @property
@@ -73,13 +77,18 @@ class Status:
 
 
 def read_status(store: Store, contract: Contract) -> Status:
-    """Read how things stand, in a few small statements."""
+    """Read the status, in a few small statements."""
     store.require_migrated()
-    run, timetable = store.run, store.timetable
-    clock = store.clock()
-    now = clock or store.now()
+    with store.snapshot() as transaction:
+        return _read_status(transaction, messages_of(store), contract)
+
+
+def _read_status(transaction: Transaction, messages: Messages, contract: Contract) -> Status:
+    run, timetable = transaction.execute, Timetable(transaction.dialect)
+    clock = transaction.clock()
+    now = clock or transaction.now()
     settings = contract.sweep
-    flags = OwnTables(store.rows.dialect, run).flags()
+    flags = Ledger.of(transaction).flags()
     master = flags.get(settings.master_flag)
     mine = fingerprint(contract)
     windows = {window.scheduler: window for window in timetable.windows(run)}
@@ -105,8 +114,10 @@ def read_status(store: Store, contract: Contract) -> Status:
             ExecutorStatus(beat, is_silent(beat, now), beat.fingerprint != mine)
             for beat in timetable.heartbeats(run, _MOST_EXECUTORS)
         ),
-        sweeps=tuple(one for one in timetable.leases(run, clock) if one.name.startswith(LEASE.format(""))),
-        queue=tuple(QueueStatus(*row) for row in store.messages.counts(run)),
+        sweeps=tuple(
+            one for one in Leases(transaction.dialect).current(run, clock) if one.name.startswith(LEASE.format(""))
+        ),
+        queue=tuple(QueueStatus(*row) for row in messages.counts(run)),
     )
 
 

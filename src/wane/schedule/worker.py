@@ -1,8 +1,8 @@
-"""Workers: reserve a sweep, take the table's lease, sweep under its fence, and say how it ended.
+"""Workers: reserve a sweep, take the table's lease, sweep under its fence, and report how it ended.
 
-While a sweep runs, a second thread with a connection of its own renews the reservation and the lease. A worker that lost either stops
-at its next batch, because every batch asks for the lease inside its own transaction. The lease ends at the very moment at which the
-reservation ends, so whoever is given the message of a dead worker finds the table free.
+While a sweep runs, a second thread with a connection of its own renews the reservation and the lease. A worker that
+lost either stops at its next batch, because every batch checks the lease inside its own transaction. The lease ends
+exactly when the reservation ends, so the next worker that receives the message of a dead worker finds the table free.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from typing import Protocol
 from wane.contract.fingerprint import fingerprint
 from wane.contract.lookup import find_table
 from wane.contract.model import Contract, Table
+from wane.db import Store
+from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, Locked, UnknownTable, WaneError
 from wane.events import Listener, WorkFailed, nobody
+from wane.leases import Lease, Leases
 from wane.prune.pace import Pace
 from wane.prune.sweep import Outcome, Sweep, Sweeper, SweptRule
 from wane.queue import Answer, Queue, Reservation, RetryPolicy
 from wane.schedule.executor import Executor
-from wane.store import Store
-from wane.store.timetable import Lease
-from wane.store.transaction import Transaction
 
 LEASE = "sweep:{}"
 _MOST_SUPERSEDED = 100
 _LONGEST_STATEMENT_SECONDS = 30.0
 _LEAST_ANSWER_SECONDS = 10.0
-"""How long the thread that renews waits for an answer, at the least; after a lease without one there is nothing left to renew."""
+"""The minimum time that the renewing thread waits for an answer; after a lease without one there is nothing left to
+renew."""
 
 
 class Worked(StrEnum):
@@ -42,11 +43,11 @@ class Worked(StrEnum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped"
-    """It was told to; somebody else goes on with it."""
+    """It was asked to stop; another worker continues."""
 
 
 class Cold(Protocol):
-    """Carries out the rules of a table that archive, and cares for its archive."""
+    """Carries out the rules of a table that archive, and maintains its archive."""
 
     def work(
         self,
@@ -58,7 +59,7 @@ class Cold(Protocol):
         fence: Callable[[Transaction], None],
         stop: threading.Event,
     ) -> list[SweptRule]:
-        """Do what is due, under the fence, until told to stop."""
+        """Do what is due, under the fence, until asked to stop."""
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Worker:
             self._keeping.close()
 
     def work(self) -> Worked | None:
-        """Do the next sweep. How it ended; None if there is none."""
+        """Do the next sweep, and return how it ended; None if there is none."""
         reservation = self.queue.reserve()
         if reservation is None:
             return None
@@ -112,8 +113,8 @@ class Worker:
             with self._kept(reservation, lease) as ended:
                 sweep = self._sweep(table, lease, message.idempotency_key, ended)
         finally:
-            with suppress(WaneError), self.store.acting() as (run, now):
-                self.store.timetable.end_lease(run, lease, now)
+            with suppress(WaneError), self.store.write() as (run, now):
+                Leases(self.store.dialect).end(run, lease, now)
             with suppress(WaneError):
                 self.executor.beat(self.store, "waiting")
         return self._say(reservation, table, sweep, lost=ended.is_set() and not self.stop.is_set())
@@ -127,15 +128,16 @@ class Worker:
             ) from problem
 
     def _take_lease(self, name: str, until: datetime) -> tuple[bool, Lease]:
-        with self.store.acting() as (run, now):
-            return self.store.timetable.take_lease(run, name, self.executor.name, until, now)
+        with self.store.write() as (run, now):
+            return Leases(self.store.dialect).take(run, name, self.executor.name, until, now)
 
     def _sweep(self, table: Table, lease: Lease, run: str, ended: threading.Event) -> Sweep:
-        # What the server may let a stopped transaction last is less than the lease: whoever takes over does not wait for it.
+        # The server's limit for a stalled transaction is less than the lease: a process that takes over does not wait
+        # for it.
         most_seconds = min(self._lease_seconds * 2 / 3, _LONGEST_STATEMENT_SECONDS)
 
         def fence(transaction: Transaction) -> None:
-            if not self.store.timetable.holds_lease(
+            if not Leases(self.store.dialect).is_held(
                 transaction.execute, lease, self._fingerprint, transaction.clock(), most_seconds=most_seconds
             ):
                 raise LeaseLost(f"the lease on {table.name} is another's, or another contract is in force")
@@ -162,7 +164,7 @@ class Worker:
         """Renew the reservation and the lease as long as the sweep runs. The event is set when it must end."""
         ended, done = threading.Event(), threading.Event()
         if self._keeping is None:
-            self._keeping = self.store.again(answer_seconds=max(self._lease_seconds, _LEAST_ANSWER_SECONDS))
+            self._keeping = self.store.clone(answer_seconds=max(self._lease_seconds, _LEAST_ANSWER_SECONDS))
         thread = threading.Thread(
             target=self._keep, args=(self._keeping, reservation, lease, ended, done), name="wane-keep", daemon=True
         )
@@ -184,7 +186,7 @@ class Worker:
         queue = Queue(store, self.queue.pool, policy=self.queue.policy)
         pause = self._lease_seconds / 3
         renewed = time.monotonic()
-        # Short steps, so that being told to stop is seen soon; renewing after a third of the lease leaves room for failures.
+        # Short steps, so that a stop is noticed soon; renewing after a third of the lease leaves time for failures.
         while not done.wait(min(pause, 0.1)):
             if self.stop.is_set():
                 ended.set()
@@ -193,11 +195,11 @@ class Worker:
                 continue
             try:
                 until = queue.renew(reservation.message_id, reservation.token).lease_expires_at
-                with store.acting() as (run, now):
-                    kept = until is not None and store.timetable.renew_lease(run, lease, until, now)
+                with store.write() as (run, now):
+                    kept = until is not None and Leases(store.dialect).renew(run, lease, until, now)
                 self.executor.beat(store)
             except WaneError:
-                continue  # The database is busy or away. The fence knows whether the lease still stands.
+                continue  # The database is busy or unreachable. The fence checks the lease itself.
             renewed = began
             if not kept:
                 ended.set()
@@ -211,7 +213,7 @@ class Worker:
         # A stop on purpose is no failure: it makes no dead letter. What is left leaves with the next window.
         last = told and reservation.message.deliveries >= self.queue.policy.attempts
         if (failed or stopped or lost) and not last:
-            # Each failed rule has told its failure; the message says why it comes back.
+            # Each failed rule has reported its failure; the message records why it comes back.
             why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
             why = why or "lost its lease to another process"
             if not told and not failed:
@@ -220,7 +222,7 @@ class Worker:
             return Worked.STOPPED if told else Worked.FAILED
         fused = [rule for rule in sweep.rules if rule.outcome is Outcome.FUSED]
         for rule in fused:
-            # Trying again would find the same; a person must look, and until then every window says so.
+            # A retry would find the same; a user must review it, and until then every window reports it.
             why = f"{rule.table}.{rule.rule}: {rule.message}"
             self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
         answered = self.queue.ack(reservation.message_id, reservation.token)
@@ -244,20 +246,20 @@ class Worker:
             self._supersede(reservation, f"{self.executor.name}: {reservation.message_id} failed too")
 
     def _supersede(self, reservation: Reservation, by: str) -> None:
-        """Of the dead letters of one table only the latest says how things are: earlier ones are dealt with."""
+        """Resolve earlier dead letters of the same table: only the latest describes its state."""
         for letter in self.queue.dead_letters(kind=reservation.message.kind, limit=_MOST_SUPERSEDED):
             if letter.message.message_id != reservation.message_id:
                 self.queue.resolve(letter.message.message_id, by=by[:1_000])
 
 
 def policy_of(contract: Contract) -> RetryPolicy:
-    """The retry policy that a contract asks for."""
+    """Return the retry policy that a contract sets."""
     settings = contract.queue
     return RetryPolicy(
         attempts=settings.attempts,
         lease=settings.lease,
         backoff=settings.backoff,
         most_backoff=max(timedelta(minutes=10), settings.backoff),
-        pause_after_expiry=False,  # A worker that died says nothing about the sweep.
+        pause_after_expiry=False,  # A worker's death does not indicate a problem of the sweep.
         remember=settings.remember,
     )

@@ -1,4 +1,4 @@
-"""Retention of inbound webhooks: a typed surface over the prune primitives, for the `knocker_…` tables of the reference contract.
+"""Retention of inbound webhooks: a typed facade over the prune primitives, for the `knocker_…` reference tables.
 
 from wane.webhooks import RetentionPolicy, WebhookRetention
 

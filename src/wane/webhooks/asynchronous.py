@@ -1,43 +1,29 @@
-"""The same surface for asyncio: every call runs on the keeper's one thread; the loop waits without holding it."""
+"""The same facade for asyncio: every call runs on the keeper's one thread, and the event loop is never blocked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
-from wane.async_keeper import AsyncKeeper, on_thread
+from wane.aio import Awaited, awaited
+from wane.async_keeper import AsyncKeeper
 from wane.webhooks.loop import Loop
 from wane.webhooks.model import RetentionPolicy, RetentionRuns
 from wane.webhooks.retention import WebhookRetention
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def _later(
-    method: Callable[Concatenate[WebhookRetention, P], R],
-) -> Callable[Concatenate[AsyncWebhookRetention, P], Awaitable[R]]:
-    async def call(self: AsyncWebhookRetention, /, *arguments: P.args, **options: P.kwargs) -> R:
-        return await on_thread(self.keeper, partial(method, self.retention, *arguments, **options))
-
-    call.__doc__ = method.__doc__
-    return call
-
-
-class AsyncWebhookRetention:
+class AsyncWebhookRetention(Awaited[WebhookRetention]):
     """A WebhookRetention whose calls are awaited."""
 
     def __init__(self, keeper: AsyncKeeper) -> None:
+        super().__init__(WebhookRetention(keeper.keeper), keeper.run_elsewhere)
         self.keeper = keeper
-        self.retention = WebhookRetention(keeper.keeper)
 
     @classmethod
     async def open(cls, *arguments: Any, **options: Any) -> Self:
-        """Like `WebhookRetention.open`."""
+        """Open like `WebhookRetention.open`."""
         keeper = await AsyncKeeper.open(*arguments, **options)
         try:
             return cls(keeper)
@@ -53,21 +39,21 @@ class AsyncWebhookRetention:
     ) -> None:
         await self.keeper.__aexit__(kind, error, trace)
 
-    close = _later(WebhookRetention.close)
-    list_prune_audits = _later(WebhookRetention.list_prune_audits)
-    prune_events = _later(WebhookRetention.prune_events)
-    prune_orphan_deliveries = _later(WebhookRetention.prune_orphan_deliveries)
-    run_retention_pass = _later(WebhookRetention.run_retention_pass)
-    run_retention_pass_before = _later(WebhookRetention.run_retention_pass_before)
+    close = awaited(WebhookRetention.close)
+    list_prune_audits = awaited(WebhookRetention.list_prune_audits)
+    prune_events = awaited(WebhookRetention.prune_events)
+    prune_orphan_deliveries = awaited(WebhookRetention.prune_orphan_deliveries)
+    run_retention_pass = awaited(WebhookRetention.run_retention_pass)
+    run_retention_pass_before = awaited(WebhookRetention.run_retention_pass_before)
 
     async def run_retention(
         self, policy: RetentionPolicy, *, stop_event: asyncio.Event | None = None, max_runs: int | None = None
     ) -> RetentionRuns:
-        """Like `WebhookRetention.run_retention`; other calls are answered while it waits."""
+        """Run like `WebhookRetention.run_retention`; other calls are served while it waits."""
         stop = stop_event or asyncio.Event()
-        loop = Loop(self.retention, policy, max_runs)
+        loop = Loop(self.wrapped, policy, max_runs)
         while not stop.is_set():
-            seconds = await on_thread(self.keeper, loop.step)
+            seconds = await self.run_elsewhere(loop.step)
             if seconds is None:
                 break
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Where the contract has the webhook tables, and which queue's live jobs leave with their events."""
+"""The webhook tables of a contract, and the queue whose live jobs leave with their events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DELIVERIES = "knocker_deliveries"
 LIVE_JOBS = "_honker_live"
 """The queue's own table."""
 QUEUE = "queue"
-"""Its column with the queue that a job is in."""
+"""Its column that names the queue of a job."""
 _COUNTED = {
     "events_pruned": EVENTS,
     "attempts_pruned": ATTEMPTS,
@@ -24,25 +24,25 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The names of the tables as the contract writes them, with their schema if it says one."""
+    """The names of the tables as the contract writes them, with their schema if it gives one."""
 
     events: str
     deliveries: str
     queue_name: str | None
-    """Whose live jobs leave with events, unless a call names another. None: no live jobs leave with events."""
+    """The queue whose live jobs leave with events, unless a call names another. None: no live jobs leave."""
 
     def counts(self, counts: dict[str, int]) -> dict[str, int]:
-        """Counts by the tables' bare names."""
+        """Return the counts keyed by the tables' names without schema."""
         return {name.rpartition(".")[2]: rows for name, rows in counts.items()}
 
 
 def find_family(contract: Contract) -> Family:
-    """The webhook tables of a contract."""
+    """Find the webhook tables of a contract."""
     return Family(str(_table(contract, EVENTS).name), str(_table(contract, DELIVERIES).name), _queue_name(contract))
 
 
 def counted_tables(contract: Contract) -> dict[str, str]:
-    """What a summary counts (`events_pruned` …), by the tables as the trail names them."""
+    """Map each count of a summary (`events_pruned` …) to the table as the audit trail names it."""
     names = {one.reference.table.name: str(one.reference.table) for _, _, one in contract.followers()}
     names |= {name: str(_table(contract, name).name) for name in (EVENTS, DELIVERIES)}
     return {count: names.get(name, name) for count, name in _COUNTED.items()}

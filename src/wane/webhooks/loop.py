@@ -1,7 +1,7 @@
-"""The retention loop: which pass is due when, the same for threads and for asyncio.
+"""The retention loop: when a pass is due, the same for threads and for asyncio.
 
-The moment of the last pass is read from the trail, by the database's clock, inside the transaction that would run the next one.
-So restarts do not starve a pass, and of several processes one runs it.
+The time of the last pass is read from the audit trail, by the database's clock, inside the transaction that would run
+the next one. So restarts do not starve a pass, and of several processes one runs it.
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from wane.db.schema import Kind, TableInfo
+from wane.db.transaction import Transaction
 from wane.errors import WrongArgument
 from wane.events import RetentionPassFailed, nobody
+from wane.ledger import Ledger
 from wane.prune.arguments import require_limit
-from wane.store.schema import Kind, TableInfo
-from wane.store.transaction import Transaction
 from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, RetentionPolicy, RetentionRuns
 
 if TYPE_CHECKING:
     from wane.webhooks.retention import WebhookRetention
 
 PASS = "pass"
-"""The input of an audit row that tells a pass from a call by hand."""
+"""The input of an audit row that distinguishes a pass from a manual call."""
 
 _GATE = TableInfo("wane", "retention_pass", Kind.TABLE, ())
-"""Not a table: the name of the gate that passes of the loop go through one at a time, before any table's."""
+"""Not a table: the name of the lock that the loop's passes take one at a time, before any table's."""
 _MOST_LOOKED_AT = 1_000
-"""If so many calls by hand came after the last pass, it counts as long ago: a pass too many is harmless."""
+"""The number of manual calls after the last pass beyond which it counts as long ago: an extra pass is harmless."""
 _LEAST_WAIT_SECONDS = 0.01
 _log = logging.getLogger("wane.webhooks")
 
 
 class Loop:
-    """One run of the loop. `step` does what is to be done now and says how long to wait for the next step."""
+    """One run of the loop. `step` does the work that is due now and returns how long to wait for the next step."""
 
     def __init__(self, retention: WebhookRetention, policy: RetentionPolicy, max_runs: int | None) -> None:
         if not isinstance(policy, RetentionPolicy):
@@ -51,12 +52,12 @@ class Loop:
         return RetentionRuns(self.passes, self.failures)
 
     def step(self) -> float | None:
-        """Run a pass if one is due. The seconds until the next step, or None if there is none."""
+        """Run a pass if one is due; return the seconds until the next step, or None if there is none."""
         try:
             self._wait_seconds = self.policy.interval_s
             if self.retention.attempt_pass(self.policy, wanted=self._due) is not None:
                 self.passes += 1
-        except Exception as problem:  # The loop is where a failing pass fails alone.
+        except Exception as problem:  # The failure of one pass must not end the loop.
             self.failures += 1
             self._tell(problem)
         if self.max_runs is not None and self.passes + self.failures >= self.max_runs:
@@ -70,14 +71,14 @@ class Loop:
             return True
         interval = timedelta(seconds=self.policy.interval_s)
         since = transaction.now() - last
-        # A clock that was set back would otherwise put the next pass off for as long.
+        # A clock that was set back would otherwise delay the next pass by as long.
         if timedelta(0) <= since < interval:
             self._wait_seconds = (interval - since).total_seconds()
             return False
         return True
 
     def _last_pass(self, transaction: Transaction) -> datetime | None:
-        """When the last pass over a path of this policy was: of several paths, the one longest ago."""
+        """Read when each path of this policy last had a pass; return the earliest, or None if one never had."""
         enabled = {
             PRUNE_EVENTS: self.policy.event_older_than_s,
             PRUNE_ORPHAN_DELIVERIES: self.policy.orphan_deliveries_older_than_s,
@@ -86,7 +87,7 @@ class Loop:
             next(
                 (
                     one.executed_at
-                    for one in transaction.own.trail(kind=kind, limit=_MOST_LOOKED_AT)
+                    for one in Ledger.of(transaction).trail(kind=kind, limit=_MOST_LOOKED_AT)
                     if PASS in one.inputs
                 ),
                 None,
@@ -100,7 +101,7 @@ class Loop:
     def _tell(self, problem: Exception) -> None:
         listener = self.retention.keeper.pruner.listener
         if listener is nobody:
-            # A loop whose failures nobody hears of would be worse than a line that nobody asked for.
+            # A loop whose failures go unreported would be worse than an unexpected log line.
             _log.error("a retention pass failed: %s", problem)
         else:
             listener(RetentionPassFailed(self.retention.family.events, str(problem)))

@@ -1,4 +1,4 @@
-"""What goes into the webhook surface and comes out of it: plain values, checked when they are made.
+"""The arguments and results of the webhook facade: plain values, validated when they are constructed.
 
 There is no default window anywhere: without a threshold nothing is deleted.
 """
@@ -16,11 +16,11 @@ PRUNE_ORPHAN_DELIVERIES = "prune_orphan_deliveries"
 KINDS = (PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES)
 
 SETTLED = ("handled", "ignored")
-"""The statuses that are pruned unless others are named."""
+"""The statuses that are pruned by default."""
 NEVER = ("failed", "dead")
-"""They wait for an operator, whatever a contract says of them."""
+"""The statuses that wait for an operator and are never pruned, whatever a contract says."""
 MOST_PRUNED = 1_000
-"""The most events, or orphan deliveries, of one call."""
+"""The most events, or orphan deliveries, that one call prunes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PruneDeliveriesResult:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPassResult:
-    """What one pass took; None for a path that its policy does not enable."""
+    """What one pass deleted; None for a path that its policy does not enable."""
 
     events: PruneEventsResult | None
     orphan_deliveries: PruneDeliveriesResult | None
@@ -50,7 +50,7 @@ class RetentionPassResult:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRuns:
-    """How a retention loop went."""
+    """The outcome of a retention loop."""
 
     passes: int
     failures: int
@@ -58,7 +58,7 @@ class RetentionRuns:
 
 @dataclass(frozen=True, slots=True)
 class PruneAudit:
-    """One row of the trail. Counts that do not apply to its kind are None."""
+    """One row of the audit trail. Counts that do not apply to its kind are None."""
 
     id: int
     kind: str
@@ -70,12 +70,15 @@ class PruneAudit:
     deliveries_pruned: int | None
     live_jobs_pruned: int | None
     summary_json: str
-    """What was asked for: `statuses` (events only), `older_than`, `limit`."""
+    """The arguments of the call: `statuses` (events only), `older_than`, `limit`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What a retention pass prunes, and how often. A path without a window is off; a policy with no path on is an error."""
+    """What a retention pass prunes, and how often.
+
+    A path without a window is off; a policy that enables no path is an error.
+    """
 
     interval_s: float = 60.0
     event_statuses: tuple[str, ...] = SETTLED
@@ -100,7 +103,7 @@ class RetentionPolicy:
 
 
 def require_statuses(statuses: object) -> tuple[str, ...]:
-    """Statuses that may be pruned here: texts, at least one, and none that waits for an operator."""
+    """Validate statuses to prune: texts, at least one, and none that waits for an operator."""
     found = require_states(statuses)
     texts = tuple(status for status in found if isinstance(status, str))
     if len(texts) != len(found):

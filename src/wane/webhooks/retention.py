@@ -1,6 +1,6 @@
-"""Pruning webhook events and orphan deliveries: the prune primitives in this family's own words.
+"""Pruning webhook events and orphan deliveries: the prune primitives in the terms of this table family.
 
-Every successful call leaves one row in the trail, zero rows included; a failing one leaves none.
+Every successful call writes one row to the audit trail, also if it prunes nothing; a failing one writes none.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from wane.contract.model import Contract
+from wane.db.transaction import Transaction
 from wane.errors import WrongArgument, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import did_you_mean
 from wane.keeper import Keeper, open_keeper
-from wane.prune.arguments import MOST_ROWS, require_limit, require_moment
+from wane.ledger import AuditEntry, Ledger
+from wane.prune.arguments import MOST_ROWS, require_limit, require_time
 from wane.prune.primitive import Order, Pruned, Pruner
-from wane.store.own import AuditEntry
-from wane.store.transaction import Transaction
 from wane.webhooks.family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family, with_queue
 from wane.webhooks.loop import PASS, Loop
 from wane.webhooks.model import (
@@ -42,7 +42,8 @@ from wane.webhooks.model import (
 )
 
 MOST_FOLLOWERS = MOST_ROWS
-"""Rows in all that one call may take: an event with more followers loses those first, call by call, and leaves when the rest fits."""
+"""The most rows in all that one call may delete. An event with more followers loses those first, call by call, and
+leaves when the rest fits."""
 
 
 class WebhookRetention:
@@ -61,7 +62,7 @@ class WebhookRetention:
         actor: str | None = None,
         listener: Listener = nobody,
     ) -> Self:
-        """Like `wane.open`."""
+        """Open like `wane.open`."""
         keeper = open_keeper(url, contract=contract, actor=actor, listener=listener)
         try:
             return cls(keeper)
@@ -89,9 +90,10 @@ class WebhookRetention:
         queue: str | None = None,
         connection: object | None = None,
     ) -> PruneEventsResult:
-        """Prune at most `limit` events received strictly before `older_than` (unix seconds), oldest first, with everything of theirs.
+        """Prune at most `limit` events received strictly before `older_than` (unix seconds), oldest first.
 
-        Live jobs leave with their event if they are in `queue`, or else in the queue that the contract names.
+        Their followers leave with them. Live jobs do so if they are in `queue`, or else in the queue that the contract
+        names.
         """
         order = self._events(require_statuses(statuses), older_than, limit, queue)
         return self._events_result(self._pruner.take(order, None, connection))
@@ -99,15 +101,15 @@ class WebhookRetention:
     def prune_orphan_deliveries(
         self, *, older_than: float, limit: int = 100, queue: str | None = None, connection: object | None = None
     ) -> PruneDeliveriesResult:
-        """Prune at most `limit` deliveries without an event that were received strictly before `older_than` (unix seconds).
+        """Prune at most `limit` deliveries without an event, received strictly before `older_than` (unix seconds).
 
-        `queue` is what the trail says that it was done for; the queue that the contract names unless given.
+        `queue` is recorded in the audit trail; it defaults to the queue that the contract names.
         """
         order = self._orphans(older_than, limit, queue)
         return self._orphans_result(self._pruner.take(order, None, connection))
 
     def run_retention_pass(self, policy: RetentionPolicy, *, connection: object | None = None) -> RetentionPassResult:
-        """Everything that the policy enables, once, in one transaction: one audit row for each path, all or nothing."""
+        """Run everything that the policy enables once, in one transaction, with one audit row for each path."""
         result = self.attempt_pass(policy, connection=connection)
         assert result is not None
         return result
@@ -123,7 +125,10 @@ class WebhookRetention:
         queue: str | None = None,
         connection: object | None = None,
     ) -> RetentionPassResult:
-        """Run a pass by cutoffs in unix seconds instead of ages. A path whose cutoff is None is off; no path on is an error."""
+        """Run a pass by cutoffs in unix seconds instead of ages.
+
+        A path whose cutoff is None is off; enabling no path is an error.
+        """
         if events_older_than is None and orphans_older_than is None:
             raise WrongArgument(
                 "the pass enables nothing: no threshold, no deletion",
@@ -142,10 +147,11 @@ class WebhookRetention:
     def run_retention(
         self, policy: RetentionPolicy, *, stop_event: threading.Event | None = None, max_runs: int | None = None
     ) -> RetentionRuns:
-        """A pass whenever one is due, until told to stop or `max_runs` passes were tried. Stops between passes only.
+        """Run a pass whenever one is due, until `stop_event` is set or `max_runs` passes were tried.
 
-        When a pass is due, the trail says: `interval_s` after the last one, whoever ran it. So neither frequent restarts nor
-        several processes change how often passes happen. A failing pass is told to the listener, and the loop goes on.
+        It stops between passes only. A pass is due `interval_s` after the last one in the audit trail, whichever
+        process ran it. So neither frequent restarts nor several processes change how often passes run. A failing pass
+        is reported to the listener, and the loop continues.
         """
         stop = stop_event or threading.Event()
         loop = Loop(self, policy, max_runs)
@@ -163,25 +169,25 @@ class WebhookRetention:
         limit: int = 100,
         connection: object | None = None,
     ) -> list[PruneAudit]:
-        """List the trail of these two kinds, newest first; with `since` (unix seconds) only what was executed then or later."""
+        """List the audit trail of these two kinds, newest first; with `since` (unix seconds) only from then on."""
         if kind is not None and kind not in KINDS:
             raise WrongArgument(
                 f"{kind!r} is not a kind of prune audit", did_you_mean(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
             )
         require_limit(limit, MOST_PRUNED)
-        moment = None if since is None else require_moment(_require_unix_seconds(since, "since"), "since")
+        moment = None if since is None else require_time(_require_unix_seconds(since, "since"), "since")
         self.keeper.store.require_migrated()
         with self.keeper.store.transaction(connection) as transaction:
             entries = [
                 one
                 for name in KINDS
                 if kind in (None, name)
-                for one in transaction.own.trail(kind=name, since=moment, limit=limit)
+                for one in Ledger.of(transaction).trail(kind=name, since=moment, limit=limit)
             ]
         newest = sorted(entries, key=lambda entry: entry.id or 0, reverse=True)[:limit]
         return [self._audit(entry) for entry in newest]
 
-    # What the loop asks
+    # Called by the loop
 
     def attempt_pass(
         self,
@@ -190,7 +196,7 @@ class WebhookRetention:
         wanted: Callable[[Transaction], bool] = lambda _: True,
         connection: object | None = None,
     ) -> RetentionPassResult | None:
-        """A pass, if it is wanted: asked inside the transaction. None if it is not."""
+        """Run a pass if `wanted`, which is called inside the transaction, returns true; return None if it does not."""
         now = self.keeper.store.now()
         mark = {PASS: uuid.uuid4().hex}
         orders: list[Order] = []

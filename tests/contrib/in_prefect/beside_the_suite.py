@@ -26,10 +26,11 @@ from prometheus_client import REGISTRY
 
 from wane.contrib.prefect import MIGRATE_VARIABLE, URL_VARIABLE, WorkerCleanupQueue
 from wane.contrib.shared import shared_database
+from wane.db import Store, open_store
+from wane.db.url import resolve_url
 from wane.errors import NotMigrated, Unreachable, UrlError, WrongArgument
 from wane.queue import MessageState, Queue
-from wane.store import Store, open_store
-from wane.store.url import resolve_url
+from wane.queue.dialects import messages_of
 
 ATTEMPTS = PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_MAX_DELIVERY_ATTEMPTS
 LEASE = PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_LEASE_SECONDS
@@ -55,7 +56,7 @@ def clock() -> Clock:
 def store() -> Iterator[Store]:
     with open_store(resolve_url(URL_VARIABLE)) as opened:
         with opened.transaction() as transaction:
-            transaction.execute(f"DELETE FROM {opened.messages.table}", {})
+            transaction.execute(f"DELETE FROM {messages_of(opened).table}", {})
         yield opened
 
 

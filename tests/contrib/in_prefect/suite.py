@@ -14,8 +14,9 @@ import pytest
 from prefect.testing.standard_test_suites import WorkerCleanupQueueStandardTestSuite
 
 from wane.contrib.prefect import URL_VARIABLE, WorkerCleanupQueue
-from wane.store import open_store
-from wane.store.url import resolve_url
+from wane.db import open_store
+from wane.db.url import resolve_url
+from wane.queue.dialects import messages_of
 
 
 class Clock:
@@ -39,7 +40,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def queue(clock: Clock) -> AsyncIterator[WorkerCleanupQueue]:
     with open_store(resolve_url(URL_VARIABLE)) as store, store.transaction() as transaction:
-        transaction.execute(f"DELETE FROM {store.messages.table}", {})
+        transaction.execute(f"DELETE FROM {messages_of(store).table}", {})
     made = WorkerCleanupQueue(clock=clock)
     yield made
     await made.close()

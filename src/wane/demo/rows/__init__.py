@@ -1,6 +1,7 @@
 """The rows of the demonstration's database, family by family.
 
-Every family is a function from a World to the loads that fill its tables, parents first. Rows are the same for the same seed.
+Every family is a function from a World to the loads that fill its tables, parents first. Rows are the same for the same
+seed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 Native = Callable[[int | None], Any]
-"""From unix seconds to what the store keeps in a native time column."""
+"""Converts unix seconds to what the store uses in a native time column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Load:
 
 
 class World:
-    """The moment, the size and the luck that all families share."""
+    """The time, the size and the random seed that all families share."""
 
     def __init__(self, *, rows: int, now: datetime, random_seed: int, native: Native) -> None:
         self.rows = rows
@@ -38,18 +39,18 @@ class World:
         self._random_seed = random_seed
 
     def luck(self, table: str) -> Random:
-        """A table's own random numbers, so that a change to one table leaves the others alone."""
+        """Return a table's own random numbers, so that a change to one table leaves the others alone."""
         return Random(f"{self._random_seed}/{table}")
 
     def count(self, share: float, least: int = 10) -> int:
-        """How many rows a table gets: its share of all, but never less than `least`."""
+        """Compute how many rows a table gets: its share of all, but never less than `least`."""
         return max(least, round(self.rows * share))
 
     def ago(self, seconds: float) -> int:
         return self.now - int(seconds)
 
     def times(self, luck: Random, count: int, days: float) -> list[int]:
-        """Moments of the last days, oldest first, so that numbers given out in order grow with time."""
+        """Draw times of the last days, oldest first, so that numbers assigned in order grow with time."""
         return sorted(self.ago(luck.random() * days * DAY) for _ in range(count))
 
 

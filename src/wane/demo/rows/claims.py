@@ -19,7 +19,7 @@ def claims(world: World) -> Iterator[Load]:
         owner = None if state == "available" else f"agent-{luck.randrange(40)}"
         fence = 0 if claimed is None else luck.randrange(1, 9)
         expires = stamps.get("expires", None if claimed is None else claimed + HOUR)
-        # This application lets finished work be claimed again at once: it remembers nothing beyond the end.
+        # This application allows finished work to be claimed again at once: it remembers nothing beyond the end.
         remembered = stamps.get("completed", stamps.get("abandoned", claimed))
         times = (created, claimed, expires, stamps.get("completed"), stamps.get("abandoned"), remembered)
         rows.append((task, state, owner, fence, *map(world.native, times)))

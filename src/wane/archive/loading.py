@@ -1,0 +1,296 @@
+"""Bringing a piece back: the work of one Spark task.
+
+It reads the staged rows of its piece, with what left with them, and writes them batch by batch, each batch one
+transaction with its audit entry, its holds and its position in the journal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from wane.archive.connect import opened
+from wane.archive.dialects import archive_dialect, restore_dialect
+from wane.archive.failure import answering
+from wane.archive.journal import Journal
+from wane.archive.journal_restore import JournaledPiece, OnConflict, RestoreJournal
+from wane.archive.reader import Source
+from wane.archive.sql_evict import total
+from wane.archive.sql_restore import (
+    Brought,
+    ColdRow,
+    RestoreRows,
+    RowFamily,
+    Target,
+    barred_rows,
+    bring,
+    conflict,
+    is_rows_fault,
+    look,
+)
+from wane.archive.staging import DIGEST, files
+from wane.archive.types import KEY, PARENT, SWEEP, VERSION, ArchiveDialect
+from wane.db import Store
+from wane.db.schema import qualified
+from wane.db.transaction import Transaction
+from wane.errors import ArchiveBusy, ArchiveError, Locked, StoreError, TimedOut, Unproven
+from wane.leases import Lease
+from wane.ledger import AuditEntry, Hold, Ledger
+from wane.prune.pace import Pace
+from wane.rules.rows import rows_of
+
+_AT_ONCE = 1_000
+_MOST_TRIES = 40
+_WAIT_SECONDS = 0.25
+_LOOK_SECONDS = 60.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BringJob:
+    """The job description that all tasks of a restore share."""
+
+    source: Source
+    folder: str
+    targets: Sequence[Target]
+    lacking: Sequence[Mapping[int, frozenset[str]]]
+    """For each target: columns that rows of older sweeps did not have."""
+    on_conflict: OnConflict
+    pace: Pace
+    restore: int = 0
+    table: str = ""
+    lease: Lease | None = None
+    actor: str = ""
+    inputs: Mapping[str, Any] | None = None
+    protect_until: datetime | None = None
+
+
+def look_at_piece(job: BringJob, number: int) -> str:
+    """Compare a piece with the rows in the database, and change nothing; return what a restore would do, as JSON."""
+    return answering(lambda: _look(job, number))
+
+
+def bring_piece(job: BringJob, number: int) -> str:
+    """Bring a piece back, from where it was left; return its number, as JSON."""
+    return answering(lambda: _bring(job, number))
+
+
+def _look(job: BringJob, number: int) -> dict[str, Any]:
+    would: Counter[str] = Counter()
+    there = conflicts = 0
+    first: list[tuple[str, str]] = []
+    with opened(job.source) as store:
+        statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
+        waiting = _families(job, number, archive_dialect(store))
+        while some := list(islice(waiting, _AT_ONCE)):
+            rows = [row for family in some for row in family.rows]
+            read = partial(store.read, seconds=_LOOK_SECONDS)
+            found = look(read, statements, job.targets, rows, lock=False)
+            replacing = job.on_conflict is OnConflict.REPLACE
+            barred = barred_rows(read, statements, job.targets, rows, found) if replacing else {}
+            for family in some:
+                reason = conflict(family, found, barred, job.on_conflict)
+                if reason:
+                    conflicts += 1
+                    first.append((family.key, reason))
+                    continue
+                for row in family.rows:
+                    if found.get((row.target, row.key)) == row.digest:
+                        there += 1
+                    else:
+                        would[job.targets[row.target].name] += 1
+    return {"would": dict(would), "there": there, "conflicts": conflicts, "first": first[:_SHOWN]}
+
+
+def _bring(job: BringJob, number: int) -> dict[str, Any]:
+    with opened(job.source) as store:
+        store.require_migrated()
+        with store.transaction() as transaction:
+            [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]
+        bringing = _Bringing(job, store, piece)
+        waiting = islice(_families(job, number, archive_dialect(store)), piece.looked_at, None)
+        ahead = next(waiting, None)
+        while ahead is not None:
+            batch, ahead = _fill(ahead, waiting, bringing.size)
+            bringing.batch(batch)
+        if bringing.piece.looked_at != piece.rows:
+            raise ArchiveError(
+                f"a piece of restore {job.restore} has {bringing.piece.looked_at:,} rows, not {piece.rows:,}",
+                "the staged rows were changed by somebody; run again",
+            )
+    return {"piece": number}
+
+
+def _fill(first: RowFamily, waiting: Iterator[RowFamily], size: int) -> tuple[list[RowFamily], RowFamily | None]:
+    """Return as many families as fit into a batch, and the first that does not."""
+    batch, rows = [first], len(first.rows)
+    for family in waiting:
+        rows += len(family.rows)
+        if rows > size:
+            return batch, family
+        batch.append(family)
+    return batch, None
+
+
+class _Bringing:
+    """Brings one piece back."""
+
+    def __init__(self, job: BringJob, store: Store, piece: JournaledPiece) -> None:
+        self.job = job
+        self.store = store
+        self.piece = piece
+        self.statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
+        self.size = job.pace.first_batch
+
+    def batch(self, families: list[RowFamily]) -> None:
+        tries = faults = 0
+        while True:
+            began = time.monotonic()
+            try:
+                self._transaction(families)
+            except (Locked, TimedOut) as problem:
+                tries += 1
+                if tries > _MOST_TRIES:
+                    raise
+                if isinstance(problem, TimedOut) and len(families) > 1:
+                    return self._halves(families)
+                time.sleep(_WAIT_SECONDS)
+                continue
+            except (StoreError, Unproven) as problem:
+                if not is_rows_fault(problem):
+                    raise
+                if len(families) > 1:
+                    return self._halves(families)
+                faults += 1
+                if faults > 1:
+                    # Twice: the first time the application may have inserted a row of the same key before us.
+                    return self._transaction(families, refused=problem.message)
+                continue
+            seconds = time.monotonic() - began
+            self.size = self.job.pace.next_batch(self.size, seconds)
+            time.sleep(self.job.pace.pause_seconds(seconds))
+            return None
+
+    def _halves(self, families: list[RowFamily]) -> None:
+        middle = len(families) // 2
+        self.batch(families[:middle])
+        self.batch(families[middle:])
+
+    def _transaction(self, families: list[RowFamily], *, refused: str = "") -> None:
+        job, began = self.job, time.monotonic()
+        with self.store.transaction() as transaction:
+            assert job.lease is not None
+            Journal(transaction).require(job.lease)
+            journal = RestoreJournal(transaction)
+            if journal.lock_piece(job.restore, self.piece.number) != self.piece:
+                raise ArchiveBusy("another task brings the same rows back", "it goes on with them")
+            now = transaction.now()
+            if refused:
+                brought = Brought(kept=[(family.key, refused) for family in families])
+            else:
+                brought = bring(transaction, self.statements, job.targets, families, job.on_conflict)
+                self._protect(transaction, families, brought, now)
+            entry = self._entry(brought, now, round(time.monotonic() - began, 6))
+            if brought.replaced:
+                Ledger.of(transaction).record(self._entry(brought, now, 0.0, replaced=True))
+            counts = total(self.piece.counts, entry.counts)
+            audit_id = self.piece.audit_id
+            if audit_id is None:
+                audit_id = Ledger.of(transaction).record(entry)
+            piece = JournaledPiece(
+                self.piece.number,
+                self.piece.rows,
+                self.piece.looked_at + len(families),
+                self.piece.there + brought.there,
+                self.piece.replaced + sum(brought.replaced.values()),
+                counts,
+                audit_id,
+            )
+            journal.progress(job.restore, piece, brought.kept)
+            if self.piece.audit_id is not None:
+                # Last, because it fails if the audit entry does not cover every batch before: a crashed server may
+                # have lost some.
+                Ledger(transaction.dialect, transaction.finish).add_to_record(audit_id, entry, counts)
+        self.piece = piece
+
+    def _entry(self, brought: Brought, now: datetime, seconds: float, *, replaced: bool = False) -> AuditEntry:
+        counts = brought.replaced if replaced else brought.counts + brought.replaced
+        return AuditEntry(
+            kind="replace" if replaced else "restore",
+            table=self.job.table,
+            actor=self.job.actor,
+            inputs={**(self.job.inputs or {}), "restore": self.job.restore},
+            counts={self.job.table: 0, **counts},
+            executed_at=now,
+            run=None if replaced else f"restore-{self.job.restore}-{self.piece.number}",
+            seconds=seconds,
+        )
+
+    def _protect(self, transaction: Transaction, families: list[RowFamily], brought: Brought, now: datetime) -> None:
+        """Hold every row that is back, so that no sweep takes it before its time."""
+        if self.job.protect_until is None:
+            return
+        kept = {key for key, _ in brought.kept}
+        for number, target in enumerate(self.job.targets):
+            keys = [row.key for one in families if one.key not in kept for row in one.rows if row.target == number]
+            reason = f"restored from the archive (restore {self.job.restore})"
+            hold = Hold(qualified(target.table), None, reason, self.job.actor, now, self.job.protect_until)
+            most = max(1, self.statements.restore.most_values // len(target.key))
+            for start in range(0, len(keys), most):
+                transaction.change(self.statements.hold(target, keys[start : start + most], hold))
+
+
+def _families(job: BringJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
+    """Yield the rows of a piece in the order of their keys, each with what left with it."""
+    folder, digested = Path(job.folder), archive.read_version("t") is None
+    following = [_Following(_rows(job, folder, part, number, digested)) for part in range(1, len(job.targets))]
+    for _, row in _rows(job, folder, 0, number, digested):
+        yield RowFamily((row, *(one for stream in following for one in stream.of(row.key))))
+
+
+class _Following:
+    """Rows in the order of the keys of those that they left with, read in step with those."""
+
+    def __init__(self, rows: Iterator[tuple[str, ColdRow]]) -> None:
+        self._rows = rows
+        self._ahead = next(rows, None)
+
+    def of(self, key: str) -> Iterator[ColdRow]:
+        while self._ahead is not None and self._ahead[0] <= key:
+            if self._ahead[0] == key:
+                yield self._ahead[1]
+            self._ahead = next(self._rows, None)
+
+
+def _rows(job: BringJob, folder: Path, part: int, piece: int, digested: bool) -> Iterator[tuple[str, ColdRow]]:
+    """Yield the rows of one part of a piece, each with the key that it is sorted by.
+
+    `digested`: whether a row's version is the digest that the database computed of it when it was archived; then raise
+    Unproven for a row that differs from it.
+    """
+    target, lacking = job.targets[part], job.lacking[part]
+    names = [*(one.name for one in target.columns), KEY, *([PARENT] if part else []), SWEEP, VERSION, DIGEST]
+    columns = {
+        sweep: tuple(one for one in target.columns if one.name not in missing) for sweep, missing in lacking.items()
+    }
+    for file in files(folder, part, piece):
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(_AT_ONCE, columns=names):
+                for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+                    row = dict(zip(names, values, strict=True))
+                    if digested and row[VERSION] != row[DIGEST]:
+                        raise Unproven(
+                            f"{target.name}: the row {row[KEY]} is not what was archived",
+                            "its file was changed; it stays in the archive, and nothing came back",
+                        )
+                    had = columns.get(row[SWEEP], target.columns)
+                    yield row[PARENT if part else KEY], ColdRow(part, row[KEY], row[DIGEST], row, had)

@@ -1,0 +1,56 @@
+"""`--metrics-file`: what a one-shot run counted, left behind for Prometheus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.markup import escape
+
+from wane.cli.output import say
+from wane.contract.model import Contract
+from wane.db import Store, open_store
+from wane.errors import MetricsError
+from wane.events import Listener, nobody
+from wane.keeper import database_url
+
+
+@contextmanager
+def measured(file: Path | None, contract: Contract, url: str | None) -> Iterator[Listener]:
+    """Yield a listener whose counts are written to the file at the end, also after a failure; without a file, one that ignores events."""
+    if file is None:
+        yield nobody
+        return
+    from wane.observe.metrics import Metrics
+
+    _require_writable(file)
+
+    def again() -> Store:
+        return open_store(database_url(url, contract), contract.store, read_only=True)
+
+    metrics = Metrics(contract)
+    metrics.watch(again)
+    try:
+        yield metrics
+    except BaseException:
+        try:
+            metrics.write_textfile(file)
+        except MetricsError as problem:  # What went wrong before is what must be told at the end.
+            say(f"[red]error:[/] {escape(problem.message)}")
+        raise
+    else:
+        metrics.write_textfile(file)
+    finally:
+        metrics.close()
+
+
+def _require_writable(file: Path) -> None:
+    """Raise if the file cannot be written, before anything leaves rather than after."""
+    if file.is_dir():
+        raise MetricsError(f"metrics cannot be written to {file}: it is a directory", "name a file in it")
+    if not file.parent.is_dir():
+        raise MetricsError(f"metrics cannot be written to {file}: there is no such folder", "create it first")
+    if not os.access(file.parent, os.W_OK):
+        raise MetricsError(f"metrics cannot be written to {file}: its folder cannot be written")

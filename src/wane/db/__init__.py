@@ -1,0 +1,32 @@
+"""Database access: the stores, their dialects and Wane's own tables."""
+
+from __future__ import annotations
+
+from wane.contract.model import StoreSettings
+from wane.db.sqlite.store import SqliteStore
+from wane.db.store import Store
+from wane.db.url import DatabaseUrl
+from wane.errors import StoreError
+
+
+def open_store(url: DatabaseUrl, settings: StoreSettings | None = None, *, read_only: bool = False) -> Store:
+    """Connect to a database. Read-only means that the database itself refuses every write on this connection."""
+    settings = settings or StoreSettings()
+    store = _opened(url, settings, read_only=read_only)
+    store.audit = settings.audit
+    return store
+
+
+def _opened(url: DatabaseUrl, settings: StoreSettings, *, read_only: bool) -> Store:
+    if url.kind == "sqlite":
+        return SqliteStore(url, read_only=read_only, attach=settings.attach)
+    if settings.attach:
+        raise StoreError("`attach` is for SQLite", "remove it from [store]; PostgreSQL has schemas")
+    try:
+        from wane.db.postgres.store import PostgresStore
+    except ImportError as problem:
+        raise StoreError("the PostgreSQL driver is missing", "install it: pip install 'wane[postgres]'") from problem
+    return PostgresStore(url, read_only=read_only)
+
+
+__all__ = ["Store", "open_store"]

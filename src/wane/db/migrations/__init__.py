@@ -1,0 +1,44 @@
+"""Wane's own tables, as numbered SQL files, one per store. A file that has landed never changes; a change is a new file.
+
+A migration is known by its title: the number only says in which order they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step, by name, with its SQL for one store."""
+
+    name: str
+    sql: str
+
+    @property
+    def title(self) -> str:
+        """Return the name without its number."""
+        return title(self.name)
+
+
+def title(name: str) -> str:
+    """Return the name of a migration without its number."""
+    return name.partition("_")[2]
+
+
+def migrations(store: str) -> list[Migration]:
+    """Return every migration for a store ("sqlite" or "postgres"), in order."""
+    suffix = f".{store}.sql"
+    found = [one for one in files(__package__).iterdir() if one.name.endswith(suffix)]
+    return [
+        Migration(one.name.removesuffix(suffix), one.read_text(encoding="utf-8"))
+        for one in sorted(found, key=lambda one: one.name)
+    ]
+
+
+def pending(store: str, applied: Iterable[str]) -> list[Migration]:
+    """Return the migrations that a database lacks, in order, given the names of those it has."""
+    known = {title(name) for name in applied}
+    return [one for one in migrations(store) if one.title not in known]

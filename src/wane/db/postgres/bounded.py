@@ -1,0 +1,87 @@
+"""A connection of Wane's own: it does not wait for ever, and detects whether its session is its own.
+
+A server may stop, or vanish behind a proxy, without any notice. Server-side limits (statement_timeout and the like) do
+not help there, and neither do keepalives, as long as something answers them. And behind a connection pooler every
+transaction may run in another session, so nothing may be left in one: no setting, no prepared statement, no LISTEN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+Waiting = Generator[Any, Any, Any]
+_PREPARED_AFTER = 3
+"""Statements that run repeatedly are prepared once they have run this often."""
+
+
+class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that closes itself when the server has been silent for `answer_seconds`; None: never."""
+
+    answer_seconds: float | None = None
+    pooled = False
+    """Whether a connection pooler stands between client and server."""
+    search_path = ""
+    """The session's own search path, by which a contract's names without a schema are resolved."""
+
+    @property
+    def may_prepare(self) -> bool:
+        """Return whether a prepared statement would be found again: not behind a pooler."""
+        return not self.pooled
+
+    def recognise(self) -> None:
+        """Detect what kind of session this is: a pooler gives its clients process ids that are no server's."""
+        asked = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path')"
+        [(process, self.search_path)] = self.execute(asked).fetchall()
+        self.pooled = process != self.info.backend_pid
+
+    def at_once(
+        self, begin: str, settings: str, text: str, parameters: Mapping[str, object]
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run one statement in a transaction of its own, in one round trip.
+
+        Its result is read as binary: by the time it is read, the texts of timestamps follow the session's style again.
+        """
+        together = self.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
+        self.prepare_threshold = _PREPARED_AFTER if self.may_prepare else None
+        try:
+            with together:
+                self.execute(begin.encode(), prepare=False)
+                self.execute(settings.encode())
+                cursor = self.execute(text.encode(), parameters, binary=True)
+                self.execute("COMMIT", prepare=False)
+        except BaseException:
+            # A broken connection has ended it already.
+            if not self.closed and self.info.transaction_status is not TransactionStatus.IDLE:
+                self.rollback()
+            raise
+        finally:
+            self.prepare_threshold = None
+        return cursor
+
+    def wait(self, gen: Waiting, *arguments: Any, **options: Any) -> Any:
+        if self.answer_seconds is not None:
+            gen = self._within(gen, self.answer_seconds)
+        return super().wait(gen, *arguments, **options)
+
+    def _within(self, gen: Waiting, seconds: float) -> Waiting:
+        """Run the same steps; raise OperationalError if nothing arrives for `seconds`."""
+        heard = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                now = time.monotonic()
+                if ready:
+                    heard = now
+                elif now - heard > seconds:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"the server has said nothing for {seconds:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value

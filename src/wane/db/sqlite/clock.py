@@ -1,0 +1,50 @@
+"""Time on SQLite: the host's clock, prevented from running backwards by a mark stored in the database.
+
+A host whose clock was set back is behind the mark: then time goes on from there at half its speed until the host has
+caught up. It neither stops, which would let no lease end, nor runs backwards, which would revive an ended one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+_STEP = timedelta(seconds=1)
+"""The mark is written once per step, not with every statement: no time further than this beyond it was ever
+returned."""
+_READ = "SELECT latest, host FROM wane_clock WHERE id = 1"
+_BEGIN = "INSERT INTO wane_clock (id, latest, host) VALUES (1, :latest, :host) ON CONFLICT DO NOTHING"
+_MOVE = (
+    "UPDATE wane_clock SET latest = :latest, host = :host WHERE id = 1 AND latest = :was_latest AND host = :was_host"
+)
+
+
+def steady_now(connection: sqlite3.Connection, host: datetime | None = None, *, mark: bool = True) -> datetime:
+    """Return the time, never before one returned earlier, unless the host was set back by less than a second.
+
+    Without `mark` it writes nothing, so that reading the time needs no write lock. `host` is the time of the host's
+    clock, for tests.
+    """
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    while True:
+        found = cursor.execute(_READ).fetchone()
+        # After the mark was read: what others wrote there is in the past, unless the clock was set back.
+        now = host or datetime.now(UTC)
+        moment = now
+        seen = {"was_latest": None, "was_host": None}
+        if found is not None:
+            seen = {"was_latest": found[0], "was_host": found[1]}
+            latest, marked = (datetime.fromisoformat(one) for one in found)
+            moment = latest + _STEP if now < marked else max(now, latest + (now - marked) / 2)
+            if marked <= now < marked + _STEP:
+                return moment
+        if not mark:
+            return moment
+        values = {**seen, "latest": _text(moment), "host": _text(now)}
+        if cursor.execute(_BEGIN if found is None else _MOVE, values).rowcount:
+            return moment
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

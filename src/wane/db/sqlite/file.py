@@ -1,0 +1,65 @@
+"""The files behind an open connection: whether their paths still name them.
+
+A database that is restored by moving another file over it stays open here, without a name. In WAL mode SQLite does not
+notice: reads would return what no other process sees, and what is written would be lost without an error. So inodes are
+compared before every use.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from wane.errors import Unreachable
+
+_BESIDE = ("-wal", "-shm")
+"""The files that SQLite maintains next to a database in WAL mode; they stay the same for as long as a connection is
+open."""
+
+
+class OpenFiles:
+    """The inodes of a database's files, as they were when it was opened."""
+
+    def __init__(self, path: Path, attached: Sequence[Path] = ()) -> None:
+        """Remember what the paths name now, before they are opened."""
+        self._path = path.absolute()
+        self._databases = {one: _inode(one) for one in (self._path, *attached)}
+        self._beside: dict[Path, tuple[int, int] | None] = {}
+
+    def opened(self, connection: sqlite3.Connection) -> None:
+        """Remember the files next to the database, which exist once it was read."""
+        if connection.execute("PRAGMA main.journal_mode").fetchone() == ("wal",):
+            real = os.path.realpath(self._path)
+            self._beside = {Path(real + end): _inode(Path(real + end)) for end in _BESIDE}
+
+    def require_same(self) -> None:
+        """Raise Unreachable if a path now names another file, or none."""
+        for path, inode in self._databases.items():
+            found = _inode(path)
+            if found == inode:
+                continue
+            if found is None:
+                raise Unreachable(
+                    f"{path} was moved or deleted while it was open",
+                    "nothing was written into the file without a name; put the database back, and the next call opens it",
+                )
+            raise Unreachable(
+                f"{path} was replaced by another file while it was open",
+                "nothing was written into the old file; the next call opens the new one",
+            )
+        for path, inode in self._beside.items():
+            if _inode(path) != inode:
+                raise Unreachable(
+                    f"{path} was removed or replaced while the database was open",
+                    "stop everything that uses the database and run `PRAGMA integrity_check`; the next call opens it again",
+                )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 A Path's own method takes twice as long.
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

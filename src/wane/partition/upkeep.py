@@ -1,0 +1,41 @@
+"""One round of maintenance of one table: whatever it needs and is allowed automatically."""
+
+from __future__ import annotations
+
+import threading
+
+from wane.contract.model import Contract, Partitioned
+from wane.db import Store
+from wane.events import Listener
+from wane.partition.convert import Converter
+from wane.partition.maintain import Maintainer
+from wane.partition.retire import Retirer
+from wane.partition.sql import partitions_of
+from wane.partition.table import place_of
+from wane.partition.work import PartitionWork
+from wane.prune.pace import Pace
+
+
+def keep_table(store: Store, contract: Contract, settings: Partitioned, *, actor: str, listener: Listener) -> None:
+    """Maintain one table.
+
+    Take back the bound of a conversion that was left half-way before it rejects rows, create months ahead, and retire
+    those that are past their time if the flags allow it.
+    """
+    steps = partitions_of(store)
+    try:
+        place = place_of(store, contract, settings)
+        work = PartitionWork(store, contract, steps, actor, listener, Pace.of(contract.sweep), threading.Event())
+        converter = Converter(work)
+        places = (place, *work.followers(place))
+        for one in places:
+            converter.unbind(one)
+        change, *along = [work.change(one) for one in places]
+        if change is None or (change.kind, change.state) not in (("convert", "done"), ("split", "copying")):
+            return
+        Maintainer(work).maintain(place)
+        if not any(one is not None and one.kind == "split" for one in (change, *along)):
+            # What is to be archived leaves with the table's own sweeps, and its month when it is empty.
+            Retirer(work, archiving=None).retire(place)
+    finally:
+        steps.close()

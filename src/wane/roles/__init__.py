@@ -1,0 +1,1 @@
+"""The contract's roles: what each may do, and the grants for it (PostgreSQL)."""

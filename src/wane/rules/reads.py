@@ -1,0 +1,193 @@
+"""Bounded reads of what is due under a bound rule.
+
+A read that takes too long gives an estimate that is marked as one, or None.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wane.db.counting import TOO_LONG, Count, count, sample
+from wane.db.store import Store
+from wane.db.timestamps import read_time
+from wane.errors import StoreError, Unreachable
+from wane.rules.probes import UNREAD, Probe, gather
+from wane.rules.rows import rows_of
+from wane.rules.selection import BoundFollower, Selection, follower_paths
+
+_TOGETHER = (256, 64, 1)
+"""How many probes go into one statement: many, to save round trips; if one of them fails, fewer, and in the end each
+alone."""
+_PROBE_ROWS = (10_000, 100)
+"""How many rows a bounded probe reads when the full count takes too long, and when that takes too long as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueRows:
+    """What is due under one rule. None means: could not be determined in the time allowed."""
+
+    count: Count | None
+    oldest: datetime | None
+    newest: datetime | None
+    followers: tuple[tuple[str, Count | None], ...] = ()
+
+
+def count_due(store: Store, selection: Selection, now: datetime, seconds: float, most: int | None = None) -> int:
+    """Count the due rows, never by an estimate; with `most`, up to that. Raise TimedOut if that takes longer."""
+    [(rows,)] = store.read(rows_of(store).count_due(selection, now, most), seconds)
+    return int(rows)
+
+
+def read_due(store: Store, selection: Selection, now: datetime, seconds: float) -> DueRows:
+    """Read what a rule would take now."""
+    probes = [rows_of(store).keys_due(selection, now, limit) for limit in _PROBE_ROWS]
+    counted = count(store, rows_of(store).count_due(selection, now), probes, seconds)
+    followers = tuple(
+        (name, count(store, rows_of(store).count_followers(selection, path, now), (), seconds))
+        for name, path in _named(sorted(follower_paths(selection), key=len))
+    )
+    return DueRows(
+        counted,
+        _edge(store, selection, now, seconds, newest=False),
+        _edge(store, selection, now, seconds, newest=True),
+        followers,
+    )
+
+
+def _edge(store: Store, selection: Selection, now: datetime, seconds: float, *, newest: bool) -> datetime | None:
+    try:
+        found = store.read(rows_of(store).edge_due(selection, now, newest=newest), seconds)
+    except TOO_LONG:
+        return None
+    moments = [moment for (value,) in found if (moment := read_time(value, selection.time)) is not None]
+    return (max if newest else min)(moments, default=None)
+
+
+def keys_due(store: Store, selection: Selection, now: datetime, limit: int, seconds: float) -> list[tuple[Any, ...]]:
+    """Read the keys of the oldest due rows, oldest first."""
+    return store.read(rows_of(store).keys_due(selection, now, limit), seconds)
+
+
+def backlog(
+    store: Store, selection: Selection, now: datetime, most: int, seconds: float
+) -> tuple[int, datetime | None]:
+    """Count the due rows, up to `most`, and read the time of the oldest; raise TimedOut if that takes too long."""
+    [(rows,)] = store.read(rows_of(store).count_some_due(selection, now, most), seconds)
+    if not rows:
+        return 0, None
+    found = store.read(rows_of(store).edge_due(selection, now, newest=False), seconds)
+    moments = [moment for (value,) in found if (moment := read_time(value, selection.time)) is not None]
+    return rows, min(moments, default=None)
+
+
+def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
+    """Read the tables in which anything is held; None if that cannot be read, so that every row has to be checked."""
+    if not store.migrated:
+        return frozenset()
+    try:
+        return frozenset(name for (name,) in store.read(rows_of(store).held_tables(), seconds, often=True))
+    except Unreachable:
+        raise
+    except StoreError:
+        return None
+
+
+def read_probes(
+    store: Store, looks: Sequence[Probe], seconds: float, within: float, values: Mapping[str, object] | None = None
+) -> list[Any]:
+    """Read the value of each probe, or UNREAD for one that takes longer than `seconds` or is refused.
+
+    After `within` seconds, all that remain are UNREAD. `values` are the values of prepared probes.
+    """
+    return _read_probes(store, looks, seconds, time.monotonic() + within, values, _TOGETHER)
+
+
+def _read_probes(
+    store: Store,
+    looks: Sequence[Probe],
+    seconds: float,
+    end: float,
+    values: Mapping[str, object] | None,
+    sizes: Sequence[int],
+) -> list[Any]:
+    # Probes that failed together are retried in smaller groups.
+    smaller = [size for size in sizes[1:] if size < len(looks)]
+    told: list[Any] = []
+    for first in range(0, len(looks), sizes[0]):
+        part = looks[first : first + sizes[0]]
+        found = _read_together(store, part, min(seconds, end - time.monotonic()), values)
+        if found is None and smaller:
+            found = _read_probes(store, part, seconds, end, values, smaller)
+        told += [UNREAD] * len(part) if found is None else found
+    return told
+
+
+def _read_together(
+    store: Store, looks: Sequence[Probe], seconds: float, values: Mapping[str, object] | None
+) -> list[Any] | None:
+    if seconds <= 0:
+        return None
+    text, p = gather(rows_of(store), looks, values)
+    try:
+        [found] = store.read(p.statement(text), seconds, often=True)
+    except Unreachable:
+        raise
+    except StoreError:
+        return None
+    return list(found)
+
+
+def count_never_due(store: Store, selection: Selection, limit: int, seconds: float) -> int | None:
+    """Count the rows that the rule is about and can never select, because their time is not plausible.
+
+    Count up to `limit`; None if that takes too long.
+    """
+    try:
+        [(rows,)] = store.read(rows_of(store).count_never_due(selection, limit), seconds)
+        return int(rows)
+    except TOO_LONG:
+        return None
+
+
+def sample_times(store: Store, selection: Selection, limit: int, seconds: float, *, indexed: bool) -> list[object]:
+    """Read some values of a rule's time column: of any rows, and of those that the rule is about.
+
+    The latter come from both ends if an index serves the rule.
+    """
+    column = selection.time_column
+    values = sample(store, selection.table, column, limit, seconds)
+    name, place = rows_of(store).column(column), store.dialect.table(selection.table)
+    order = f" ORDER BY {store.dialect.order('t', column, selection.time)}"
+    for ends in (f"{order} ASC", f"{order} DESC") if indexed else ("",):
+        # One state at a time: over several, no index is ordered by time.
+        for state in selection.rule.states or (None,):
+            p = store.parameters()
+            conditions = [f"{name} IS NOT NULL"]
+            if state is not None and selection.state is not None:
+                states = rows_of(store).column(selection.state)
+                conditions.insert(0, store.dialect.one_of(p, "state", states, selection.state, [state]))
+            if selection.orphan is not None:
+                conditions.insert(0, f"{rows_of(store).column(selection.orphan)} IS NULL")
+            where = " AND ".join(conditions)
+            text = f"SELECT {name} FROM {place} AS t WHERE {where}{ends} LIMIT {p.bind('n', limit)}"
+            with suppress(*TOO_LONG):
+                values += [value for (value,) in store.read(p.statement(text), seconds)]
+    return values
+
+
+def _named(paths: Sequence[tuple[BoundFollower, ...]]) -> list[tuple[str, tuple[BoundFollower, ...]]]:
+    """Label followers by their table; where a table follows by several references, by those."""
+    tables = Counter(path[-1].reference.table.name for path in paths)
+    named = []
+    for path in paths:
+        reference = path[-1].reference
+        columns = ",".join(column.name for column in reference.columns)
+        several = tables[reference.table.name] > 1
+        named.append((f"{reference.table.name}.{columns}" if several else reference.table.name, path))
+    return named

@@ -1,0 +1,149 @@
+"""Plan files: written whole, read back as they were, and refused if they are anything else."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from wane.db.counting import Count, Exactness
+from wane.errors import PlanError
+from wane.findings import Finding, Severity
+from wane.prune.plan import FORMAT, Plan, Step, read_plan
+
+NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
+
+PLAN = Plan(
+    made_at=NOW,
+    fingerprint="0123456789abcdef",
+    database="sqlite:somewhere:1:2",
+    url="sqlite:///state.db",
+    steps=(
+        Step(
+            table="jobs",
+            rule="cold",
+            action="archive",
+            cutoff=NOW,
+            due=Count(3, Exactness.AT_LEAST),
+            oldest=NOW,
+            newest=NOW,
+            followers={"runs": Count(5, Exactness.ESTIMATE), "lines": None},
+            table_rows=Count(10),
+            share=0.3,
+            seconds=0.0008,
+            swept=True,
+            statement='DELETE FROM "jobs" WHERE "größe" = :state',
+            parameters={"state": "erledigt", "n": 500, "cutoff": 1.5},
+            query_plan="SEARCH jobs\n  USING INDEX",
+        ),
+        Step(
+            "seen",
+            "cap",
+            "prune",
+            None,
+            None,
+            None,
+            None,
+            {},
+            None,
+            None,
+            None,
+            swept=False,
+            statement="",
+            parameters={},
+        ),
+    ),
+    problems=(
+        Finding(Severity.ERROR, "missing-table", "the database has no table x", "create it", "f", "table.x", "x"),
+    ),
+)
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(PlanError) as caught:
+        read_plan(path)
+    return str(caught.value)
+
+
+def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    PLAN.write(file)
+    assert read_plan(file) == PLAN
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_text(encoding="utf-8") == PLAN.as_json() + "\n"
+
+
+def test_a_plan_replaces_an_older_one(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text("older and much longer " * 10_000)
+    PLAN.write(file)
+    assert read_plan(file) == PLAN
+
+
+def test_a_plan_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "plan.json"
+    with pytest.raises(PlanError, match=r"cannot be written to .*plan.json: No such file or directory"):
+        PLAN.write(file)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(PlanError, match=r"cannot be written to .*taken: Is a directory"):
+        PLAN.write(tmp_path / "taken")
+    assert [one.name for one in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    assert refused(file) == f"{file} cannot be read: No such file or directory"
+    assert refused(tmp_path) == f"{tmp_path} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 1}', b"[" * 100_000, b'{"format": "1"}'],
+    ids=["empty", "text", "bytes", "list", "null", "number", "nothing", "only a format", "deep", "text format"],
+)
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "plan.json"
+    file.write_bytes(content)
+    assert refused(file) == f"{file} is not a plan\n  hint: write one with `wane plan --out FILE`"
+
+
+@pytest.mark.parametrize("cut", [1, 50, 200])
+def test_a_plan_that_was_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(PLAN.as_json()[:-cut])
+    assert "is not a plan" in refused(file)
+
+
+@pytest.mark.parametrize("key", ["made_at", "fingerprint", "database", "url", "steps"])
+def test_a_plan_without_one_of_its_facts_is_refused(tmp_path: Path, key: str) -> None:
+    content = json.loads(PLAN.as_json())
+    del content[key]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(content))
+    assert "is not a plan" in refused(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("made_at", "yesterday"), ("steps", {}), ("steps", [{"table": "jobs"}]), ("fingerprint", 5)],
+)
+def test_a_plan_with_a_wrong_fact_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({**json.loads(PLAN.as_json()), key: value}))
+    assert "is not a plan" in refused(file)
+
+
+@pytest.mark.parametrize("shape", [{}, {"steps": "otherwise"}], ids=["same shape", "other shape"])
+@pytest.mark.parametrize("version", [0, FORMAT + 1, 99])
+def test_a_plan_of_another_version_is_refused_whatever_its_shape(
+    tmp_path: Path, version: int, shape: dict[str, object]
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({**json.loads(PLAN.as_json()), **shape, "format": version}))
+    assert refused(file) == f"{file} was written by another version of Wane\n  hint: plan again"
+
+
+def test_what_could_not_be_counted_counts_for_nothing() -> None:
+    assert PLAN.due == 3

@@ -1,0 +1,259 @@
+"""Probes for whoever watches: bounded whatever the table holds, right in every encoding, and failing alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from covering import loaded, numbers
+from servers import Database, SqliteDatabase
+from wane.contract.model import Contract
+from wane.db import Store, open_store
+from wane.db.url import resolve_url
+from wane.keeper import Keeper
+from wane.observe.prepared import ANCHOR, PreparedProbes
+from wane.observe.watched import watch
+from wane.rules.probes import UNREAD, Probe, Probes, gather
+from wane.rules.reads import held_tables, read_probes
+from wane.rules.rows import rows_of
+from wane.rules.selection import Selection, bind_contract
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+HOURS = (-30, -24.5, -24, -23.5, -20, 5)
+"""When rows were written: two of them are more than a day old, three become due within the next five hours."""
+
+
+def text(hours: float, shape: str) -> str:
+    return (NOW + timedelta(hours=hours)).strftime(shape)
+
+
+ENCODINGS: dict[str, tuple[str, str, Callable[[float], Any]]] = {
+    "s": ("bigint", '{ column = "at", unit = "s" }', lambda h: int((NOW + timedelta(hours=h)).timestamp())),
+    "ms": ("bigint", '{ column = "at", unit = "ms" }', lambda h: int((NOW + timedelta(hours=h)).timestamp() * 1e3)),
+    "us": ("bigint", '{ column = "at", unit = "us" }', lambda h: int((NOW + timedelta(hours=h)).timestamp() * 1e6)),
+    "float": ("double precision", '{ column = "at", unit = "s" }', lambda h: (NOW + timedelta(hours=h)).timestamp()),
+    "iso": ("text", '{ column = "at", unit = "iso" }', lambda h: text(h, "%Y-%m-%dT%H:%M:%SZ")),
+    "text": ("text", '{ column = "at", unit = "text" }', lambda h: text(h, "%Y-%m-%d %H:%M:%S+00:00")),
+    "wall": ("text", '{ column = "at", unit = "iso", zone = "UTC" }', lambda h: text(h, "%Y-%m-%dT%H:%M:%S")),
+}
+
+
+def contract(time: str) -> Contract:
+    return loaded(
+        f"""
+[scheduler]
+tick = {{ every = "5m" }}
+[table.event]
+scheduler = "tick"
+why = "A test."
+time = {time}
+[table.event.rule.old]
+keep = "24h"
+"""
+    )
+
+
+def one(store: Store, promised: Contract) -> Selection:
+    [selection], findings = bind_contract(promised, store.reflect(), store.types)
+    assert findings == []
+    return selection
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_what_is_due_and_what_will_be_in_every_encoding(database: Database, encoding: str) -> None:
+    kind, time, write = ENCODINGS[encoding]
+    database.script(f"CREATE TABLE event (id integer PRIMARY KEY, at {kind})")
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
+    database.execute("INSERT INTO event VALUES (99, NULL)")
+    promised = contract(time)
+    with open_store(resolve_url(database.url), read_only=True) as store:
+        selection = one(store, promised)
+        looks = Probes(rows_of(store))
+        [table] = watch(store, promised).tables
+        assert table.sight is not None
+        assert table.sight.small
+        found = read_probes(
+            store,
+            [
+                partial(looks.count, table=selection.table, most=100),
+                partial(looks.count_due, selections=[selection], now=NOW, most=100),
+                partial(looks.soon_due, selection=selection, now=NOW, within=timedelta(hours=5), most=100),
+                partial(looks.soon_due, selection=selection, now=NOW, within=timedelta(hours=5), most=1),
+                partial(looks.edge, sight=table.sight, most=100, newest=False),
+                partial(looks.edge, sight=table.sight, most=100, newest=True),
+                partial(looks.edge, sight=table.sight, most=3, newest=True),
+                partial(looks.oldest_due, selection=selection, now=NOW),
+            ],
+            5.0,
+            5.0,
+        )
+    assert found == [7, 2, 3, 2, write(-30), write(5), None, write(-30)]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_look_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Database, encoding: str) -> None:
+    kind, time, write = ENCODINGS[encoding]
+    database.script(f"CREATE TABLE event (id integer PRIMARY KEY, at {kind})")
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
+    promised = contract(time)
+    with open_store(resolve_url(database.url), read_only=True) as store:
+        selection, kept = one(store, promised), PreparedProbes(store.dialect)
+        fresh, writes = Probes(rows_of(store)), Probes(kept.rows, ())
+
+        def asked(looks: Probes, now: datetime) -> list[Probe]:
+            return [
+                partial(looks.count_due, selections=[selection], now=now, most=100),
+                partial(looks.oldest_due, selection=selection, now=now),
+                partial(looks.soon_due, selection=selection, now=now, within=timedelta(hours=5), most=100),
+            ]
+
+        written = [kept.look(number, look) for number, look in enumerate(asked(writes, ANCHOR))]
+        counts = set()
+        # Not to the second: what stands behind the point decides too.
+        for hours in (-7.0001, -0.5, 0, 0.0001, 0.5, 3.9999999, 4, 40.25):
+            now = NOW + timedelta(hours=hours)
+            expected = read_probes(store, asked(fresh, now), 5.0, 5.0)
+            assert read_probes(store, written, 5.0, 5.0, kept.values(now)) == expected
+            counts.add(expected[0])
+        assert len(counts) >= 5
+
+
+def test_what_is_held_is_asked_for_only_where_something_is_held(database: Database) -> None:
+    database.script("CREATE TABLE event (id integer PRIMARY KEY, at bigint)")
+    _, time, write = ENCODINGS["ms"]
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
+    promised = contract(time)
+    with open_store(resolve_url(database.url)) as store:
+        store.migrate()
+        keeper = Keeper(promised, store)
+        selection = one(store, promised)
+
+        def due() -> Any:
+            looks = Probes(rows_of(store), held_tables(store, 5.0))
+            return read_probes(store, [partial(looks.count_due, selections=[selection], now=NOW, most=100)], 5.0, 5.0)
+
+        assert (held_tables(store, 5.0), due()) == (frozenset(), [2])
+        hold = keeper.hold("event", {"id": 0}, reason="a test")
+        assert (len(held_tables(store, 5.0) or ()), due()) == (1, [1])
+        assert hold.id is not None
+        keeper.release_hold(hold.id)
+        assert (held_tables(store, 5.0), due()) == (frozenset(), [2])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 12, 30])
+def test_rows_are_counted_up_to_a_number_whichever_way(database: Database, rows: int) -> None:
+    database.script("CREATE TABLE event (id integer PRIMARY KEY, at bigint)")
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, n) for n in range(rows)])
+    with open_store(resolve_url(database.url), read_only=True) as store:
+        looks, [table] = Probes(rows_of(store)), store.reflect().tables
+        bounded, alone = read_probes(
+            store, [partial(looks.count, table=table, most=10, alone=alone) for alone in (False, True)], 5.0, 5.0
+        )
+        assert bounded == min(rows, 11)
+        # A table of a few pages may be counted to its end.
+        assert alone in (min(rows, 11), rows)
+
+
+def test_a_look_that_fails_or_takes_too_long_fails_alone(database: Database) -> None:
+    with open_store(resolve_url(database.url), read_only=True) as store:
+        slow = "SELECT count(*) FROM " + numbers(50_000_000) if store.kind == "sqlite" else "SELECT 1 FROM pg_sleep(9)"
+        asked = ["SELECT 1", "SELECT nothing", slow, "SELECT NULL", "SELECT 2"]
+        assert read_probes(store, [plainly(text) for text in asked], 0.2, 30.0) == [1, UNREAD, UNREAD, None, 2]
+        assert read_probes(store, [plainly("SELECT 1")] * 60, 1.0, 30.0) == [1] * 60
+        assert read_probes(store, [plainly("SELECT 1")], 1.0, 0.0) == [UNREAD]
+
+
+def plainly(text: str) -> Probe:
+    return lambda _: text
+
+
+def test_every_look_walks_an_index(database: Database) -> None:
+    """Where there is one in the order of time, no look reads the table from end to end or sorts it."""
+    database.script(
+        "CREATE TABLE job (id integer PRIMARY KEY, state text NOT NULL, at bigint);"
+        "CREATE INDEX job_age ON job (state, at, id);"
+        "CREATE TABLE note (id integer PRIMARY KEY, job_id integer);"
+        "CREATE INDEX note_job ON note (job_id)"
+    )
+    database.execute(f"INSERT INTO job SELECT n, CASE n % 3 WHEN 0 THEN 'new' ELSE 'done' END, n FROM {numbers(5_000)}")
+    database.execute(f"INSERT INTO note SELECT n, n FROM {numbers(5_000)}")
+    database.execute("ANALYZE")
+    promised = loaded(
+        """
+[scheduler]
+tick = { every = "5m" }
+[table.job]
+scheduler = "tick"
+why = "A test."
+state = "state"
+live = ["new"]
+time = { column = "at", unit = "s" }
+[table.job.rule.old]
+when = ["done"]
+keep = "24h"
+unless = [{ referenced_by = "note.job_id" }]
+[excused]
+note = { inline = "yes" }
+"""
+    )
+    with open_store(resolve_url(database.url)) as store:
+        store.migrate()
+        selection = one(store, promised)
+        [table] = [one for one in watch(store, promised).tables if one.selections]
+        assert table.sight is not None
+        assert table.sight.states == ("new", "done")
+        looks = Probes(rows_of(store))
+        if store.kind == "postgres":
+            store.run("SELECT 1", {})  # As looks are planned: by index.
+        for look in (
+            partial(looks.edge, sight=table.sight, most=100, newest=False),
+            partial(looks.edge, sight=table.sight, most=100, newest=True),
+            partial(looks.count_due, selections=[selection], now=NOW, most=100),
+            partial(looks.oldest_due, selection=selection, now=NOW),
+            partial(looks.soon_due, selection=selection, now=NOW, within=timedelta(hours=1), most=100),
+            partial(
+                looks.count_dangling, parent=selection.table, reference=selection.saved_by[0], most=100, follower=None
+            ),
+        ):
+            written, p = gather(rows_of(store), [look])
+            plan = store.explain(p.statement(written))
+            assert "job_age" in plan or "note_job" in plan
+            assert "Seq Scan on job" not in plan
+            assert "Seq Scan on note" not in plan
+            assert "SCAN t\n" not in f"{plan}\n"
+            assert "SCAN n\n" not in f"{plan}\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "rows", "analyzed", "expected"),
+    [
+        ("id INTEGER PRIMARY KEY", "SELECT n + 1000 FROM {}", False, 50),
+        ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", False, None),
+        ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", True, 50),
+        ("id TEXT PRIMARY KEY", "SELECT 'k' || n FROM {}", False, 50),
+        ("id TEXT PRIMARY KEY, rowid TEXT", "SELECT 'k' || n, 9 FROM {}", False, None),
+        ("id INTEGER PRIMARY KEY", "SELECT n FROM {} WHERE n < 0", False, 0),
+    ],
+    ids=["numbers in turn", "random numbers", "analysed", "texts", "a column called rowid", "empty"],
+)
+def test_sqlite_estimates_rows_from_what_it_knows(
+    sqlite_database: SqliteDatabase, key: str, rows: str, analyzed: bool, expected: int | None
+) -> None:
+    sqlite_database.script(f"CREATE TABLE t ({key})")
+    sqlite_database.execute(f"INSERT INTO t {rows.format(numbers(50))}")
+    if analyzed:
+        sqlite_database.execute("ANALYZE")
+    with open_store(resolve_url(sqlite_database.url), read_only=True) as store:
+        [table] = store.reflect().tables
+        assert store.estimate_rows(table) == expected
+
+
+def test_a_table_that_numbers_no_rows_is_not_estimated(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.script("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES ('a')")
+    with open_store(resolve_url(sqlite_database.url), read_only=True) as store:
+        [table] = store.reflect().tables
+        assert store.estimate_rows(table) is None
