@@ -199,7 +199,7 @@ class RowsRestored:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveTended:
+class ArchiveMaintained:
     """The archive of a table was maintained: rows expired, small files were compacted, or files were deleted."""
 
     action: str
@@ -276,7 +276,7 @@ Event = (
     | ArchiveProgress
     | RowsArchived
     | RowsRestored
-    | ArchiveTended
+    | ArchiveMaintained
     | SnapshotTaken
     | TableNearThreshold
     | HardDeleted

@@ -17,7 +17,7 @@ from wane.archive import session, upkeep
 from wane.archive.scheduled import ScheduledArchive
 from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, SparkError
-from wane.events import ArchiveTended, BatchTaken, BudgetExhausted, RuleFailed
+from wane.events import ArchiveMaintained, BatchTaken, BudgetExhausted, RuleFailed
 from wane.prune.sweep import Outcome
 from wane.schedule import Ran
 
@@ -60,7 +60,7 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
         assert run(cold).failures == 0
         left = sorted(set(range(1, ROWS + 1)) - GOING)
         assert cold.cold() == left
-        told = [event.action for event in cold.events if isinstance(event, ArchiveTended)]
+        told = [event.action for event in cold.events if isinstance(event, ArchiveMaintained)]
         assert set(told) == {"expire", "compact", "tidy"}
         more_events(sqlite_database, range(1001, 1011))
         assert run(cold).failures == 0
@@ -84,7 +84,7 @@ def test_a_step_of_maintenance_that_fails_stops_no_other(
                 assert failed, done
                 assert all("no Spark" in message for message in failed)
                 assert len([event for event in cold.events if isinstance(event, RuleFailed)]) == len(failed)
-                tended = [event for event in cold.events if isinstance(event, ArchiveTended)]
+                tended = [event for event in cold.events if isinstance(event, ArchiveMaintained)]
                 assert [event.table for event in tended if event.action == "tidy"] == ["event_read", "event"]
         done = work(cold, scheduled=scheduled)
         assert [one.outcome for one in done] == [Outcome.DONE]

@@ -31,7 +31,7 @@ def test_health_says_what_is_wrong_until_it_is_mended(wane: Wane, filled: Databa
     assert sick.code == 1
     assert "error not-migrated" in sick.out
     assert "fix: run `wane migrate`" in sick.out
-    assert sick.err.strip().endswith("sick: not-migrated, overdue (2 errors)")
+    assert sick.err.strip().endswith("unhealthy: not-migrated, overdue (2 errors)")
     for words in (["migrate"], ["enable"], ["sweep", "--approve", "inbox.failed"]):
         assert wane(*words).code == 0
     well = wane("health", "--json")

@@ -230,7 +230,7 @@ def test_status_before_anything_ran(wane: Wane, ready: Database) -> None:
     assert "sweeps are on" in shown
     assert "no contract is in force yet" in shown
     assert "never" in shown
-    assert "nobody runs: start `wane run`" in shown
+    assert "no scheduler or worker is alive; start one with `wane run`" in shown
 
 
 def test_status_shows_flags_windows_and_what_waits(wane: Wane, ready: Database) -> None:
@@ -265,7 +265,7 @@ def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(
         shown = wane("status").out
         assert "sweeping inbox" in shown
         assert "silent" not in shown
-        assert "nobody runs" not in shown
+        assert "no scheduler or worker is alive" not in shown
         monkeypatch.setenv("COLUMNS", "80")
         narrow = wane("status").out
         assert max(map(len, narrow.splitlines())) <= 80
@@ -282,7 +282,7 @@ def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(
     assert found["schedulers"][0]["overdue_seconds"] > 290
     shown = wane("status").out
     assert shown.count("silent") == 2
-    assert "nobody runs" in shown
+    assert "no scheduler or worker is alive" in shown
     assert "late" in shown
 
 

@@ -84,7 +84,7 @@ def test_each_sickness_is_told_alone(database: Database, make: Callable[[World],
         assert health.healthy is not sick
         live = [(one.code, one.table) for one in world.keeper.check_live()]
         assert live == [(code, found.table) for code in LIVE.get(found.code, [])]
-        assert health.verdict == (f"sick: {found.code}" if sick else "healthy")
+        assert health.verdict == (f"unhealthy: {found.code}" if sick else "healthy")
 
 
 def test_a_silent_executor_is_no_sickness_once_another_does_its_work(database: Database) -> None:

@@ -82,7 +82,7 @@ def test_the_function_tells_what_the_command_tells(postgres_database: PostgresDa
         assert [one.keys() for one in mine["rules"]] == [one.keys() for one in theirs["rules"]]
         same = ("table", "scheduler", "every_seconds", "enabled", "rows", "due", "partition_recommended", "bytes")
         assert [mine[key] for key in same] == [theirs[key] for key in same]
-    assert (report["verdict"], told["verdict"]) == ("sick: false-excuse",) * 2
+    assert (report["verdict"], told["verdict"]) == ("unhealthy: false-excuse",) * 2
     [finding] = told["findings"]
     assert report["findings"][0].keys() - finding.keys() == {"file", "path"}
     assert finding["fix"] == report["findings"][0]["fix"]

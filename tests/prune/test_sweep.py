@@ -430,7 +430,7 @@ def test_a_stop_is_heard_between_two_batches(database: Database) -> None:
         kept.keeper.enable()
         sweep = kept.keeper.sweep(pace=SMALL, stop=stop)
         [swept] = sweep.rules
-        assert (swept.outcome, swept.rows, swept.message) == (Outcome.STOPPED, 10, "told to stop")
+        assert (swept.outcome, swept.rows, swept.message) == (Outcome.STOPPED, 10, "stop requested")
         assert not sweep.failed
         assert kept.trail()[0].rows == 10
 

@@ -131,7 +131,7 @@ def test_a_stop_ends_a_sweep_within_one_batch(database: Database) -> None:
             assert ran == Ran(ticks=1, sweeps=0, failures=0), "a stop is no failure"
         assert one.count("job") == 5_001 - sum(batch.counts["job"] for batch in one.told(BatchTaken))
         [message] = one.messages()
-        assert message.release_reason == "job.old: told to stop"
+        assert message.release_reason == "job.old: stop requested"
         assert one.keeper.status().executors == ()
 
 

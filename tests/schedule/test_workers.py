@@ -463,7 +463,7 @@ def test_a_worker_that_is_told_to_stop_gives_its_sweep_back(database: Database) 
     with stopped_in_the_middle(database) as (one, ended):
         assert ended is Worked.STOPPED
         [message] = one.messages()
-        assert (message.state.value, message.release_reason) == ("delayed", "job.old: told to stop")
+        assert (message.state.value, message.release_reason) == ("delayed", "job.old: stop requested")
         assert 1 < one.count("job") < 3_001
         assert not one.told(WorkFailed)
         assert not one.told(RuleFailed)

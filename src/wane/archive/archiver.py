@@ -157,7 +157,7 @@ class Archiver:
 
     def require_open(self, table: Table) -> None:
         if self.stop.is_set():
-            raise Closed("told to stop")
+            raise Closed("stop requested")
         if table.append_only:
             raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
         with self.store.transaction() as transaction:

@@ -193,7 +193,7 @@ class Eviction:
     def _paced(self, work: Callable[[], Evicted]) -> Evicted:
         """Run a batch, emit its event, and pause."""
         if self.stop.is_set():
-            raise Closed("told to stop")
+            raise Closed("stop requested")
         began = time.monotonic()
         evicted = work()
         seconds = time.monotonic() - began

@@ -27,7 +27,7 @@ from wane.archive.types import MONTH
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
-from wane.events import ArchiveTended
+from wane.events import ArchiveMaintained
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
 from wane.prune.sweep import Outcome
@@ -85,7 +85,7 @@ class Tidying:
         removed = self._look(name, age, self.upkeep.sweeps(), done)
         for place in removed:
             if self.upkeep.stop.is_set():
-                raise Closed("told to stop")
+                raise Closed("stop requested")
             try:
                 shutil.rmtree(place) if place.is_dir() else place.unlink()
             except FileNotFoundError:
@@ -150,7 +150,7 @@ class Tidying:
                     executed_at=transaction.now(),
                 )
             )
-        self.upkeep.listener(ArchiveTended("tidy", cold.name, {}, done.files, done.bytes, 0.0))
+        self.upkeep.listener(ArchiveMaintained("tidy", cold.name, {}, done.files, done.bytes, 0.0))
 
     def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:
         """Return expiries whose rows are in no file any more.

@@ -26,7 +26,7 @@ from wane.contract.model import Contract, Table, ToArchive
 from wane.db import Store
 from wane.db.transaction import Transaction
 from wane.errors import ArchiveChanged, ArchiveError
-from wane.events import ArchiveTended, Listener, hard_deleted, nobody
+from wane.events import ArchiveMaintained, Listener, hard_deleted, nobody
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
 from wane.prune.gates import closed_gate
@@ -136,7 +136,7 @@ class Upkeep:
     def require_open(self, transaction: Transaction, table: str) -> None:
         """Raise Closed if a flag is off or a stop was requested."""
         if self.stop.is_set():
-            raise Closed("told to stop")
+            raise Closed("stop requested")
         closed = closed_gate(Ledger.of(transaction).flags(), table, self.contract.sweep)
         if closed:
             raise Closed(closed)
@@ -217,7 +217,7 @@ class Upkeep:
             if change.gone and self.contract.events.tells_hard_deleted(change.table):
                 self.listener(hard_deleted(change.table, None, change.gone, audit))
         self.listener(
-            ArchiveTended(
+            ArchiveMaintained(
                 kind,
                 table,
                 {change.table: change.gone for change in changes},

@@ -139,11 +139,7 @@ def archive_tidy(
             for one in done:
                 if one.erased:
                     numbers = ", ".join(str(number) for number in one.erased)
-                    say(
-                        escape(
-                            f"{one.table}: in no file any more is what these entries of the trail deleted: {numbers}"
-                        )
-                    )
+                    say(escape(f"{one.table}: rows deleted by audit entries {numbers} are now erased from disk"))
     stop.end(failed=_failed(done))
 
 

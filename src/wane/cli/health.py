@@ -49,7 +49,7 @@ def pressure(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json
 
 
 def health(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Tell whether retention does its work, and if not, what to do. Exits 0 if it is healthy, 1 if it is sick."""
+    """Report whether retention does its work, and if not, what to do. Exits 0 if it is healthy, 1 if not."""
     with open_keeper(url, contract=contract, read_only=True) as keeper:
         found = keeper.health()
     if as_json:

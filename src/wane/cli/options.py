@@ -25,6 +25,6 @@ LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", envvar="WANE_LOG_FORMAT", help="Lines of key=value, or of JSON.")
 ]
 LogLevelOption = Annotated[
-    LogLevel, typer.Option("--log-level", envvar="WANE_LOG_LEVEL", help="What is worth a line on stderr.")
+    LogLevel, typer.Option("--log-level", envvar="WANE_LOG_LEVEL", help="Minimum log level on stderr.")
 ]
 CONTRACT = Path("wane.toml")

@@ -82,7 +82,9 @@ def _print_plan(plan: PartitionPlan) -> None:
 @partition_app.command("convert")
 def partition_convert(
     name: TableArgument,
-    accept: Annotated[bool, typer.Option("--accept", help="What the plan says would stop working may.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Proceed although the plan lists what will stop working.")
+    ] = False,
     split: Annotated[
         bool, typer.Option("--split", help="Then split what was there into months, too: copied beside the application.")
     ] = False,
@@ -163,7 +165,7 @@ def partition_retire(
         if reattach is not None:
             done = [keeper.partition.reattach(name, reattach)]
             say(
-                "it is past its time still, and leaves with the next look of `wane run`, unless a hold or a longer `keep` keeps it"
+                "still past its retention window: `wane run` will retire it again unless you add a hold or raise `keep`"
             )
         else:
             done = keeper.partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=stop.event)

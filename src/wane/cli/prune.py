@@ -28,7 +28,7 @@ from wane.cli.signals import Stop, stopping
 from wane.cli.times import parse_time
 from wane.contract.load import load_contract
 from wane.contract.model import Contract, State
-from wane.events import ArchiveProgress, ArchiveStep, ArchiveTended, BatchTaken, Event, Listener, SlowedDown
+from wane.events import ArchiveMaintained, ArchiveProgress, ArchiveStep, BatchTaken, Event, Listener, SlowedDown
 from wane.keeper import Keeper, open_keeper
 from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
 from wane.prune.pace import FAST
@@ -225,7 +225,7 @@ def sweeping(count: Listener, *, as_json: bool) -> Iterator[tuple[Stop, Listener
                 progress.update(task, description=escape(text))
                 if not as_json:
                     progress.console.print(f"[dim]{escape(text)} ({event.seconds:.1f} s)[/]", soft_wrap=True)
-            elif isinstance(event, ArchiveTended):
+            elif isinstance(event, ArchiveMaintained):
                 text = f"{event.table}: {event.action}: {sum(event.rows.values()):,} rows, {event.files:,} files"
                 progress.update(task, description=escape(text))
             elif isinstance(event, ArchiveProgress):

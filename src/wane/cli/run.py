@@ -138,7 +138,7 @@ def status(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: 
             (("executor", "doing", "last beat"), "seconds"),
         )
     if all(one.silent for one in found.executors):
-        console().print("nobody runs: start `wane run`")
+        console().print("no scheduler or worker is alive; start one with `wane run`")
     if found.queue:
         shown = table("pool", "state", "messages", "oldest", right=("messages",))
         for line in found.queue:

@@ -89,7 +89,7 @@ def _say_vacuumed(done: FileVacuumed) -> None:
     words = {
         "pages": "; its budget of pages is spent",
         "seconds": "; its budget of time is spent",
-        "stopped": "; told to stop",
+        "stopped": "; stop requested",
         "locked": "; others keep the database busy",
     }
     left = f", {many(done.left_pages, 'page')} left" if done.left_pages else ""

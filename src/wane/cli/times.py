@@ -21,7 +21,7 @@ def parse_time(text: str, now: datetime, option: str) -> datetime:
         try:
             return require_time(number, option)
         except WrongArgument as problem:
-            raise typer.BadParameter(f"{text} is no moment near ours; {problem.hint}", param_hint=option) from None
+            raise typer.BadParameter(f"{text} is not a plausible time; {problem.hint}", param_hint=option) from None
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

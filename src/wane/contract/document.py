@@ -410,7 +410,7 @@ class SweepPiece(Piece):
     duty: Share | None = Field(default=None, description="The share of time at work; the rest is pauses.")
     fuse: Share | None = Field(default=None, description="The largest share of a table that a rule may take unasked.")
     first_fuse: Share | None = Field(default=None, description="The same for the first sweep of a rule.")
-    fuse_rows: Count | None = Field(default=None, description="Fewer rows than that are never too many.")
+    fuse_rows: Count | None = Field(default=None, description="The fuse ignores rules with fewer due rows than this.")
     master_flag: FlagName | None = Field(default=None, description="Sweeps are off until this flag is on.")
     table_flag: TableFlag | None = Field(default=None, description="A table's sweeps are on until this flag is off.")
 
@@ -487,7 +487,7 @@ class QueuePiece(Piece):
 
 
 class HealthPiece(Piece):
-    """From where on a table is sick."""
+    """Say when a table counts as unhealthy."""
 
     grace: Duration | None = Field(default=None, description="How long a due row may wait beyond a sweep's interval.")
     partition_rows: Count | None = Field(default=None, description="Rows from which on partitions are recommended.")

@@ -185,7 +185,7 @@ class Health:
         if not sick:
             return "healthy"
         codes = dict.fromkeys(one.code for one in sick)
-        return f"sick: {', '.join(codes)}"
+        return f"unhealthy: {', '.join(codes)}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as `wane health --json` prints it, except that times stay datetime values."""

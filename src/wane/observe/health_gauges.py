@@ -20,7 +20,9 @@ from wane.observe.watched import Watcher
 
 HEALTHY = Gauge("wane_healthy", "Whether retention does its work: 1, or 0; wane_health_findings says what is wrong.")
 FINDINGS = Gauge(
-    "wane_health_findings", "Findings of health. Errors make it sick, warnings do not.", ("severity", "code", "table")
+    "wane_health_findings",
+    "Findings of health. Errors make it unhealthy, warnings do not.",
+    ("severity", "code", "table"),
 )
 UNCOVERED = Gauge("wane_uncovered_tables", "Tables that the contract does not name.")
 TABLE_LATE = Gauge(

@@ -18,9 +18,9 @@ from enum import StrEnum
 from typing import Any, TextIO
 
 from wane.events import (
+    ArchiveMaintained,
     ArchiveProgress,
     ArchiveStep,
-    ArchiveTended,
     BatchTaken,
     Beat,
     BudgetExhausted,
@@ -101,7 +101,7 @@ def log_event(event: Event) -> None:
         case ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}
             log(logging.DEBUG, "wane.archive_step", **where, sweep=event.sweep)
-        case ArchiveTended():
+        case ArchiveMaintained():
             counts = {"rows": sum(event.rows.values()), "files": event.files, "bytes": event.bytes}
             log(logging.INFO, "wane.archive_tended", action=event.action, table=event.table, **counts)
         case TableNearThreshold():

@@ -20,9 +20,9 @@ from wane.contract.model import Contract, Expiry, Mark, Prune, Rule, Shelve, Tab
 from wane.db import Store
 from wane.errors import MetricsError
 from wane.events import (
+    ArchiveMaintained,
     ArchiveProgress,
     ArchiveStep,
-    ArchiveTended,
     BatchTaken,
     Beat,
     BudgetExhausted,
@@ -137,7 +137,9 @@ class Metrics:
         self.budgets = counter(
             "wane_budget_exhausted_total", "Sweeps that spent their budget, and of what.", *_RULE, "spent"
         )
-        self.slowed_down = counter("wane_slowed_down_total", "Batches that gave way to others.", *_RULE)
+        self.slowed_down = counter(
+            "wane_slowed_down_total", "Batches retried smaller because of lock contention or a timeout.", *_RULE
+        )
         self.ticks = counter("wane_ticks_total", "Windows that a scheduler began.", "scheduler")
         self.enqueued = counter("wane_sweeps_enqueued_total", "Sweeps that a scheduler enqueued.", "scheduler")
         self.dead_letters = counter(
@@ -212,7 +214,7 @@ class Metrics:
                 self.enqueued.labels(event.scheduler).inc(len(event.kinds))
             case MessageDead():
                 self.dead_letters.labels(event.pool).inc()
-            case ArchiveTended():
+            case ArchiveMaintained():
                 for table, rows in event.rows.items():
                     self.expired_rows.labels(table).inc(rows)
                 self.archive_files.labels(event.table, event.action).inc(event.files)

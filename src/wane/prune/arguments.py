@@ -45,5 +45,7 @@ def require_time(moment: object, name: str = "older_than") -> datetime:
     except (OverflowError, ValueError, OSError):
         raise WrongArgument(f"{name} is not a moment: {moment!r}", "pass unix seconds, not milliseconds") from None
     if found.year >= 2200 or moment < 0:
-        raise WrongArgument(f"{name} is not a moment near ours: {moment!r}", "pass unix seconds, not milliseconds")
+        raise WrongArgument(
+            f"{name} is not a plausible time: {moment!r}", "expected 1970 to 2200; pass unix seconds, not milliseconds"
+        )
     return found

@@ -49,7 +49,7 @@ from wane.rules.rows import rows_of
 from wane.rules.selection import Selection
 
 _PLANNED = "rows of the plan"
-_TOLD = "told to stop"
+_TOLD = "stop requested"
 _LOST = "lost its lease to another process"
 
 

@@ -146,7 +146,7 @@ BEGIN
 {self._archive()}
 {self._uncovered()}
   RETURN jsonb_build_object('healthy', NOT EXISTS (SELECT FROM jsonb_array_elements(wane_found) AS f WHERE f ->> 'severity' = 'error'),
-    'verdict', coalesce((SELECT 'sick: ' || string_agg(c.code, ', ' ORDER BY c.place) FROM (SELECT f ->> 'code' AS code, min(n) AS place
+    'verdict', coalesce((SELECT 'unhealthy: ' || string_agg(c.code, ', ' ORDER BY c.place) FROM (SELECT f ->> 'code' AS code, min(n) AS place
       FROM jsonb_array_elements(wane_found) WITH ORDINALITY AS o(f, n) WHERE f ->> 'severity' = 'error' GROUP BY 1) AS c), 'healthy'),
     'now', wane_now, 'contract', {literal(one.fingerprint)}, 'in_force', wane_in_force, 'enabled', wane_enabled,
     'disabled_tables', wane_disabled, 'dead_letters', wane_dead, 'uncovered', wane_uncovered, 'schedulers', wane_schedulers,

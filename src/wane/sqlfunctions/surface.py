@@ -189,7 +189,7 @@ BEGIN
     {wrong("'older_than is NULL: no threshold, no deletion'")}
   END IF;
   IF NOT isfinite(wane_moment) OR wane_moment < timestamptz 'epoch' OR wane_moment >= timestamptz '2200-01-01 00:00:00+00' THEN
-    {wrong("format('older_than is not a moment near ours: %s', wane_moment)", "'unix seconds are not milliseconds'")}
+    {wrong("format('older_than is not a plausible time: %s', wane_moment)", "'unix seconds are not milliseconds'")}
   END IF;
   IF wane_moment > clock_timestamp() + interval '1 minute' THEN
     {wrong("format('older_than is in the future: %s', wane_moment)", "'no row can be that old yet'")}
