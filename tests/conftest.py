@@ -42,7 +42,9 @@ THROUGH_A_POOLER = (
     "db/test_pooler.py",
 )
 """What runs behind a connection pooler too: a session is no transaction's own there."""
-MIGRATED = ("claims", "prune", "queue", "sqlfunctions")
+MIGRATED = (
+    *("archive", "claims", "observe", "partition", "prune", "queue", "races", "schedule", "sqlfunctions", "webhooks"),
+)
 """Where every PostgreSQL database has Wane's own tables from the start, because creating them takes longer than most tests:
 `migrate()` has nothing to do there. On SQLite it has, so a test that forgets it fails. The mark `unmigrated` makes an exception."""
 

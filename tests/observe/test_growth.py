@@ -300,6 +300,7 @@ def test_a_read_only_database_is_read_and_not_measured(keeper: Keeper, database:
             reader.take_snapshots()
 
 
+@pytest.mark.unmigrated
 def test_without_own_tables_it_says_what_to_run(database: Database) -> None:
     with Keeper(loaded(TEXT), open_store(resolve_url(database.url))) as opened:
         for call in (opened.growth, opened.take_snapshots):

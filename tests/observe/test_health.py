@@ -116,6 +116,7 @@ def test_how_long_a_silent_executor_is_told_of_is_a_setting(database: Database) 
         assert world.keeper.health().executors == ()
 
 
+@pytest.mark.unmigrated
 def test_without_wanes_own_tables_nothing_can_be_swept(database: Database) -> None:
     with healthy(database, migrate=False) as world:
         assert world.codes() == [("not-migrated", "")]

@@ -120,6 +120,7 @@ def test_executors_and_schedulers_are_told_as_the_database_knows_them(store: Sto
     assert of(text, "wane_scheduler_late_seconds")[("statestore",)] == pytest.approx(180, abs=60)
 
 
+@pytest.mark.unmigrated
 def test_a_database_that_was_not_migrated_is_read_all_the_same(database: Database) -> None:
     jobs(database, (1, "done", ago(9)))
     with open_store(resolve_url(database.url)) as store:

@@ -140,6 +140,7 @@ def test_a_read_only_database_is_looked_at(keeper: Keeper, database: Database) -
             reader.vacuum()
 
 
+@pytest.mark.unmigrated
 def test_without_own_tables_it_says_what_to_run(database: Database) -> None:
     with Keeper(loaded(TEXT), open_store(resolve_url(database.url))) as opened, pytest.raises(NotMigrated):
         opened.space()

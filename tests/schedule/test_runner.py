@@ -404,6 +404,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
         assert one.messages() == []
 
 
+@pytest.mark.unmigrated
 def test_a_database_without_wanes_tables_is_refused(database: Database) -> None:
     with open_store(resolve_url(database.url)) as store:
         keeper = Keeper(contract(), store)
