@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     *sorted(path for path in (ROOT / "src/wane/check").glob("*.py") if path.name != "live.py"),
-    ROOT / "src/wane/plan/build.py",
-    ROOT / "src/wane/rules/selection.py",
+    *sorted((ROOT / "src/wane/rules").glob("*.py")),
+    ROOT / "src/wane/prune/planning.py",
 ]
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
 TELLING = ("add", "_add", "_error", "Finding")

@@ -698,7 +698,7 @@ def test_out_of_time_the_rest_is_proposed_without_a_look(
 ) -> None:
     script(database, "CREATE TABLE t (id <number> PRIMARY KEY, status <text>, created_at_ms <number>)")
     database.execute("INSERT INTO t VALUES (1, 'new', ?)", [ms(NOW)])
-    monkeypatch.setattr("wane.check.propose.Looks", lambda store: Samples(store, total_seconds=0))
+    monkeypatch.setattr("wane.check.propose.Samples", lambda store: Samples(store, total_seconds=0))
     text = proposed(database)
     assert "# Not looked at: there was no time left." in text
     assert tomllib.loads(text)["table"]["t"]["time"] == {"column": "created_at_ms", "unit": OPEN}

@@ -6,10 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from cli.conftest import Wane
 from servers import SqliteDatabase
-from wane.cli import app
 from wane.keeper import open_keeper
 
 CONTRACT = """
@@ -49,17 +48,15 @@ def contract(sqlite_database: SqliteDatabase, tmp_path: Path) -> Path:
     ],
 )
 def test_a_command_that_reads_does_not_wait_for_a_writer(
-    sqlite_database: SqliteDatabase, contract: Path, command: str
+    sqlite_database: SqliteDatabase, contract: Path, command: str, wane: Wane
 ) -> None:
     watcher = sqlite3.connect(sqlite_database.path)
     commits = watcher.execute("PRAGMA data_version").fetchone()
     with sqlite3.connect(sqlite_database.path, isolation_level=None) as application:
         application.execute("BEGIN IMMEDIATE")
         application.execute("INSERT INTO event VALUES (2, 0)")
-        options = ["--url", sqlite_database.url, "--contract", str(contract)]
-        done = CliRunner().invoke(app, [*command.split(), *options], catch_exceptions=True)
-        assert "database is locked" not in f"{done.output}{done.exception}"
-        assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+        done = wane(*command.split(), "--url", sqlite_database.url, "--contract", contract)
+        assert "database is locked" not in done.out + done.err
         application.execute("ROLLBACK")
     assert watcher.execute("PRAGMA data_version").fetchone() == commits, "something was written"
 

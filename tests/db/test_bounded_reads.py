@@ -107,7 +107,7 @@ def test_what_the_database_believes_counts_where_counting_takes_too_long(databas
 
 
 def test_a_large_table_is_not_even_counted(database: Database, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wane.db.store._COUNTED_ROWS", 100)
+    monkeypatch.setattr("wane.db.counting._COUNTED_ROWS", 100)
     fill(database, 101)
     database.execute("ANALYZE")
     with store:

@@ -13,14 +13,14 @@ from servers import PostgresDatabase, SqliteDatabase
 from wane.sqlfunctions import install
 
 PAGE = (ROOT / "docs/reference/health.md").read_text(encoding="utf-8")
-SOURCES = ("check/live.py", "observe/verdict.py", "store/postgres/functions/health.py", "archive/findings.py")
+SOURCES = ("check/live.py", "observe/verdict.py", "sqlfunctions/health.py", "archive/findings.py")
 TELLING = ("_add", "add", "_error", "_warning", "Finding", "Question", "_reference", "_finding")
 
 
 def codes(source: str) -> set[str]:
     """The codes that a module tells: texts of its calls, and those that its SQL chooses between."""
     text = (ROOT / "src/wane" / source).read_text(encoding="utf-8")
-    found = set(re.findall(r"THEN '([a-z-]+)'(?= WHEN| ELSE|\n)", text)) if "postgres" in source else set()
+    found = set(re.findall(r"THEN '([a-z-]+)'(?= WHEN| ELSE|\n)", text)) if "sqlfunctions" in source else set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -269,7 +269,7 @@ def test_after_a_failure_the_next_call_works(database: Database) -> None:
 def test_a_limit_is_reached_however_few_values_a_statement_may_bind(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("wane.prune.sql_sqlite.SqliteTransaction.most_values", 3)
+    monkeypatch.setattr("wane.db.sqlite.transaction.SqliteTransaction.most_values", 3)
     jobs(sqlite_database, *[(n, "done", ago(30)) for n in range(12)])
     notes(sqlite_database)
     declared = {

@@ -554,7 +554,7 @@ def test_a_later_sweep_may_take_more_but_not_nearly_all(database: Database) -> N
 
 def test_the_fuse_uses_no_estimate(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The statistics are from before most of the table left: by them, not even a third of it is due."""
-    monkeypatch.setattr("wane.db.store._COUNTED_ROWS", 100)
+    monkeypatch.setattr("wane.db.counting._COUNTED_ROWS", 100)
     jobs(database)
     database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(1)} FROM {numbers(4_000)}")
     database.execute("ANALYZE")

@@ -159,7 +159,7 @@ def test_a_batch_whose_audit_row_was_lost_takes_nothing(postgres_database: Postg
         assert one.keeper.audit() == []
         [message] = one.messages()
         assert message.release_reason is not None
-        assert "the row of the trail that this sweep adds to is gone" in message.release_reason
+        assert "this sweep's audit row is missing or behind" in message.release_reason
 
 
 # --- Half-open connections --------------------------------------------------------------------------------------------

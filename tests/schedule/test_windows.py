@@ -227,7 +227,7 @@ def test_a_window_is_enqueued_as_a_whole_or_not_at_all(
             raise RuntimeError("the process is gone")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Timetable(one.store.dialect), "write_window", broken)
+            patch.setattr(Timetable, "write_window", broken)
             with pytest.raises(RuntimeError):
                 one.tick()
         assert one.messages() == []

@@ -34,7 +34,6 @@ from wane.db.sqlite.transaction import SqliteTransaction
 from wane.events import BatchTaken, Beat, BudgetExhausted, Event, MessageDead, RuleFailed, RuleSwept, WorkFailed
 from wane.leases import Leases
 from wane.schedule.housekeeping import keep_one_dead_letter
-from wane.schedule.sql import Timetable
 from wane.schedule.worker import Worked, Worker
 
 BACKOFF = timedelta(seconds=10)
@@ -350,7 +349,7 @@ def test_a_dead_worker_is_replaced_when_its_lease_has_ended(
         one.tick()
         with monkeypatch.context() as patch:
             patch.setattr(Worker, "_sweep", dies)
-            patch.setattr(type(Timetable(one.store.dialect)), "end_lease", lambda *_: None)
+            patch.setattr(Leases, "end", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
                 one.worker().work()
         assert one.fence() == 1

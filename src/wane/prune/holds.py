@@ -84,7 +84,7 @@ def list_holds(store: Store, table: str | None = None, *, everything: bool = Fal
     store.require_migrated()
     names = [] if table is None else hold_names(_find(store, table))
     schema = store.reflect()
-    with store.transaction() as transaction:
+    with store.snapshot() as transaction:
         found = Ledger.of(transaction).holds(
             tables=names, everything=everything, limit=require_limit(limit, MOST_SHOWN)
         )
