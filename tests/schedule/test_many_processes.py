@@ -234,6 +234,7 @@ def test_no_kill_and_no_stop_breaks_what_is_promised(database: Database, tmp_pat
             make_trouble(crowd, SECONDS)
             application.stop()
             await_true(lambda: all_done(database), "everything that is due has left, and every message has its end")
+            await_true(lambda: len(windows_of(database)) > 1, "a second window was opened")
             status = keeper.status()
         finally:
             crowd.close()

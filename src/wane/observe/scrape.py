@@ -114,8 +114,8 @@ class DatabaseScrape:
             if reading is self._latest:
                 self._was_up = not problem
             reading.read_at = self._clock()
-            reading.done.set()
-        if store is not None:
-            store.close()
         if tell:
             log(logging.WARNING, "wane.database_unreadable", error=problem)
+        reading.done.set()
+        if store is not None:
+            store.close()
