@@ -272,6 +272,25 @@ def test_a_lost_expiry_stays_an_expiry(database: Database, tmp_path: Path, copie
         assert cold.keeper.archive.expire()[0].rows == {}
 
 
+def test_what_is_left_of_an_archive_does_not_pass_for_all_of_it(
+    sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    events(sqlite_database, 20)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        away = tmp_path / "away.json"
+        last(cold).rename(away)
+        archive = cold.keeper.archive
+        for read in (archive.tables, archive.survey, lambda: archive.query("event")):
+            with pytest.raises(ArchiveError, match="has lost 1 of 1 commits"):
+                read()
+        away.rename(log(cold) / f"{1:020d}.json")
+        assert sum(one.rows for one in archive.tables() if one.table == "event") == 20
+        (cold.folder / "cold").rename(cold.folder / "moved")
+        with pytest.raises(ArchiveError, match="the archive of event is missing"):
+            archive.tables()
+
+
 def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files(
     database: Database, tmp_path: Path
 ) -> None:

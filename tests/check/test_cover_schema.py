@@ -510,10 +510,11 @@ def test_a_hold_on_a_table_that_was_renamed_is_an_error(database: Database) -> N
         keeper.hold("events", reason="a test")
     database.script("ALTER TABLE audited RENAME TO archived")
     text = f"{EVENTS}[excused]\narchived = {{ inline = 'soon' }}\n"
-    message = (
-        f"a hold is on {held.table}, but the database has no such table: if it was renamed, nothing keeps its rows"
+    message = f"a hold is on {held.table}, but the database has no such table: nothing leaves any table until that hold is released"
+    fix = (
+        "if the table was renamed, hold it under its new name first (`wane hold add`); then `wane hold release` the old hold,"
+        " whose number `wane hold list` shows"
     )
-    fix = "hold the table under its new name (`wane hold add`), then release the old hold; `wane hold list` shows its number"
     lost = finding("error", "lost-hold", held.table, "", message, fix)
     assert findings(database, text) == [lost]
     with Keeper(loaded(text), open_store(resolve_url(database.url))) as keeper:

@@ -116,6 +116,15 @@ def test_how_long_a_silent_executor_is_told_of_is_a_setting(database: Database) 
         assert world.keeper.health().executors == ()
 
 
+def test_a_hold_on_a_table_that_is_gone_stops_everything_and_is_reported(database: Database) -> None:
+    with healthy(database) as world:
+        database.execute("CREATE TABLE lost (id integer PRIMARY KEY)")
+        world.keeper.hold("lost", reason="a court asked for it")
+        database.execute("DROP TABLE lost")
+        assert [code for code, _ in world.codes()] == ["lost-hold"]
+        assert not world.keeper.health().healthy
+
+
 @pytest.mark.unmigrated
 def test_without_wanes_own_tables_nothing_can_be_swept(database: Database) -> None:
     with healthy(database, migrate=False) as world:

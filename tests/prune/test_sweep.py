@@ -302,7 +302,20 @@ def test_followers_count_in_the_budget_of_rows(database: Database) -> None:
     with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
         kept.keeper.enable()
         [swept] = kept.keeper.sweep(pace=SMALL, budget=Budget(rows=21)).rules
-        assert swept.rows == 21
+        assert (swept.outcome, swept.counts) == (Outcome.BUDGET, {"job": 5, "note": 15})
+        assert database.query("SELECT count(*), count(DISTINCT job_id) FROM note") == [(15, 5)]
+        [swept] = kept.keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.counts) == (Outcome.DONE, {"job": 5, "note": 15})
+
+
+def test_a_row_with_more_followers_than_the_budget_loses_them_sweep_by_sweep(database: Database) -> None:
+    fill(database, 2)
+    notes(database, *[(n, 0, "x") for n in range(30)])
+    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
+        kept.keeper.enable()
+        for _ in range(4):
+            kept.keeper.sweep(pace=SMALL, budget=Budget(rows=10))
+        assert (kept.ids(), kept.ids("note")) == ([], [])
 
 
 @pytest.mark.parametrize(

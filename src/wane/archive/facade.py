@@ -217,7 +217,9 @@ class Archive:
         _require_libraries()
         from wane.archive.inspection import look
 
-        return [status for cold in self._cold_tables() if (status := look(cold)) is not None]
+        colds = list(self._cold_tables())
+        self._require_complete(colds)
+        return [status for cold in colds if (status := look(cold)) is not None]
 
     def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
         """Read back every file of the archive, on Spark, and compare it with what the archive's log says of it."""
@@ -294,6 +296,7 @@ class Archive:
         if limit is not None and limit < 1:
             raise WrongArgument(f"limit must be at least 1, not {limit}")
         cold = self._cold(table)
+        self._require_complete([cold])
         cold.require()  # A missing table is reported without starting Spark.
         return narrowed(frame(session(self._contract.spark, starting), cold), where=where, columns=columns, limit=limit)
 
@@ -313,6 +316,7 @@ class Archive:
         unknown = [name for name in only if name not in known]
         if unknown:
             raise WrongArgument(f"the contract does not speak of {unknown[0]}", did_you_mean(unknown[0], known))
+        self._require_complete(colds)
         return Surveyor(self._store, self._contract, starting=starting).survey(colds, only)
 
     def restore(
@@ -435,6 +439,15 @@ class Archive:
         if name not in known:
             raise WrongArgument(f"no rule archives {name}", f"archived tables: {', '.join(known) or 'none'}")
         return known[name]
+
+    def _require_complete(self, colds: Sequence[ColdTable]) -> None:
+        """Raise if the log of a table lacks commits: what is left of the archive must not pass for all of it."""
+        from wane.archive.commits import find_lost
+
+        for cold in colds:
+            problem = find_lost(self._store, cold)
+            if problem is not None:
+                raise problem
 
     def _cold_tables(self) -> Iterator[ColdTable]:
         """Yield the archive's table for every table that loses rows to it."""

@@ -28,6 +28,7 @@ from wane.observe.reading import LOOK_SECONDS, READ_SECONDS, Reading
 from wane.observe.sql_installed import functions_fingerprint
 from wane.observe.verdict import judge
 from wane.observe.watched import Watched
+from wane.rules.holds import lost_holds, report_lost_holds
 from wane.rules.probes import UNREAD, Probe, Probes, gather
 from wane.rules.rows import rows_of
 
@@ -59,6 +60,7 @@ def read_health(
     bounds = Bounds(contract.health.counted_rows, LOOK_SECONDS, asking.left)
     promises = Live(store, contract, watched.schema, selections, now, swept, bounds)
     promises.invariants()
+    report_lost_holds(lost_holds(store, watched.schema), promises.report)
     read = Health(
         now=now,
         database=store.shown,

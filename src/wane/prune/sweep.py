@@ -226,6 +226,8 @@ class _RuleSweep:
         self.nothing_due = False
         """Whether the probe before the first batch found nothing: then the batch only records that in the audit
         trail."""
+        self.too_little_left = False
+        """Whether what is left of the budget is too little for the next row with its followers."""
         self.began = time.monotonic()
         self.entered = self.began
         """When the last batch began its work; the wait before that, to be admitted, does not depend on its size."""
@@ -366,14 +368,19 @@ class _RuleSweep:
     def _take(self, transaction: Transaction, selection: Selection, batch: tuple[int, Position | None, bool]) -> Taken:
         """Take a batch within the budget, followers included, and within the plan, which counts the rule's own rows."""
         size, floor, skip_locked = batch
-        most = max(1, min(size, self.budget.rows - self.counts.total()))
+        left = self.budget.rows - self.counts.total()
+        most = max(1, min(size, left))
+        # What is left of a budget is not spent on some followers of a row that stays until the next sweep.
+        whole = left < size and bool(self.counts.total())
         limit = most
         if self.frozen is not None:
             limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
         if limit <= 0 or self.nothing_due:
             # Recorded in the audit trail, like every sweep that took nothing.
             return Taken({}, floor, done=True)
-        return take_all_scopes(transaction, Batch(selection, self.now, limit, most, floor, skip_locked))
+        taken = take_all_scopes(transaction, Batch(selection, self.now, limit, most, floor, skip_locked, whole))
+        self.too_little_left = whole and not taken.done and not any(taken.counts.values())
+        return taken
 
     def _batch(
         self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
@@ -418,7 +425,7 @@ class _RuleSweep:
     def _spent(self) -> str:
         if self.frozen is not None and self.counts[str(self.table.name)] >= self.frozen.rows:
             return _PLANNED
-        if self.counts.total() >= self.budget.rows:
+        if self.counts.total() >= self.budget.rows or self.too_little_left:
             return "rows"
         if self.batches >= self.budget.batches:
             return "batches"

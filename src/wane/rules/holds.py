@@ -37,7 +37,7 @@ def report_lost_holds(names: Iterable[str], report: Report) -> None:
             "lost-hold",
             name,
             "",
-            f"a hold is on {name}, but the database has no such table: if it was renamed, nothing keeps its rows",
-            "hold the table under its new name (`wane hold add`), then release the old hold;"
-            " `wane hold list` shows its number",
+            f"a hold is on {name}, but the database has no such table: nothing leaves any table until that hold is released",
+            "if the table was renamed, hold it under its new name first (`wane hold add`); then `wane hold release` the old hold,"
+            " whose number `wane hold list` shows",
         )
