@@ -315,7 +315,7 @@ def test_a_row_with_more_followers_than_the_budget_loses_them_sweep_by_sweep(dat
         kept.keeper.enable()
         for _ in range(4):
             kept.keeper.sweep(pace=SMALL, budget=Budget(rows=10))
-        assert (kept.ids(), kept.ids("note")) == ([], [])
+        assert (set(kept.ids()) & {0, 1}, kept.ids("note")) == (set(), [])
 
 
 @pytest.mark.parametrize(
