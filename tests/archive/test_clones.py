@@ -183,6 +183,7 @@ def test_a_promoted_replica_is_the_same_database_and_a_restored_dump_is_not(
         assert 500 in cold.cold()
 
 
+@pytest.mark.unmigrated
 def test_the_identity_of_a_database_needs_no_special_right(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     role = f"wane_plain_{secrets.token_hex(4)}"
     postgres_database.execute(f"CREATE ROLE {role} LOGIN")

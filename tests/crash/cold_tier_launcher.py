@@ -10,12 +10,12 @@ from pathlib import Path
 from crash.archive_launcher import PACE, main
 from crash.launcher import Steps
 from wane.contract.load import load_contract
-from wane.db.postgres import transaction
 from wane.db.postgres.store import PostgresStore
-from wane.db.postgres.transaction import PostgresTransaction
 from wane.keeper import Keeper, open_keeper
 from wane.ledger import Ledger
+from wane.prune import sql_postgres
 from wane.prune.sql_cold_tier import Shelf
+from wane.prune.sql_postgres import PostgresTaking
 from wane.prune.sweep import Outcome
 from wane.rules.rows import Rows
 
@@ -24,11 +24,11 @@ BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) IN
 
 
 def hook(steps: Steps) -> None:
-    steps.function(transaction, "shelves", "months")
+    steps.function(sql_postgres, "shelves", "months")
     for owner, method, step in (
         (Shelf, "_make", "make"),
         (Shelf, "_fit", "fit"),
-        (PostgresTransaction, "lock", "lock"),
+        (PostgresTaking, "lock", "lock"),
         (Rows, "still_due", "recheck"),
         (Rows, "delete_followers", "followers"),
         (Rows, "take_keys", "take"),

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from wane.db.postgres.store import PostgresStore
-from wane.db.postgres.transaction import PostgresTransaction
 from wane.db.sqlite.store import SqliteStore
 from wane.keeper import open_keeper
 from wane.ledger import Ledger
 from wane.prune.pace import Pace
+from wane.prune.sql_postgres import PostgresTaking
 from wane.prune.sweep import Sweeper
 from wane.rules.rows import Rows
 
@@ -98,7 +98,7 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
         (Rows, "end_of_batch", "look"),
         (Rows, "take_up_to", "take"),
         (Rows, "take_oldest", "take"),
-        (PostgresTransaction, "lock", "lock"),
+        (PostgresTaking, "lock", "lock"),
         (Rows, "still_due", "recheck"),
         (Rows, "delete_followers", "followers"),
         (Rows, "delete_some_followers", "followers"),
