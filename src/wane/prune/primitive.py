@@ -1,4 +1,4 @@
-"""The prune primitives: one call, one transaction, one audit row. Every deletion of a hot row goes through here."""
+"""The prune primitives: one call, one transaction, one audit row. Sweeps take their rows through `take_all_scopes`."""
 
 from __future__ import annotations
 
