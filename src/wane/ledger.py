@@ -37,6 +37,11 @@ class AuditEntry:
         return sum(self.counts.values())
 
 
+def add_counts(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    """Add up counts by table. A table that lost nothing stays in the sum: it is recorded too."""
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in {**counts, **more}}
+
+
 @dataclass(frozen=True, slots=True)
 class RuleSweeps:
     """A summary of one rule in the audit trail's latest entries; `rows` are those of its own table."""

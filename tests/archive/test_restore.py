@@ -20,7 +20,7 @@ from wane.archive import restore as restoring
 from wane.archive.connect import opened
 from wane.archive.dialects import archive_dialect
 from wane.archive.journal_restore import RestoreJournal
-from wane.archive.loading import bring_piece
+from wane.archive.loading import load_piece
 from wane.archive.model import Restored
 from wane.db.postgres.gate import GATE
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
@@ -492,16 +492,16 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
         """A task that runs once more, from where it began, because Spark believed that it was dead."""
         with opened(job.source) as store, store.transaction() as transaction:
             before = RestoreJournal(transaction).pieces(job.restore)[number]
-        bring_piece(job, number)
+        load_piece(job, number)
         with opened(job.source) as store:
-            late = loading._Bringing(job, store, before)
+            late = loading._Load(job, store, before)
             try:
                 late.batch(list(loading._families(job, number, archive_dialect(store)))[:5])
             except ArchiveBusy:
                 return json.dumps({"piece": number})
         return json.dumps({"error": "ArchiveError", "message": "it went on"})
 
-    monkeypatch.setattr(restoring, "bring_piece", twice)
+    monkeypatch.setattr(restoring, "load_piece", twice)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
         assert back(cold, where="id <= 40").restored["event"] == 40
@@ -649,7 +649,7 @@ def test_a_restore_that_is_cancelled_halfway_keeps_every_row_in_one_place(
     with cold_keeper(database, tmp_path, CONTRACT.replace("range_rows = 60", "range_rows = 20")) as cold:
         cold.one()
         with monkeypatch.context() as patch:
-            patch.setattr(restoring, "bring_piece", _half)
+            patch.setattr(restoring, "load_piece", _half)
             with pytest.raises(ArchiveError):
                 back(cold, where="id <= 40")
         conserve(cold, known, done=False)
@@ -679,5 +679,5 @@ def _half(job: Any, number: int) -> str:
             piece = RestoreJournal(transaction).pieces(job.restore)[number]
         if number == 0:
             families = list(loading._families(job, number, archive_dialect(store)))
-            loading._Bringing(job, store, piece).batch(families[: len(families) // 2])
+            loading._Load(job, store, piece).batch(families[: len(families) // 2])
     return json.dumps({"error": "ArchiveError", "message": "the disk is full"})

@@ -44,7 +44,7 @@ def hook(steps: Steps) -> None:
     ):
         setattr(module, name, value)
     steps.function(restore, "stage", "stage")
-    steps.function(restore, "bring_piece", "bring")
+    steps.function(restore, "load_piece", "bring")
     steps.function(restore, "remove_copies", "remove copies")
     for owner, method, step in (
         (restore._Restore, "_look", "look"),

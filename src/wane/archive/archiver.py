@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from wane.archive.evict import Closed
 from wane.archive.journal import Journal
 from wane.archive.lease import leased
 from wane.archive.model import ArchivedRule
@@ -31,6 +30,7 @@ from wane.events import (
 from wane.leases import Lease
 from wane.ledger import Ledger
 from wane.prune import fuse
+from wane.prune.batches import Closed
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
@@ -151,7 +151,7 @@ class Archiver:
         """
         name = f"{table.name}.{rule.name}"
         selection = self.bindings.selection(table, rule)
-        found = fuse.look(self.store, self.contract.sweep, selection, now, approval=f"wane archive run {name}")
+        found = fuse.probe(self.store, self.contract.sweep, selection, now, approval=f"wane archive run {name}")
         if found.blown:
             raise Blown(found.blown)
 

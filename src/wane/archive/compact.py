@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from wane.archive.cold_table import ColdTable
 from wane.archive.comparison import checks, shape_of
-from wane.archive.evict import Closed
 from wane.archive.extract import sync_folder
 from wane.archive.failure import is_full, unwritable, writing
 from wane.archive.files import ColdFile, NewFile, Replacement, listing
@@ -33,6 +32,7 @@ from wane.archive.upkeep import Upkeep
 from wane.contract.model import Forever
 from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, SparkError, Unproven, WaneError
 from wane.leases import Lease
+from wane.prune.batches import Closed
 from wane.prune.sweep import Outcome
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ archive holds exactly, and records what it did.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,18 +18,18 @@ from wane.archive.copies import Copies, pages
 from wane.archive.dialects import archive_dialect
 from wane.archive.journal import Journal, Journaled, JournaledRange
 from wane.archive.sql import ArchiveRows
-from wane.archive.sql_evict import Copy, Evicted, evict, total
+from wane.archive.sql_evict import Copy, Evicted, evict
 from wane.contract.model import Contract, Table
 from wane.db import Store
 from wane.db.transaction import Transaction
 from wane.errors import Locked, SchemaChanged, TimedOut
-from wane.events import BatchTaken, Listener, SlowedDown
+from wane.events import Listener
 from wane.leases import Lease
-from wane.ledger import AuditEntry, Ledger
+from wane.ledger import AuditEntry
+from wane.prune.batches import Batches, pass_gates
 from wane.prune.dialects import taking
-from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
-from wane.prune.taking import Taking, gated
+from wane.prune.taking import Taking
 from wane.rules.due import cutoff
 from wane.rules.selection import Selection
 
@@ -44,10 +43,6 @@ class _Changed(Exception):
 
 class _Differs(Exception):
     """Some row is no longer what was copied, or may not leave; the check one by one finds out which."""
-
-
-class Closed(Exception):
-    """A gate is closed, or a stop was requested; the sweep resumes another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +84,23 @@ class Eviction:
         self.archive = archive
         self.lease = lease
         self.sweep = sweep
-        self.pace = pace
-        self.stop = stop
-        self.listener = listener
         self.rebind = rebind
         self.fence = fence
-        self.counts = dict(sweep.evicted)
-        self.audit_id = sweep.audit_id
-        self.size = pace.first_batch
-        self.batches = 0
+        self.committed = 0
+        rule = archive.selection.rule
+        audit = AuditEntry(
+            kind="archive",
+            table=str(table.name),
+            actor=sweep.actor,
+            inputs={"rule": sweep.rule, "sweep": sweep.id},
+            counts=dict(sweep.evicted),
+            executed_at=sweep.decided_at,
+            rule=sweep.rule,
+            run=f"archive-{sweep.id}",
+            cutoff=cutoff(rule, sweep.decided_at),
+            id=sweep.audit_id,
+        )
+        self.batches = Batches(store, pace, audit, self._begin, stop, listener, table.scheduler, table.label(rule))
         self.keeping = keeping
         """The table is no longer what it was when it was copied: rows that exist stay."""
 
@@ -114,17 +117,17 @@ class Eviction:
                     self._batch(_Step(piece.number, first + start, first + end), page.piece(start, end))
                     start = end
                 first += len(page)
-        if self.audit_id is None:
+        if self.batches.audit.id is None:
             # A sweep that took nothing is recorded in the audit trail too.
             self._transaction(_Step(-1, 0, 0), lambda *_: self._evicted(0))
 
     def _end(self, page: Copies, start: int) -> int:
         """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
-        most = min(start + self.size, len(page))
+        most = min(start + self.batches.size, len(page))
         if not page.following:
             return most
         end, rows = start + 1, page.rows(start)
-        while end < most and (rows := rows + page.rows(end)) <= self.size:
+        while end < most and (rows := rows + page.rows(end)) <= self.batches.size:
             end += 1
         return end
 
@@ -134,7 +137,7 @@ class Eviction:
             if self.archive.exact and not self.keeping and self._exactly(step, batch):
                 return
         except Locked as problem:
-            self._slow_down(problem)
+            self.batches.slow_down(problem, _WAIT_SECONDS)
             skip_locked = True
         self._one_by_one(step, batch.each(archive_dialect(self.store).read_key), skip_locked=skip_locked)
 
@@ -160,7 +163,7 @@ class Eviction:
         left, tries = batch, 0
         while True:
             try:
-                evicted = self._paced(partial(self._look, step, left, skip_locked=skip_locked))
+                evicted = self._paced(partial(self._check, step, left, skip_locked=skip_locked))
             except _Changed:
                 self.keeping = True
                 continue
@@ -168,7 +171,7 @@ class Eviction:
                 tries += 1
                 if tries > _MOST_TRIES:
                     raise
-                self._slow_down(problem)
+                self.batches.slow_down(problem, _WAIT_SECONDS)
                 if isinstance(problem, TimedOut) and len(left) > 1:
                     middle = len(left) // 2
                     self._one_by_one(replace(step, end=step.start), left[:middle], skip_locked=skip_locked)
@@ -180,9 +183,9 @@ class Eviction:
             left, tries = list(evicted.locked), tries + 1
             if tries > _MOST_TRIES:
                 raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
-            self.stop.wait(_WAIT_SECONDS)
+            self.batches.stop.wait(_WAIT_SECONDS)
 
-    def _look(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+    def _check(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
         def take(taker: Taking, now: datetime) -> Evicted:
             if self.keeping:
                 return self._keep(taker.transaction, batch)
@@ -192,16 +195,21 @@ class Eviction:
 
     def _paced(self, work: Callable[[], Evicted]) -> Evicted:
         """Run a batch, emit its event, and pause."""
-        if self.stop.is_set():
-            raise Closed("stop requested")
-        began = time.monotonic()
+        self.batches.require_running()
         evicted = work()
-        seconds = time.monotonic() - began
-        self._tell(evicted, seconds)
-        if not evicted.locked:
-            self.size = self.pace.next_batch(self.size, seconds)
-            self.stop.wait(self.pace.pause_seconds(seconds))
+        if evicted.locked:
+            self.batches.emit()
+        else:
+            self.batches.adapt()
+            self.batches.pause()
         return evicted
+
+    def _begin(self, transaction: Transaction) -> datetime:
+        def fence(transaction: Transaction) -> None:
+            Journal(transaction).require(self.lease)
+            self.fence(transaction)
+
+        return pass_gates(transaction, self.archive.selection, self.contract.sweep, fence)
 
     def _transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
         with suppress(SchemaChanged):
@@ -210,51 +218,24 @@ class Eviction:
         return self._try_transaction(step, take)
 
     def _try_transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
-        # Not durable: what a power cut takes back is hot again, and the journal says so.
-        with self.store.transaction(durable=False) as transaction:
-            began = time.monotonic()
-            taker = taking(transaction)
-            opening = taker.open_batch(gated(self.archive.selection))
-            closed = closed_gate(opening.flags, self.table.name, self.contract.sweep)
-            if closed:
-                raise Closed(closed)
-            journal = Journal(transaction)
-            journal.require(self.lease)
-            self.fence(transaction)
+        with self.batches.open() as batch:
+            transaction, taker = batch.transaction, taking(batch.transaction)
             evicted = take(taker, self.sweep.decided_at)
             if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed
             if any(evicted.counts.values()):
                 taker.require_bound(self.archive.selection)
-            counts = total(self.counts, evicted.counts)
-            entry = AuditEntry(
-                kind="archive",
-                table=str(self.table.name),
-                actor=self.sweep.actor,
-                inputs={"rule": self.sweep.rule, "sweep": self.sweep.id},
-                counts=evicted.counts,
-                executed_at=opening.clock,
-                rule=self.sweep.rule,
-                run=f"archive-{self.sweep.id}",
-                cutoff=cutoff(self.archive.selection.rule, self.sweep.decided_at),
-                seconds=round(time.monotonic() - began, 6),
-            )
-            audit_id = self.audit_id if self.audit_id is not None else Ledger.of(transaction).record(entry)
-            journal.progress(
+            batch.record(evicted.counts)
+            Journal(transaction).progress(
                 self.sweep,
                 step.range,
                 step.start if evicted.locked else step.end,
-                counts,
+                batch.audit.counts,
                 absent=evicted.absent,
                 stale=evicted.stale,
-                audit_id=audit_id,
+                audit_id=batch.audit_id,
             )
-            if self.audit_id is not None:
-                # Last, because it fails if the audit entry does not cover every batch before: a crashed server may
-                # have lost some.
-                Ledger(transaction.dialect, transaction.finish).add_to_record(audit_id, entry, counts)
-        self.counts, self.audit_id = counts, audit_id
-        self.batches += 1
+        self.committed += 1
         return evicted
 
     def _evicted(self, rows: int) -> Evicted:
@@ -267,24 +248,3 @@ class Eviction:
         known = {copy.text: copy.version for copy in batch}
         stale = tuple((text, known[text], "the table changed") for (text,) in found if text in known)
         return Evicted({str(self.table.name): 0}, stale, len(batch) - len(stale), ())
-
-    def _slow_down(self, problem: Locked | TimedOut) -> None:
-        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
-        self.listener(SlowedDown(str(self.table.name), self.sweep.rule, cause))
-        self.size = max(self.size // 2, self.pace.least_batch)
-        self.stop.wait(_WAIT_SECONDS)
-
-    def _tell(self, evicted: Evicted, seconds: float) -> None:
-        rule = self.archive.selection.rule
-        self.listener(
-            BatchTaken(
-                self.table.scheduler,
-                str(self.table.name),
-                rule.name,
-                self.table.label(rule),
-                "archive",
-                evicted.counts,
-                seconds,
-                self.size,
-            )
-        )

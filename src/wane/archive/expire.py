@@ -14,7 +14,6 @@ from typing import Any
 
 from wane.archive.archived_holds import ArchivedHold, find, holds_of, look
 from wane.archive.comparison import shape_of
-from wane.archive.evict import Closed
 from wane.archive.files import ColdFile, Replacement, listing
 from wane.archive.journal_jobs import EXPIRE, ArchivedSweep
 from wane.archive.journal_restore import RestoreJournal
@@ -27,6 +26,7 @@ from wane.db.transaction import Transaction
 from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, WaneError
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
+from wane.prune.batches import Closed
 from wane.prune.sweep import Outcome
 
 _MARGIN = timedelta(days=1)

@@ -1,4 +1,4 @@
-"""Bringing a piece back: the work of one Spark task.
+"""Loading a piece of a restore: the work of one Spark task.
 
 It reads the staged rows of its piece, with what left with them, and writes them batch by batch, each batch one
 transaction with its audit entry, its holds and its position in the journal.
@@ -6,10 +6,9 @@ transaction with its audit entry, its holds and its position in the journal.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -24,7 +23,6 @@ from wane.archive.failure import answering
 from wane.archive.journal import Journal
 from wane.archive.journal_restore import JournaledPiece, OnConflict, RestoreJournal
 from wane.archive.reader import Source
-from wane.archive.sql_evict import total
 from wane.archive.sql_restore import (
     Brought,
     ColdRow,
@@ -45,18 +43,19 @@ from wane.db.transaction import Transaction
 from wane.errors import ArchiveBusy, ArchiveError, Locked, StoreError, TimedOut, Unproven
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Hold, Ledger
+from wane.prune.batches import Batches
 from wane.prune.pace import Pace
 from wane.rules.rows import rows_of
 
 _AT_ONCE = 1_000
 _MOST_TRIES = 40
 _WAIT_SECONDS = 0.25
-_LOOK_SECONDS = 60.0
+_READ_SECONDS = 60.0
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class BringJob:
+class LoadJob:
     """The job description that all tasks of a restore share."""
 
     source: Source
@@ -74,17 +73,17 @@ class BringJob:
     protect_until: datetime | None = None
 
 
-def look_at_piece(job: BringJob, number: int) -> str:
+def compare_piece(job: LoadJob, number: int) -> str:
     """Compare a piece with the rows in the database, and change nothing; return what a restore would do, as JSON."""
-    return answering(lambda: _look(job, number))
+    return answering(lambda: _compare(job, number))
 
 
-def bring_piece(job: BringJob, number: int) -> str:
-    """Bring a piece back, from where it was left; return its number, as JSON."""
-    return answering(lambda: _bring(job, number))
+def load_piece(job: LoadJob, number: int) -> str:
+    """Load a piece, from where it was left; return its number, as JSON."""
+    return answering(lambda: _load(job, number))
 
 
-def _look(job: BringJob, number: int) -> dict[str, Any]:
+def _compare(job: LoadJob, number: int) -> dict[str, Any]:
     would: Counter[str] = Counter()
     there = conflicts = 0
     first: list[tuple[str, str]] = []
@@ -93,7 +92,7 @@ def _look(job: BringJob, number: int) -> dict[str, Any]:
         waiting = _families(job, number, archive_dialect(store))
         while some := list(islice(waiting, _AT_ONCE)):
             rows = [row for family in some for row in family.rows]
-            read = partial(store.read, seconds=_LOOK_SECONDS)
+            read = partial(store.read, seconds=_READ_SECONDS)
             found = look(read, statements, job.targets, rows, lock=False)
             replacing = job.on_conflict is OnConflict.REPLACE
             barred = barred_rows(read, statements, job.targets, rows, found) if replacing else {}
@@ -111,20 +110,20 @@ def _look(job: BringJob, number: int) -> dict[str, Any]:
     return {"would": dict(would), "there": there, "conflicts": conflicts, "first": first[:_SHOWN]}
 
 
-def _bring(job: BringJob, number: int) -> dict[str, Any]:
+def _load(job: LoadJob, number: int) -> dict[str, Any]:
     with opened(job.source) as store:
         store.require_migrated()
         with store.transaction() as transaction:
             [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]
-        bringing = _Bringing(job, store, piece)
+        loading = _Load(job, store, piece)
         waiting = islice(_families(job, number, archive_dialect(store)), piece.looked_at, None)
         ahead = next(waiting, None)
         while ahead is not None:
-            batch, ahead = _fill(ahead, waiting, bringing.size)
-            bringing.batch(batch)
-        if bringing.piece.looked_at != piece.rows:
+            batch, ahead = _fill(ahead, waiting, loading.batches.size)
+            loading.batch(batch)
+        if loading.piece.looked_at != piece.rows:
             raise ArchiveError(
-                f"a piece of restore {job.restore} has {bringing.piece.looked_at:,} rows, not {piece.rows:,}",
+                f"a piece of restore {job.restore} has {loading.piece.looked_at:,} rows, not {piece.rows:,}",
                 "the staged rows were changed by somebody; run again",
             )
     return {"piece": number}
@@ -141,20 +140,32 @@ def _fill(first: RowFamily, waiting: Iterator[RowFamily], size: int) -> tuple[li
     return batch, None
 
 
-class _Bringing:
-    """Brings one piece back."""
+class _Load:
+    """Loads one piece."""
 
-    def __init__(self, job: BringJob, store: Store, piece: JournaledPiece) -> None:
+    def __init__(self, job: LoadJob, store: Store, piece: JournaledPiece) -> None:
         self.job = job
         self.store = store
         self.piece = piece
         self.statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
-        self.size = job.pace.first_batch
+        self.batches = Batches(store, job.pace, self._audit(), self._begin, durable=True)
+
+    def _audit(self) -> AuditEntry:
+        """Return the audit row of this piece so far."""
+        return AuditEntry(
+            kind="restore",
+            table=self.job.table,
+            actor=self.job.actor,
+            inputs={**(self.job.inputs or {}), "restore": self.job.restore},
+            counts=dict(self.piece.counts),
+            executed_at=self.store.now(),
+            run=f"restore-{self.job.restore}-{self.piece.number}",
+            id=self.piece.audit_id,
+        )
 
     def batch(self, families: list[RowFamily]) -> None:
         tries = faults = 0
         while True:
-            began = time.monotonic()
             try:
                 self._transaction(families)
             except (Locked, TimedOut) as problem:
@@ -163,7 +174,7 @@ class _Bringing:
                     raise
                 if isinstance(problem, TimedOut) and len(families) > 1:
                     return self._halves(families)
-                time.sleep(_WAIT_SECONDS)
+                self.batches.slow_down(problem, _WAIT_SECONDS)
                 continue
             except (StoreError, Unproven) as problem:
                 if not is_rows_fault(problem):
@@ -175,65 +186,46 @@ class _Bringing:
                     # Twice: the first time the application may have inserted a row of the same key before us.
                     return self._transaction(families, refused=problem.message)
                 continue
-            seconds = time.monotonic() - began
-            self.size = self.job.pace.next_batch(self.size, seconds)
-            time.sleep(self.job.pace.pause_seconds(seconds))
-            return None
+            self.batches.adapt()
+            return self.batches.pause()
 
     def _halves(self, families: list[RowFamily]) -> None:
         middle = len(families) // 2
         self.batch(families[:middle])
         self.batch(families[middle:])
 
+    def _begin(self, transaction: Transaction) -> datetime:
+        """Raise unless the lease is held, and unless this task alone works on the piece."""
+        assert self.job.lease is not None
+        Journal(transaction).require(self.job.lease)
+        if RestoreJournal(transaction).lock_piece(self.job.restore, self.piece.number) != self.piece:
+            raise ArchiveBusy("another task restores the same rows", "it goes on with them")
+        return transaction.now()
+
     def _transaction(self, families: list[RowFamily], *, refused: str = "") -> None:
-        job, began = self.job, time.monotonic()
-        with self.store.transaction() as transaction:
-            assert job.lease is not None
-            Journal(transaction).require(job.lease)
-            journal = RestoreJournal(transaction)
-            if journal.lock_piece(job.restore, self.piece.number) != self.piece:
-                raise ArchiveBusy("another task brings the same rows back", "it goes on with them")
-            now = transaction.now()
+        job = self.job
+        with self.batches.open() as batch:
+            transaction = batch.transaction
             if refused:
                 brought = Brought(kept=[(family.key, refused) for family in families])
             else:
                 brought = bring(transaction, self.statements, job.targets, families, job.on_conflict)
-                self._protect(transaction, families, brought, now)
-            entry = self._entry(brought, now, round(time.monotonic() - began, 6))
+                self._protect(transaction, families, brought, batch.clock)
             if brought.replaced:
-                Ledger.of(transaction).record(self._entry(brought, now, 0.0, replaced=True))
-            counts = total(self.piece.counts, entry.counts)
-            audit_id = self.piece.audit_id
-            if audit_id is None:
-                audit_id = Ledger.of(transaction).record(entry)
+                replaced = replace(self.batches.audit, kind="replace", run=None, executed_at=batch.clock)
+                Ledger.of(transaction).record(replace(replaced, counts={job.table: 0, **brought.replaced}))
+            batch.record(dict(brought.counts + brought.replaced))
             piece = JournaledPiece(
                 self.piece.number,
                 self.piece.rows,
                 self.piece.looked_at + len(families),
                 self.piece.there + brought.there,
                 self.piece.replaced + sum(brought.replaced.values()),
-                counts,
-                audit_id,
+                batch.audit.counts,
+                batch.audit_id,
             )
-            journal.progress(job.restore, piece, brought.kept)
-            if self.piece.audit_id is not None:
-                # Last, because it fails if the audit entry does not cover every batch before: a crashed server may
-                # have lost some.
-                Ledger(transaction.dialect, transaction.finish).add_to_record(audit_id, entry, counts)
+            RestoreJournal(transaction).progress(job.restore, piece, brought.kept)
         self.piece = piece
-
-    def _entry(self, brought: Brought, now: datetime, seconds: float, *, replaced: bool = False) -> AuditEntry:
-        counts = brought.replaced if replaced else brought.counts + brought.replaced
-        return AuditEntry(
-            kind="replace" if replaced else "restore",
-            table=self.job.table,
-            actor=self.job.actor,
-            inputs={**(self.job.inputs or {}), "restore": self.job.restore},
-            counts={self.job.table: 0, **counts},
-            executed_at=now,
-            run=None if replaced else f"restore-{self.job.restore}-{self.piece.number}",
-            seconds=seconds,
-        )
 
     def _protect(self, transaction: Transaction, families: list[RowFamily], brought: Brought, now: datetime) -> None:
         """Hold every row that is back, so that no sweep takes it before its time."""
@@ -249,7 +241,7 @@ class _Bringing:
                 transaction.change(self.statements.hold(target, keys[start : start + most], hold))
 
 
-def _families(job: BringJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
+def _families(job: LoadJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
     """Yield the rows of a piece in the order of their keys, each with what left with it."""
     folder, digested = Path(job.folder), archive.read_version("t") is None
     following = [_Following(_rows(job, folder, part, number, digested)) for part in range(1, len(job.targets))]
@@ -271,7 +263,7 @@ class _Following:
             self._ahead = next(self._rows, None)
 
 
-def _rows(job: BringJob, folder: Path, part: int, piece: int, digested: bool) -> Iterator[tuple[str, ColdRow]]:
+def _rows(job: LoadJob, folder: Path, part: int, piece: int, digested: bool) -> Iterator[tuple[str, ColdRow]]:
     """Yield the rows of one part of a piece, each with the key that it is sorted by.
 
     `digested`: whether a row's version is the digest that the database computed of it when it was archived; then raise

@@ -26,7 +26,7 @@ from wane.archive.failure import answers, writing
 from wane.archive.journal import Journal
 from wane.archive.journal_restore import JournaledRestore, OnConflict, RestoreJournal, RestoreState
 from wane.archive.lease import leased
-from wane.archive.loading import BringJob, bring_piece, look_at_piece
+from wane.archive.loading import LoadJob, compare_piece, load_piece
 from wane.archive.model import Restored
 from wane.archive.removal import remove_copies
 from wane.archive.secret import told
@@ -326,7 +326,7 @@ class _Restore:
         if places is None:
             return None
         with told(source_of(self.store), self.restorer.contract.spark) as source:
-            job = BringJob(
+            job = LoadJob(
                 source,
                 str(folder),
                 places.targets,
@@ -334,7 +334,7 @@ class _Restore:
                 on_conflict,
                 self.restorer.pace,
             )
-            found = answers(run(self.restorer.spark(), partial(look_at_piece, job), pieces)) if pieces else []
+            found = answers(run(self.restorer.spark(), partial(compare_piece, job), pieces)) if pieces else []
         conflicts = sum(one["conflicts"] for one in found)
         first = sorted((key, reason) for one in found for key, reason in one["first"])[:_SHOWN]
         if conflicts and on_conflict is OnConflict.REFUSE:
@@ -363,7 +363,7 @@ class _Restore:
     def _bring(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
         places = self._made()
         with told(source_of(self.store), self.restorer.contract.spark) as source:
-            job = BringJob(
+            job = LoadJob(
                 source,
                 str(folder),
                 places.targets,
@@ -377,7 +377,7 @@ class _Restore:
                 restore.inputs,
                 restore.protect_until,
             )
-            task = _numbered(partial(bring_piece, job), pieces)
+            task = _numbered(partial(load_piece, job), pieces)
             answers(run(self.restorer.spark(), task, len(pieces)))
 
     def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:

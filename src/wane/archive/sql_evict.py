@@ -120,8 +120,3 @@ def _following(transaction: Transaction, archive: ArchiveRows, keys: Sequence[Ke
 
 def _read(transaction: Transaction, statement: Statement) -> list[tuple[Any, ...]]:
     return transaction.execute(statement.text, statement.parameters)
-
-
-def total(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    """Add up counts by table."""
-    return {name: counts.get(name, 0) + more.get(name, 0) for name in {**counts, **more}}

@@ -30,7 +30,6 @@ from wane.archive.ranges import bounds, cut
 from wane.archive.secret import require_reachable, told
 from wane.archive.session import Progress, run
 from wane.archive.sql import ArchiveRows, bind_archive
-from wane.archive.sql_evict import total
 from wane.archive.unique import copied_twice
 from wane.archive.verify import FileJob, ProofJob, files_of, prove
 from wane.contract.model import Rule, Table
@@ -42,7 +41,7 @@ from wane.events import (
     archived_name,
 )
 from wane.leases import Lease
-from wane.ledger import AuditEntry, Ledger
+from wane.ledger import AuditEntry, Ledger, add_counts
 from wane.prune.sql_outbox import tell
 from wane.prune.sweep import Outcome
 from wane.rules.due import cutoff
@@ -464,16 +463,16 @@ class TableSweep:
         try:
             eviction.run(self.cold, self._ranges(sweep))
         finally:
-            gone = {name: rows - sweep.evicted.get(name, 0) for name, rows in eviction.counts.items()}
-            self.done.evicted = total(self.done.evicted, gone)
-            self.done.batches += eviction.batches
+            gone = {name: rows - sweep.evicted.get(name, 0) for name, rows in eviction.batches.audit.counts.items()}
+            self.done.evicted = add_counts(self.done.evicted, gone)
+            self.done.batches += eviction.committed
         return self._move(sweep, State.EVICTED)
 
     def _finish(self, sweep: Journaled) -> Journaled:
         """Remove copies of rows that stayed hot from the archive; then the sweep is done."""
         self._remove_stale(sweep)
         sweep = self._move(sweep, State.DONE)
-        self.done.archived = total(self.done.archived, sweep.archived)
+        self.done.archived = add_counts(self.done.archived, sweep.archived)
         self.done.stale += sweep.stale
         if self._is_told(sweep):
             self.archiver.listener(

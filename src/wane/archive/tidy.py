@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from wane.archive.cold_table import ColdTable
 from wane.archive.compact import STAGING
-from wane.archive.evict import Closed
 from wane.archive.files import listing
 from wane.archive.journal_jobs import EXPIRE, ArchivedSweep, Jobs
 from wane.archive.model import TidiedTable
@@ -30,6 +29,7 @@ from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
 from wane.events import ArchiveMaintained
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
+from wane.prune.batches import Closed
 from wane.prune.sweep import Outcome
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from wane.archive.cold_table import ColdTable, place_of
 from wane.archive.commits import record, require_whole, seen
-from wane.archive.evict import Closed
 from wane.archive.files import Replacement, committed, replace
 from wane.archive.journal import Journal
 from wane.archive.journal_jobs import EXPIRE, ArchivedSweep, Job, Jobs
@@ -29,6 +28,7 @@ from wane.errors import ArchiveChanged, ArchiveError
 from wane.events import ArchiveMaintained, Listener, hard_deleted, nobody
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
+from wane.prune.batches import Closed
 from wane.prune.gates import closed_gate
 from wane.prune.sql_outbox import tell
 

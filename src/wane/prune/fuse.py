@@ -19,7 +19,7 @@ from wane.ledger import Ledger
 from wane.rules.reads import count_due, keys_due
 from wane.rules.selection import Selection
 
-LOOK_SECONDS = 2.0
+PROBE_SECONDS = 2.0
 """The time limit of any read before a sweep."""
 COUNT_SECONDS = 10.0
 """The time limit of each of the fuse's counts."""
@@ -34,7 +34,7 @@ class Fuse:
     nothing_due: bool = False
 
 
-def look(store: Store, settings: SweepSettings, selection: Selection, now: datetime, *, approval: str) -> Fuse:
+def probe(store: Store, settings: SweepSettings, selection: Selection, now: datetime, *, approval: str) -> Fuse:
     """Decide whether a rule may be swept unattended as of `now`; wait for no writer.
 
     `approval` is the command that approves it.
@@ -60,9 +60,9 @@ def look(store: Store, settings: SweepSettings, selection: Selection, now: datet
 
 
 def _approve(selection: Selection, approval: str) -> str:
-    return f"look at `wane plan {selection.label}`, then approve it with `{approval}`"
+    return f"review `wane plan {selection.label}`, then approve it with `{approval}`"
 
 
 def _swept_before(store: Store, selection: Selection) -> bool:
-    own = Ledger(store.dialect, store.reader(LOOK_SECONDS))
+    own = Ledger(store.dialect, store.reader(PROBE_SECONDS))
     return bool(own.trail(table=str(selection.name), rule=selection.rule.name, sweeps_only=True, limit=1))

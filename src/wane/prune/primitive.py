@@ -285,7 +285,7 @@ class Pruner:
             seconds=round(time.monotonic() - began, 6),
         )
         number = Ledger.of(transaction).record(entry)
-        write_taken_event(self.store, transaction, self.contract.events, entry, number)
+        write_taken_event(self.store, transaction, self.contract.events, replace(entry, id=number))
         return Pruned(name, rule, order.kind, counts, ending, number, skip_locked)
 
     def _scoped(self, selection: Selection, scope: dict[str, Any] | None) -> Selection:

@@ -40,9 +40,7 @@ def tell(
         write_event(store, transaction.execute, outbox, name, table, rows, audit, now, **also)
 
 
-def write_taken_event(
-    store: Store, transaction: Transaction, events: EventSettings, entry: AuditEntry, audit: int
-) -> None:
+def write_taken_event(store: Store, transaction: Transaction, events: EventSettings, entry: AuditEntry) -> None:
     """Write the events of what a transaction took, by its audit entry: moved to the archive, or deleted for good."""
     if events.outbox is None or entry.kind == "mark":
         return
@@ -53,7 +51,7 @@ def write_taken_event(
     for name, table in told:
         rows = entry.counts.get(table, 0)
         if rows:
-            tell(store, transaction, events.outbox, name, table, rows, audit, entry.executed_at, rule=entry.rule)
+            tell(store, transaction, events.outbox, name, table, rows, entry.id, entry.executed_at, rule=entry.rule)
 
 
 def write_event(

@@ -22,34 +22,30 @@ from wane.db import Store
 from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
 from wane.events import (
-    BatchTaken,
     BudgetExhausted,
     Listener,
     RowsArchived,
     RuleFailed,
     RuleSwept,
-    SlowedDown,
     hard_deleted,
     nobody,
 )
 from wane.ledger import AuditEntry, Ledger
 from wane.prune import fuse
 from wane.prune.admission import require_admin
+from wane.prune.batches import STOPPED, Batches, Closed, pass_gates
 from wane.prune.binding import Bindings
-from wane.prune.dialects import taking
-from wane.prune.fuse import LOOK_SECONDS
+from wane.prune.fuse import PROBE_SECONDS
 from wane.prune.gates import closed_gate
 from wane.prune.pace import Pace
 from wane.prune.planning import action_name
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.prune.sql_outbox import write_taken_event
-from wane.prune.taking import Batch, Position, Taken, gated
+from wane.prune.taking import Batch, Position, Taken
 from wane.rules.due import cutoff
 from wane.rules.rows import rows_of
-from wane.rules.selection import Selection
 
 _PLANNED = "rows of the plan"
-_TOLD = "stop requested"
 _LOST = "lost its lease to another process"
 
 
@@ -215,10 +211,10 @@ class _RuleSweep:
         self.name = f"{table.name}.{rule.name}"
         self.action = action_name(rule)
         self.counts: Counter[str] = Counter({str(table.name): 0})
-        self.batches = 0
+        """What this attempt took."""
+        self.committed = 0
+        """Batches of this attempt."""
         self.audit_id: int | None = None
-        self.earlier: Counter[str] = Counter()
-        """What earlier attempts of the same run took."""
         self.lost = False
         """Whether another process took over."""
         self.rebound = False
@@ -229,32 +225,27 @@ class _RuleSweep:
         self.too_little_left = False
         """Whether what is left of the budget is too little for the next row with its followers."""
         self.began = time.monotonic()
-        self.entered = self.began
-        """When the last batch began its work; the wait before that, to be admitted, does not depend on its size."""
-        self.worked = 0.0
-        """How long it worked. A commit takes as long for few rows as for many, so it does not depend on the size
-        either."""
 
     def run(self) -> SweptRule:
         try:
-            selection = self.sweeper.bindings.selection(self.table, self.rule)
-            self._begin()
-            outcome, message = self._stopped(selection)
-            if not message:
-                outcome, message = self._batches(selection)
+            self.selection = self.sweeper.bindings.selection(self.table, self.rule)
+            self.batches = self._begin()
+            outcome, message = self._refused() or self._run()
+        except Closed as closed:
+            outcome, message = Outcome.OFF, str(closed)
         except LeaseLost:
             self.lost = True
             outcome, message = Outcome.STOPPED, _LOST
         except WaneError as problem:
             outcome, message = Outcome.FAILED, str(problem)
-            self._tell_failure(message)
+            self._emit_failure(message)
         swept = SweptRule(
             str(self.table.name),
             self.rule.name,
             self.action,
             outcome,
             dict(self.counts),
-            self.batches,
+            self.committed,
             time.monotonic() - self.began,
             message,
         )
@@ -279,95 +270,123 @@ class _RuleSweep:
         )
         return swept
 
-    def _begin(self) -> None:
+    def _begin(self) -> Batches:
         """Fix the time that decides what is due, and read the audit row of an earlier attempt of this run."""
-        self.now = self.sweeper.store.now() if self.frozen is None else self.frozen.now
-        if not self.resumed:
-            return
-        own = Ledger(self.sweeper.store.dialect, self.sweeper.store.reader(LOOK_SECONDS))
-        entry = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
-        if entry is None:
-            return
-        self.audit_id, self.earlier = entry.id, Counter(entry.counts)
+        sweeper = self.sweeper
+        self.now = sweeper.store.now() if self.frozen is None else self.frozen.now
+        earlier = None
+        if self.resumed:
+            own = Ledger(sweeper.store.dialect, sweeper.store.reader(PROBE_SECONDS))
+            earlier = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
         ending = cutoff(self.rule, self.now)
-        if ending is not None and entry.cutoff is not None:
+        if earlier is not None and ending is not None and earlier.cutoff is not None:
             # Never later than now: the window may have become longer since that attempt.
-            self.now = min(self.now, entry.cutoff + (self.now - ending))
+            self.now = min(self.now, earlier.cutoff + (self.now - ending))
+        audit = AuditEntry(
+            kind=self.action,
+            table=str(self.table.name),
+            actor=sweeper.actor,
+            inputs={"rule": self.rule.name, "budget": self.budget.rows, "sweep": True},
+            counts={} if earlier is None else earlier.counts,
+            executed_at=self.now,
+            rule=self.rule.name,
+            run=self.run_id,
+            cutoff=cutoff(self.rule, self.now),
+            id=None if earlier is None else earlier.id,
+        )
+        return Batches(
+            sweeper.store,
+            sweeper.pace,
+            audit,
+            lambda transaction: pass_gates(transaction, self.selection, sweeper.contract.sweep, sweeper.fence),
+            sweeper.stop,
+            sweeper.listener,
+            self.table.scheduler,
+            self.table.label(self.rule),
+        )
 
-    def _tell_failure(self, message: str) -> None:
+    def _emit_failure(self, message: str) -> None:
         label = self.table.label(self.rule)
         self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
 
-    def _stopped(self, selection: Selection) -> tuple[Outcome, str]:
+    def _refused(self) -> tuple[Outcome, str] | None:
         """Return why the rule is not swept at all: its gate is closed, or a user should review its share first."""
         if self.sweeper.stop.is_set():
-            return Outcome.STOPPED, _TOLD
+            return Outcome.STOPPED, STOPPED
         # Read without a transaction: this check waits for no writer. Every batch checks again.
-        own = Ledger(self.sweeper.store.dialect, self.sweeper.store.reader(LOOK_SECONDS))
+        own = Ledger(self.sweeper.store.dialect, self.sweeper.store.reader(PROBE_SECONDS))
         closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
-        asked = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
-        if asked or self.action == "mark":
-            return Outcome.DONE, ""
-        found = fuse.look(
+        attended = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
+        if attended or self.action == "mark":
+            return None
+        probe = fuse.probe(
             self.sweeper.store,
             self.sweeper.contract.sweep,
-            selection,
+            self.selection,
             self.now,
             approval=f"wane sweep {self.name} --approve {self.name}",
         )
-        self.nothing_due = found.nothing_due
-        return (Outcome.FUSED, found.blown) if found.blown else (Outcome.DONE, "")
+        self.nothing_due = probe.nothing_due
+        return (Outcome.FUSED, probe.blown) if probe.blown else None
 
-    def _batches(self, selection: Selection) -> tuple[Outcome, str]:
-        pace = self.sweeper.pace
-        size, floor, skip_locked = pace.first_batch, None, False
+    def _run(self) -> tuple[Outcome, str]:
+        """Run batch after batch until nothing is due, a stop is requested, or the budget is spent."""
+        floor, skip_locked = None, False
         while True:
             if self.sweeper.stop.is_set():
-                return Outcome.STOPPED, _TOLD
+                return Outcome.STOPPED, STOPPED
             spent = self._spent()
-            if spent and self.batches:
-                if spent == _PLANNED or not self._has_more(selection, floor):
+            if spent and self.committed:
+                if spent == _PLANNED or not self._has_more(floor):
                     return Outcome.DONE, ""
-                self._tell_budget(spent)
+                self._emit_budget(spent)
                 return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
             try:
-                closed, taken = self._batch(selection, size, floor, skip_locked=skip_locked)
+                taken = self._batch(floor, skip_locked=skip_locked)
             except SchemaChanged as problem:
-                selection, floor = self._bind_again(problem), None
+                self._bind_again(problem)
+                floor = None
                 continue
             except (Locked, TimedOut) as problem:
-                size, skip_locked = self._slow_down(problem, size, skip_locked=skip_locked)
+                skip_locked = self._slow_down(problem, skip_locked=skip_locked)
                 continue
-            if taken is None:
-                return Outcome.OFF, closed
-            seconds = time.monotonic() - self.entered
             floor = taken.floor
-            size = pace.next_batch(size, self.worked)
-            self._tell_batch(taken, seconds, size)
+            self.batches.adapt()
             if taken.done:
                 return Outcome.DONE, ""
-            self.sweeper.stop.wait(pace.pause_seconds(seconds))
+            self.batches.pause()
 
-    def _has_more(self, selection: Selection, floor: Position | None) -> bool:
+    def _has_more(self, floor: Position | None) -> bool:
         """Check whether another batch would find anything: a budget that was just enough is not exhausted."""
-        statement = rows_of(self.sweeper.store).candidates(selection, self.now, 1, floor)
+        statement = rows_of(self.sweeper.store).candidates(self.selection, self.now, 1, floor)
         try:
-            return bool(self.sweeper.store.read(statement, LOOK_SECONDS))
+            return bool(self.sweeper.store.read(statement, PROBE_SECONDS))
         except (Locked, TimedOut):
             return True
 
-    def _bind_again(self, problem: SchemaChanged) -> Selection:
+    def _bind_again(self, problem: SchemaChanged) -> None:
         """Bind the rule to the schema as it is now; raise BindError if it must not take rows any more."""
         if self.rebound:
             raise problem
         self.rebound = True
-        return self.sweeper.bindings.rebind(self.table, self.rule)
+        self.selection = self.sweeper.bindings.rebind(self.table, self.rule)
 
-    def _take(self, transaction: Transaction, selection: Selection, batch: tuple[int, Position | None, bool]) -> Taken:
+    def _batch(self, floor: Position | None, *, skip_locked: bool) -> Taken:
+        with self.batches.open() as batch:
+            taken = self._take(batch.transaction, floor, skip_locked=skip_locked)
+            batch.record(taken.counts)
+            write_taken_event(self.sweeper.store, batch.transaction, self.sweeper.contract.events, batch.entry)
+        self.audit_id = batch.audit_id
+        self.committed += 1
+        self.rebound = False
+        self.counts.update(taken.counts)
+        return taken
+
+    def _take(self, transaction: Transaction, floor: Position | None, *, skip_locked: bool) -> Taken:
         """Take a batch within the budget, followers included, and within the plan, which counts the rule's own rows."""
-        size, floor, skip_locked = batch
+        size = self.batches.size
         left = self.budget.rows - self.counts.total()
         most = max(1, min(size, left))
         # What is left of a budget is not spent on some followers of a row that stays until the next sweep.
@@ -378,86 +397,27 @@ class _RuleSweep:
         if limit <= 0 or self.nothing_due:
             # Recorded in the audit trail, like every sweep that took nothing.
             return Taken({}, floor, done=True)
-        taken = take_all_scopes(transaction, Batch(selection, self.now, limit, most, floor, skip_locked, whole))
+        taken = take_all_scopes(transaction, Batch(self.selection, self.now, limit, most, floor, skip_locked, whole))
         self.too_little_left = whole and not taken.done and not any(taken.counts.values())
         return taken
-
-    def _batch(
-        self, selection: Selection, size: int, floor: Position | None, *, skip_locked: bool
-    ) -> tuple[str, Taken | None]:
-        # Power may fail before the disk has it. Then the rows are back, their count is not in the audit trail, and the
-        # next sweep takes them: nothing that is emitted about a batch may have to outlive that.
-        with self.sweeper.store.transaction(durable=False) as transaction:
-            self.entered = time.monotonic()
-            opening = taking(transaction).open_batch(gated(selection))
-            closed = closed_gate(opening.flags, self.table.name, self.sweeper.contract.sweep)
-            if closed:
-                return closed, None
-            self.sweeper.fence(transaction)
-            taken = self._take(transaction, selection, (size, floor, skip_locked))
-            entry = AuditEntry(
-                kind=self.action,
-                table=str(self.table.name),
-                actor=self.sweeper.actor,
-                inputs={"rule": self.rule.name, "budget": self.budget.rows, "sweep": True},
-                counts={str(self.table.name): 0, **taken.counts},
-                executed_at=opening.clock,
-                rule=self.rule.name,
-                run=self.run_id,
-                cutoff=cutoff(self.rule, self.now),
-                seconds=round(time.monotonic() - self.entered, 6),
-            )
-            total = self.earlier + self.counts + Counter(entry.counts)
-            number = Ledger.of(transaction).record(entry) if self.audit_id is None else self.audit_id
-            write_taken_event(self.sweeper.store, transaction, self.sweeper.contract.events, entry, number)
-            if self.audit_id is not None:
-                trail = Ledger(transaction.dialect, transaction.finish)
-                # A sum of counters drops the zeros, and a table that lost nothing is recorded too.
-                trail.add_to_record(number, entry, {**self.counts, **entry.counts, **total})
-            self.worked = time.monotonic() - self.entered
-        # Counted after the commit: what did not happen is not reported.
-        self.audit_id = number
-        self.batches += 1
-        self.rebound = False
-        self.counts.update(taken.counts)
-        return "", taken
 
     def _spent(self) -> str:
         if self.frozen is not None and self.counts[str(self.table.name)] >= self.frozen.rows:
             return _PLANNED
         if self.counts.total() >= self.budget.rows or self.too_little_left:
             return "rows"
-        if self.batches >= self.budget.batches:
+        if self.committed >= self.budget.batches:
             return "batches"
         return "seconds" if time.monotonic() - self.began >= self.budget.seconds else ""
 
-    def _slow_down(self, problem: WaneError, size: int, *, skip_locked: bool) -> tuple[int, bool]:
-        """Skip locked rows, take less, and report why: others hold locks, or a batch took too long.
-
-        At the smallest batch, give up.
-        """
-        pace = self.sweeper.pace
-        if size <= pace.least_batch and (skip_locked or isinstance(self.rule.bound, Cap)):
+    def _slow_down(self, problem: Locked | TimedOut, *, skip_locked: bool) -> bool:
+        """Skip locked rows and take less; at the smallest batch, give up. Return whether locked rows are skipped."""
+        pace, can_skip = self.sweeper.pace, not isinstance(self.rule.bound, Cap)
+        if self.batches.size <= pace.least_batch and (skip_locked or not can_skip):
             raise problem
-        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
-        self.sweeper.listener(SlowedDown(str(self.table.name), self.rule.name, cause))
-        self.sweeper.stop.wait(pace.pause_seconds(pace.target_seconds))
-        return max(size // 2, pace.least_batch), not isinstance(self.rule.bound, Cap)
+        self.batches.slow_down(problem, pace.pause_seconds(pace.target_seconds))
+        return can_skip
 
-    def _tell_batch(self, taken: Taken, seconds: float, size: int) -> None:
-        self.sweeper.listener(
-            BatchTaken(
-                self.table.scheduler,
-                str(self.table.name),
-                self.rule.name,
-                self.table.label(self.rule),
-                self.action,
-                taken.counts,
-                seconds,
-                size,
-            )
-        )
-
-    def _tell_budget(self, spent: str) -> None:
+    def _emit_budget(self, spent: str) -> None:
         label = self.table.label(self.rule)
         self.sweeper.listener(BudgetExhausted(self.table.scheduler, str(self.table.name), self.rule.name, label, spent))
