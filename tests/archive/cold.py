@@ -135,9 +135,10 @@ def events(database: Database, rows: int = 200) -> None:
 
 
 def insert_events(database: Database, ids: Sequence[int]) -> None:
+    # All of them are due, however many there are.
     database.executemany(
         "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
-        [(n, "done", OLD_MS + n * 60_000 * 60, f"body {n} \U0001f600", n / 4) for n in ids],
+        [(n, "done", OLD_MS + n % 2_000 * 60_000 * 60, f"body {n} \U0001f600", n / 4) for n in ids],
     )
     database.executemany(
         "INSERT INTO event_read VALUES (?, ?, ?)", [(n * 10 + m, n, "me") for n in ids for m in range(n % 3)]

@@ -20,7 +20,7 @@ from wane.prune.sweep import Outcome
 from wane.rules.rows import Rows
 
 RULE = "event.cold"
-BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO {2} SELECT * FROM back RETURNING 1"
+BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO public.{2} SELECT * FROM back RETURNING 1"
 
 
 def hook(steps: Steps) -> None:
@@ -49,7 +49,7 @@ def bring_back(keeper: Keeper, steps: list[Steps]) -> None:
                 step.enter("bring back")
             for table, column in (("event", "id"), ("event_read", "event_id")):
                 rows = len(moving.execute(BACK.format(f"{table}_{month}", column, table), {}))
-                moving.execute("INSERT INTO returned VALUES (%(table)s, %(rows)s)", {"table": table, "rows": rows})
+                moving.execute("INSERT INTO public.returned VALUES (%(table)s, %(rows)s)", {"table": table, "rows": rows})
 
 
 def shelve_and_bring_back(contract: Path, *, forever: bool) -> None:
