@@ -9,14 +9,15 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from wane.db.clocked import ClockedStatements
 from wane.db.statement import Dialect, Execute
 from wane.db.store import Store
-from wane.errors import StoreError, WaneError
+from wane.errors import LeaseLost, StoreError, WaneError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +30,15 @@ class Lease:
     until: datetime
 
 
-class Leases:
+class Leases(ClockedStatements):
     """Reads and writes leases through a function that runs statements."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self._locks = dialect.locks_rows
-        self._now = "coalesce(%(now)s::timestamptz, clock_timestamp())" if self._locks else ":now"
+        super().__init__(dialect)
         self._until = "%(until)s::timestamptz" if self._locks else ":until"
 
-    def _(self, name: str) -> str:
-        return self.dialect.placeholder(name)
-
-    def _times(self, now: datetime | None, until: datetime | None = None) -> dict[str, object]:
-        assert now is not None or self._locks
-        stamps = {"now": None if now is None else self.dialect.encode_time(now)}
-        return stamps if until is None else {**stamps, "until": self.dialect.encode_time(until)}
+    def _ends(self, now: datetime | None, until: datetime) -> dict[str, object]:
+        return {**self._times(now), "until": self.dialect.encode_time(until)}
 
     def take(self, run: Execute, name: str, holder: str, until: datetime, now: datetime | None) -> tuple[bool, Lease]:
         """Take the lease under a new fence, if it is free; return whether it was, and the lease as it is now."""
@@ -54,7 +48,7 @@ class Leases:
             f" VALUES ({self._('name')}, {self._('holder')}, 1, {self._now}, {self._until})"
             " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, fence = l.fence + 1, taken_at = excluded.taken_at,"
             f" until = excluded.until WHERE l.until <= {self._now} RETURNING name, holder, fence, until",
-            {"name": name, "holder": holder, **self._times(now, until)},
+            {"name": name, "holder": holder, **self._ends(now, until)},
         )
         taken = bool(found)
         if not taken:
@@ -67,7 +61,7 @@ class Leases:
         found = run(
             f"UPDATE {self.dialect.own_table('lease')} SET until = {self._until} WHERE name = {self._('name')}"
             f" AND fence = {self._('fence')} AND until > {self._now} RETURNING 1",
-            {"name": lease.name, "fence": lease.fence, **self._times(now, until)},
+            {"name": lease.name, "fence": lease.fence, **self._ends(now, until)},
         )
         return bool(found)
 
@@ -110,6 +104,21 @@ class Leases:
         )
         return bool(found)
 
+    def require(
+        self,
+        run: Execute,
+        lease: Lease,
+        now: datetime | None,
+        *,
+        most_seconds: float,
+        lost: type[WaneError] = LeaseLost,
+    ) -> None:
+        """Raise `lost` unless the lease is still the holder's, and keep it so until the transaction ends."""
+        if not self.is_held(run, lease, None, now, most_seconds=most_seconds):
+            raise lost(
+                f"the lease of {lease.name!r} ended", "another process may have continued the work; run it again"
+            )
+
     def current(self, run: Execute, now: datetime | None) -> list[Lease]:
         """Return the leases that are held."""
         found = run(
@@ -120,14 +129,17 @@ class Leases:
 
 
 @contextmanager
-def leased(store: Store, name: str, seconds: float, busy: Callable[[Lease], WaneError]) -> Iterator[Lease]:
-    """Hold the lease of this name; if another process holds it, raise the error that `busy` builds from it."""
+def leased(store: Store, name: str, seconds: float, *, busy: type[WaneError], doing: str) -> Iterator[Lease]:
+    """Hold the lease of this name; if another process holds it, raise `busy`. `doing`: what its holder does."""
     holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     leases = Leases(store.dialect)
     with store.write() as (run, now):
         taken, lease = leases.take(run, name, holder, _until(store, now, seconds), now)
     if not taken:
-        raise busy(lease)
+        raise busy(
+            f"{doing} by {lease.holder}, until {lease.until.isoformat()} at least",
+            "wait until it is done; if it is dead, its lease ends by itself",
+        )
     over = threading.Event()
     renewing = threading.Thread(target=_renew, args=(store, lease, seconds, over), daemon=True)
     renewing.start()

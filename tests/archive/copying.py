@@ -95,7 +95,7 @@ def batch_sizes(kind: str, path: str | None, secret: str | None, copy: str, wide
 
 
 def _read(file: FileJob) -> pa.Table:
-    return pq.ParquetFile(file.place).read()
+    return pq.ParquetFile(file.path).read()
 
 
 def _copy(job: CopyJob, secret: str | None, *, tamper: bool) -> str:

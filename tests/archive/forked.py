@@ -16,51 +16,54 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
-from wane.archive import (
-    archiver,
-    comparison,
-    inspection,
-    restore,
-    rewrite,
-    session,
-    staging,
-    survey,
-    sweep,
-    unique,
-    upkeep,
-    verify,
-)
+from wane.archive import executor, staging
 from wane.archive.failure import TransientFailure
 from wane.archive.staging import DIGEST, Choice, StagedPart
 from wane.archive.types import KEY, PARENT, SWEEP
 from wane.errors import ArchiveError
 
 
-def run(_: object, task: Callable[[int], str], count: int, *progress: object) -> Iterator[str]:
-    """What Spark does: every task in a process of its own."""
-    for number in range(count):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                with os.fdopen(writing, "w") as out:
-                    try:
-                        told = task(number)
-                    except TransientFailure as problem:
-                        told = str(problem)  # Which is what is known when Spark has tried often enough.
-                    out.write(told)
-                    out.flush()
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as answer:
-            told = answer.read()
-        os.waitpid(child, 0)
-        yield told
+def fork(task: Callable[[int], str], number: int) -> str:
+    """Run one task in a process of its own, as Spark does."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            with os.fdopen(writing, "w") as out:
+                try:
+                    answer = task(number)
+                except TransientFailure as problem:
+                    answer = str(problem)  # Which is what is known when Spark has tried often enough.
+                out.write(answer)
+                out.flush()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answered:
+        answer = answered.read()
+    os.waitpid(child, 0)
+    return answer
 
 
-def stage(_: object, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+class ForkedExecutor:
+    """Runs tasks one after the other, and has no frames."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def spark(self) -> Any:
+        return None
+
+    def run(self, task: Callable[[int], str], count: int, progress: object = None) -> Iterator[str]:
+        for number in range(count):
+            yield fork(task, number)
+
+    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+        return stage(parts, choice, folder, piece_rows)
+
+
+def stage(parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
     """What `staging.stage` does on Spark."""
     rows = _read(parts[0], _condition(choice))
     newest = max_by_key(rows)
@@ -117,15 +120,6 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, p
     pq.write_table(mine, place / "rows.parquet")
 
 
-def without_spark(patch: pytest.MonkeyPatch) -> None:
+def without_spark(patch: pytest.MonkeyPatch, made: type[ForkedExecutor] = ForkedExecutor) -> None:
     """Let the pipeline run so in this process."""
-    for module in (comparison, inspection, restore, rewrite, survey, sweep, unique, verify):
-        patch.setattr(module, "run", run)
-    patch.setattr(restore, "stage", stage)
-    for owner in (archiver.Archiver, restore.Restorer, survey.Surveyor, upkeep.Upkeep):
-        patch.setattr(owner, "spark", _nothing)
-    patch.setattr(session, "session", _nothing)
-
-
-def _nothing(*_: Any) -> None:
-    return None
+    patch.setattr(executor, "default", made)

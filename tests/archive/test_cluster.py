@@ -131,7 +131,7 @@ def test_ranges_run_on_both_workers_and_nothing_secret_is_sent_to_them(
     ("change", "told"),
     [
         ({"url_variable": None}, "url_variable"),
-        ({"settings": (("spark.executorEnv.WANE_TASK_URL", "x"),)}, "tell WANE_TASK_URL to everybody"),
+        ({"settings": (("spark.executorEnv.WANE_TASK_URL", "x"),)}, "show WANE_TASK_URL to everyone"),
     ],
 )
 def test_without_a_way_to_the_database_nothing_begins(

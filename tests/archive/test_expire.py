@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from archive import forked
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
+from archive.forked import ForkedExecutor, without_spark
 from servers import Database, SqliteDatabase
-from wane.archive import files, rewrite, upkeep
+from wane.archive import files, upkeep
+from wane.archive import rewrite as rewriting
 from wane.archive.cold_table import ColdTable
 from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
@@ -129,7 +130,7 @@ def test_a_hold_on_a_table_keeps_all_of_its_archive(sqlite_database: SqliteDatab
         for table in ("event", "event_read"):
             held = cold.keeper.hold(table, None, reason="a test")
             [done] = cold.keeper.archive.expire()
-            assert (done.outcome, done.held, done.rows) == (Outcome.DONE, f"somebody holds {table}", {})
+            assert (done.outcome, done.held, done.rows) == (Outcome.DONE, f"{table} is held", {})
             assert held.id is not None
             cold.keeper.release_hold(held.id)
         assert len(cold.cold()) == ROWS
@@ -300,15 +301,17 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
         cold.keeper.hold("event", {"id": 5}, reason="so that at least its month is written anew")
         before = cold.archived()
 
-        def run(*arguments: Any) -> list[str]:
-            told = list(forked.run(*arguments))
-            for place in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
-                rows = pq.ParquetFile(place).read()
-                at = rows.column_names.index("body")
-                pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), place)
-            return told
+        class Forging(ForkedExecutor):
+            def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
+                answers = list(super().run(task, count))
+                if task.func is rewriting._task:
+                    for place in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
+                        rows = pq.ParquetFile(place).read()
+                        at = rows.column_names.index("body")
+                        pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), place)
+                yield from answers
 
-        monkeypatch.setattr(rewrite, "run", run)
+        without_spark(monkeypatch, Forging)
         [done] = cold.keeper.archive.expire()
         assert done.outcome is Outcome.FAILED
         assert "do not hold what was left" in done.message
@@ -337,7 +340,7 @@ def test_who_dies_between_the_commits_is_finished_by_the_next_and_told_once(
         with pytest.raises(Died):
             cold.keeper.archive.expire()
         assert cold.keeper.audit(kind="archive_expire") == []
-        with pytest.raises(ArchiveBusy, match="somebody died"):
+        with pytest.raises(ArchiveBusy, match="a process died"):
             cold.keeper.hold("event", {"id": 60}, reason="nobody can say yet what is left")
         monkeypatch.undo()
         [done] = cold.keeper.archive.expire()

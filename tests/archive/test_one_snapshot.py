@@ -16,9 +16,11 @@ import pytest
 
 from archive import forked
 from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
+from archive.forked import ForkedExecutor
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.archive import sweep, unique
+from wane.archive import unique
 from wane.archive.cold_table import ColdTable
+from wane.archive.extract import copy_ranges
 from wane.archive.unique import copied_twice
 from wane.archive.verify import FileJob
 from wane.prune.sweep import Outcome
@@ -47,10 +49,10 @@ class Copying:
         self.tasks: list[int] = []
         """How many tasks each copy had."""
 
-    def run(self, spark: object, task: Callable[[int], str], count: int, *progress: object) -> Iterator[str]:
+    def run(self, task: Callable[[int], str], count: int) -> Iterator[str]:
         self.tasks.append(count)
-        order = list(range(count))[:: -1 if self.backwards else 1]
-        for done, answer in enumerate(forked.run(spark, lambda number: task(order[number]), count), 1):
+        for done, number in enumerate(list(range(count))[:: -1 if self.backwards else 1], 1):
+            answer = forked.fork(task, number)
             if (act := self.after.pop(done, None)) is not None:
                 act()
             yield answer
@@ -59,7 +61,12 @@ class Copying:
 @pytest.fixture
 def copying(monkeypatch: pytest.MonkeyPatch, without_spark: None) -> Copying:
     copying = Copying()
-    monkeypatch.setattr(sweep, "run", copying.run)
+
+    class Copier(ForkedExecutor):
+        def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
+            return copying.run(task, count) if task.func is copy_ranges else super().run(task, count)
+
+    forked.without_spark(monkeypatch, Copier)
     return copying
 
 
@@ -316,7 +323,6 @@ def test_a_key_that_is_no_key_any_more_is_refused_and_nothing_leaves(
 def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(unique, "run", forked.run)
     monkeypatch.setattr(unique, "KEYS_AT_ONCE", at_once)
 
     def written(number: int, part: int, keys: list[str]) -> FileJob:
@@ -327,10 +333,10 @@ def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
     first = [f'["{n}"]' for n in range(40)]
     other = [f'["{n}"]' for n in range(40, 80)]
     apart = [written(0, 0, first), written(1, 0, other), written(0, 1, first), written(1, 1, other)]
-    assert copied_twice(None, apart) is None  # type: ignore[arg-type]
+    assert copied_twice(ForkedExecutor(), apart) is None
     again = [*apart[:3], written(2, 1, [*other, '["17"]'])]
-    assert copied_twice(None, again) == (1, '["17"]')  # type: ignore[arg-type]
-    assert copied_twice(None, [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")  # type: ignore[arg-type]
+    assert copied_twice(ForkedExecutor(), again) == (1, '["17"]')
+    assert copied_twice(ForkedExecutor(), [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")
 
 
 def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from archive.cold import CONTRACT, PACE, cold_keeper, events
 from archive.test_expire import KEPT, old_events
 from archive.test_upkeep import age, everything, files, on_disk
 from servers import SqliteDatabase
-from wane.archive.cold_table import place_of
+from wane.archive.cold_table import folder_of
 from wane.errors import ArchiveError, ContractError
 from wane.prune.sweep import Outcome
 
@@ -58,7 +58,7 @@ def test_a_path_that_delta_lake_cannot_have_is_refused(
         raise AssertionError("it was opened")
     assert [place.name for place in folder.iterdir()] == ["wane.toml"]
     with pytest.raises(ArchiveError, match="which Delta Lake cannot have in a path"):
-        place_of("cold", folder)
+        folder_of("cold", folder)
 
 
 def test_a_link_to_such_a_folder_is_refused(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_a_link_to_such_a_folder_is_refused(sqlite_database: SqliteDatabase, tmp
 
 def test_a_url_is_decoded_once(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
-    assert place_of(f"file://{tmp_path}/a%20b", None) == tmp_path / "a b"
+    assert folder_of(f"file://{tmp_path}/a%20b", None) == tmp_path / "a b"
     with pytest.raises(ArchiveError, match="Delta Lake"):
-        place_of(f"file://{tmp_path}/a%2520b", None)
+        folder_of(f"file://{tmp_path}/a%2520b", None)
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -86,6 +86,6 @@ def test_a_variable_that_is_not_set_is_never_an_empty_text(
     with pytest.raises(ContractError, match="WANE_TEST_ROOT"), cold_keeper(sqlite_database, tmp_path, contract):
         raise AssertionError("it was opened")
     with pytest.raises(ArchiveError, match="WANE_TEST_ROOT"):
-        place_of("${WANE_TEST_ROOT}/cold", tmp_path)
+        folder_of("${WANE_TEST_ROOT}/cold", tmp_path)
     monkeypatch.setenv("WANE_TEST_ROOT", str(tmp_path / "there"))
-    assert place_of("${WANE_TEST_ROOT}/cold", tmp_path) == tmp_path / "there" / "cold"
+    assert folder_of("${WANE_TEST_ROOT}/cold", tmp_path) == tmp_path / "there" / "cold"

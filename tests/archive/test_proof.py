@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
+from wane.archive.cold_table import ColdTable
 from wane.archive.sql import SAMPLED
 from wane.prune.sweep import Outcome
 
@@ -111,3 +113,21 @@ def test_damage_in_the_archive_is_found_later(sqlite_database: SqliteDatabase, t
         [rows, reads] = cold.keeper.archive.verify()
         assert len(rows.problems) == 1
         assert reads.problems == ()
+
+
+def test_verifying_opens_the_log_of_each_table_once(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 20)
+    opened: list[str] = []
+    opening = ColdTable.open
+
+    def watched(this: ColdTable) -> DeltaTable | None:
+        opened.append(this.name)
+        return opening(this)
+
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        monkeypatch.setattr(ColdTable, "open", watched)
+        assert [one.table for one in cold.keeper.archive.verify()] == ["event", "event_read"]
+        assert opened == ["event", "event_read"]

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from archive.cold import CONTRACT, PATIENCE_SECONDS, Cold, cold_keeper, events
 from servers import PostgresDatabase, SqliteDatabase
 from wane.archive import java, session
-from wane.archive.cold_table import place_of
+from wane.archive.cold_table import folder_of
 from wane.errors import ArchiveError, ContractError, SparkError
 from wane.keeper import open_keeper
 from wane.prune.sweep import Outcome
@@ -124,9 +124,9 @@ def test_what_is_not_archived_yet_is_told_without_spark(
 
 
 def test_paths_start_at_the_contracts_folder(tmp_path: Path) -> None:
-    assert place_of("cold", tmp_path) == tmp_path / "cold"
-    assert place_of("/data/cold", tmp_path) == Path("/data/cold")
-    assert place_of("file:///data/a%20b", tmp_path) == Path("/data/a b")
+    assert folder_of("cold", tmp_path) == tmp_path / "cold"
+    assert folder_of("/data/cold", tmp_path) == Path("/data/cold")
+    assert folder_of("file:///data/a%20b", tmp_path) == Path("/data/a b")
 
 
 def test_a_row_with_more_followers_than_can_leave_at_once(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:

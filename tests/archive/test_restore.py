@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
-from archive.forked import stage
+from archive.forked import ForkedExecutor, stage
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.archive import loading
 from wane.archive import restore as restoring
 from wane.archive.connect import opened
 from wane.archive.dialects import archive_dialect
+from wane.archive.journal import Journal
 from wane.archive.journal_restore import RestoreJournal
 from wane.archive.loading import load_piece
 from wane.archive.model import Restored
+from wane.cli import app
 from wane.db.postgres.gate import GATE
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.prune.sweep import Outcome
@@ -362,7 +365,7 @@ def test_two_restores_at_once_are_one_after_the_other(
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
 
-        def staged(*arguments: Any) -> list[int]:
+        def staged(_: Any, *arguments: Any) -> list[int]:
             found = stage(*arguments)
             with cold_keeper(database, tmp_path) as other:
                 with pytest.raises(ArchiveBusy) as busy:
@@ -371,9 +374,9 @@ def test_two_restores_at_once_are_one_after_the_other(
                 assert other.one().outcome is Outcome.FAILED, "a sweep waits as well"
             return found
 
-        monkeypatch.setattr(restoring, "stage", staged)
-        assert back(cold, where="id <= 40").restored["event"] == 40
-        monkeypatch.setattr(restoring, "stage", stage)
+        with monkeypatch.context() as patch:
+            patch.setattr(ForkedExecutor, "stage", staged)
+            assert back(cold, where="id <= 40").restored["event"] == 40
         assert len(refused) == 1
         assert back(cold, where="id <= 50").restored["event"] == 10
         conserve(cold, known, done=True)
@@ -412,7 +415,7 @@ def interrupt(cold: Cold, monkeypatch: pytest.MonkeyPatch, step: str, where: str
 
 
 @pytest.mark.parametrize(
-    ("step", "then"), [("_bring", "a sweep"), ("_remove", "another restore"), ("_remove", "the same restore")]
+    ("step", "then"), [("_load", "a sweep"), ("_remove", "another restore"), ("_remove", "the same restore")]
 )
 def test_whoever_comes_next_finishes_a_restore_that_was_cut_off(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, then: str
@@ -460,21 +463,21 @@ def test_a_restore_that_lost_its_lease_changes_nothing_more(
             lease = cold.keeper.store.dialect.own_table("lease")
             database.execute(f"UPDATE {lease} SET fence = fence + 1")
 
-        def staged(*arguments: Any) -> list[int]:
+        def staged(_: Any, *arguments: Any) -> list[int]:
             found = stage(*arguments)
             lose()
             return found
 
-        bring = restoring._Restore._bring
+        bring = restoring._Restore._load
 
         def loading(this: Any, *arguments: Any) -> None:
             lose()
             bring(this, *arguments)
 
         if when == "chosen":
-            monkeypatch.setattr(restoring, "stage", staged)
+            monkeypatch.setattr(ForkedExecutor, "stage", staged)
         else:
-            monkeypatch.setattr(restoring._Restore, "_bring", loading)
+            monkeypatch.setattr(restoring._Restore, "_load", loading)
         with pytest.raises(ArchiveBusy):
             back(cold, where="id <= 40")
         assert cold.hot() == STAYING
@@ -581,6 +584,39 @@ def test_a_restore_that_was_left_is_listed_as_what_it_is(
         assert [one.state for one in cold.keeper.archive.restores()] == ["done"]
 
 
+def test_an_unfinished_restore_is_listed_whatever_its_age(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 9)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        interrupt(cold, monkeypatch, "_remove", where="id < 4")
+        columns = "staged, on_conflict, inputs, actor, planned_at, changed_at"
+        newer = f"SELECT table_name, 'done', {columns} FROM wane_archive_restore WHERE id = 1"
+        for _ in range(3):
+            sqlite_database.execute(f"INSERT INTO wane_archive_restore (table_name, state, {columns}) {newer}")
+        assert [one.id for one in cold.keeper.archive.restores(limit=2)] == [4, 3]
+        assert [one.id for one in cold.keeper.archive.restores(unfinished=True, limit=2)] == [1]
+        arguments = ["archive", "status", "--limit", "1", "--contract", str(tmp_path / "wane.toml")]
+        assert "restore 1 of event is restored" in " ".join(CliRunner().invoke(app, arguments).output.split())
+
+
+def test_a_restore_of_one_sweep_reads_that_sweep_of_the_journal_and_no_other(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 9)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+
+        def every(_: Journal) -> None:
+            raise AssertionError("every sweep was read")
+
+        monkeypatch.setattr(Journal, "summaries", every)
+        with pytest.raises(WrongArgument, match="event has no sweep 2"):
+            back(cold, sweep=2)
+        assert back(cold, sweep=1).restored["event"] == 9
+
+
 SIDE = {
     "sqlite": ["incidnt.ev", "wane_audit", "WANE_new", "temp.x", "sqlite_x", "looking", "Event_guard"],
     "postgres": ["incidnt.ev", "wane.audit", "wane.fresh", "pg_temp.x", "pg_catalog.x", "looking", "y" * 60],
@@ -619,7 +655,7 @@ def test_a_restore_whose_side_table_can_no_longer_be_made_is_cancelled(
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
         with monkeypatch.context() as patch:
-            patch.setattr(restoring._Restore, "_bring", _killed)
+            patch.setattr(restoring._Restore, "_load", _killed)
             with pytest.raises(_Killed):
                 back(cold, where="id <= 40", into="incident.ev")
         database.execute("DROP SCHEMA incident CASCADE")

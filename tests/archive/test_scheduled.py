@@ -13,7 +13,7 @@ import pytest
 from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_events
 from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
-from wane.archive import session, upkeep
+from wane.archive import executor
 from wane.archive.scheduled import ScheduledArchive
 from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, SparkError
@@ -75,7 +75,9 @@ def test_a_step_of_maintenance_that_fails_stops_no_other(
 ) -> None:
     with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:
         with monkeypatch.context() as patch:
-            patch.setattr(upkeep.Upkeep, "spark", _no_spark)  # Expiring and compacting need it, tidying does not.
+            patch.setattr(
+                executor.SparkExecutor, "spark", _no_spark
+            )  # Expiring and compacting need it, tidying does not.
             scheduled = ScheduledArchive(cold.keeper.contract)
             for _ in range(2):  # Again in the next window, and not the next day.
                 cold.events.clear()
@@ -116,9 +118,7 @@ def test_a_worker_with_nothing_to_archive_never_starts_spark(
     def start(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(session, "session", start)
-    monkeypatch.setattr("wane.archive.archiver.session", start)
-    monkeypatch.setattr("wane.archive.upkeep.session", start)
+    monkeypatch.setattr(executor, "session", start)
     events(sqlite_database, 0)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         assert run(cold).failures == 0

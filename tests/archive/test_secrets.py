@@ -12,7 +12,7 @@ import pytest
 from archive.cold import cold_keeper, events
 from wane.archive import session
 from wane.archive.reader import Source, fetch, open_reader
-from wane.archive.secret import told
+from wane.archive.secret import task_source
 from wane.contract.model import SparkSettings
 from wane.errors import Unreachable
 from wane.prune.sweep import Outcome
@@ -38,7 +38,7 @@ def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert len(written) > 4
     assert not [file for file in written if SECRET.encode() in file.read_bytes()]
-    for said in session._said:
+    for said in session._output:
         said.seek(0)
         assert SECRET.encode() not in said.read()
     for process in Path("/proc").glob("[0-9]*"):
@@ -54,7 +54,7 @@ def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
 def test_only_the_same_user_can_ask_and_only_while_it_is_told() -> None:
     source = Source("postgres", secret=f"postgresql://me:{SECRET}@nowhere/db")
     assert SECRET not in repr(source)
-    with told(source, SparkSettings()) as known:
+    with task_source(source, SparkSettings()) as known:
         assert known.secret is None
         assert known.at is not None
         folder = Path(known.at).parent

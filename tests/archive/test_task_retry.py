@@ -16,8 +16,9 @@ import pytest
 from archive.cold import cold_keeper, conserve, events
 from races.racing import Background, await_true
 from servers import Database, SqliteDatabase
+from wane.archive.executor import SparkExecutor
 from wane.archive.failure import TransientFailure, answering, answers
-from wane.archive.session import run, session
+from wane.archive.session import session
 from wane.contract.model import SparkSettings
 from wane.db.sqlite import digests
 from wane.errors import ArchiveError, Locked, StoreError, Unreachable
@@ -43,7 +44,7 @@ def test_an_answer_is_there_before_the_other_tasks_are_done(tmp_path: Path) -> N
         return str(number)
 
     found = []
-    for answer in run(session(SparkSettings()), task, 2):
+    for answer in SparkExecutor(SparkSettings()).run(task, 2):
         found.append(answer)
         seen.touch()
     assert found == ["0", "1"]
@@ -65,14 +66,14 @@ def losing(folder: Path, attempts: int) -> Callable[[int], str]:
 
 
 def test_a_task_that_loses_its_connection_is_run_again(tmp_path: Path) -> None:
-    found = answers(run(session(SparkSettings()), losing(tmp_path, 1), 3))
+    found = answers(SparkExecutor(SparkSettings()).run(losing(tmp_path, 1), 3))
     assert sorted(one["number"] for one in found) == [0, 1, 2]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_task_that_never_gets_through_fails_with_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as raised:
-        answers(run(session(SparkSettings()), losing(tmp_path, 99), 2))
+        answers(SparkExecutor(SparkSettings()).run(losing(tmp_path, 99), 2))
     assert (raised.value.message, raised.value.hint) == ("the connection is lost", "look\nat it")
     assert len(list(tmp_path.iterdir())) == 4  # What local[*,4] says.
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from archive.forked import ForkedExecutor, fork
 from crash.launcher import Steps
-from wane.archive import archiver, evict, sweep, unique, verify
+from wane.archive import evict, executor, sweep
 from wane.archive.cold_table import ColdTable
-from wane.archive.failure import TransientFailure
 from wane.archive.journal import Journal
 from wane.contract.load import load_contract
 from wane.db.postgres.store import PostgresStore
@@ -34,40 +34,30 @@ PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_b
 CHANGE_SECONDS = 0.2
 
 
-def run_forked(steps: Steps, name: str) -> Callable[..., Iterator[str]]:
-    """What Spark does: every task in a process of its own."""
+STEPS = {
+    "copy_ranges": "copy",
+    "read_back": "read back",
+    "_compare": "read back",
+    "_task": "thin",
+    "_read": "compare",
+}
+"""The step that a task of this name belongs to."""
 
-    def run(_: object, task: Callable[[int], str], count: int, *_watched: object) -> Iterator[str]:
-        for number in range(count):
-            steps.enter(name)
-            reading, writing = os.pipe()
-            child = os.fork()
-            if child == 0:
-                try:
-                    os.close(reading)
-                    with os.fdopen(writing, "w") as out:
-                        try:
-                            told = task(number)
-                        except TransientFailure as problem:
-                            told = str(problem)  # Which is what is known when Spark has tried often enough.
-                        out.write(told)
-                        out.flush()
-                finally:
-                    os._exit(0)
-            os.close(writing)
-            with os.fdopen(reading) as answer:
-                told = answer.read()
-            os.waitpid(child, 0)
-            yield told
 
-    return run
+def forking(steps: Steps) -> type[ForkedExecutor]:
+    """Return an executor that enters a step before each task."""
+
+    class Stepping(ForkedExecutor):
+        def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
+            for number in range(count):
+                steps.enter(STEPS[task.func.__name__])
+                yield fork(task, number)
+
+    return Stepping
 
 
 def hook(steps: Steps) -> None:
-    sweep.run = run_forked(steps, "copy")  # type: ignore[attr-defined]
-    verify.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
-    unique.run = run_forked(steps, "read back")  # type: ignore[attr-defined]
-    archiver.Archiver.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+    executor.default = forking(steps)
     steps.function(sweep, "cut", "cut")
     steps.function(evict, "evict", "evict")
     evicting = evict.Eviction.run
@@ -88,9 +78,10 @@ def hook(steps: Steps) -> None:
         steps.before(owner, method, step)
     original = Journal.move
 
-    def move(this: Journal, number: int, state: Any, **options: Any) -> None:
-        original(this, number, state, **options)
+    def move(this: Journal, number: int, state: Any, **options: Any) -> Any:
+        moved = original(this, number, state, **options)
         steps.enter(f"to {state}")
+        return moved
 
     Journal.move = move  # type: ignore[method-assign,assignment]
     steps.around(SqliteStore)

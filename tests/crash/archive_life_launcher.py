@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crash import archive_launcher
-from crash.archive_launcher import PACE, lost_its_turn, run_forked
+from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
-from wane.archive import compact, comparison, expire, files, rewrite, tidy, upkeep
+from wane.archive import compact, expire, files, tidy, upkeep
 from wane.archive.cold_table import ColdTable
 from wane.archive.files import ColdFile
 from wane.archive.journal_jobs import Jobs
@@ -52,9 +52,6 @@ class Sorted:
 
 def hook(steps: Steps) -> None:
     archive_launcher.hook(steps)
-    rewrite.run = run_forked(steps, "thin")  # type: ignore[attr-defined]
-    comparison.run = run_forked(steps, "compare")  # type: ignore[attr-defined]
-    upkeep.Upkeep.spark = lambda _: None  # type: ignore[method-assign,assignment,return-value]
 
     def in_order(_: compact.Compaction, cold: ColdTable, handle: Any, small: Sequence[ColdFile]) -> Any:
         return Sorted(steps, cold, small)
@@ -62,7 +59,7 @@ def hook(steps: Steps) -> None:
     compact.Compaction._sorted = in_order  # type: ignore[method-assign,assignment]
     tidy.LEAST = AT_ONCE
     steps.function(compact, "_moved", "move")
-    steps.before(Jobs, "number", "begin")
+    steps.before(Jobs, "begin", "begin")
     steps.before(Jobs, "plan", "decide")
     steps.before(Jobs, "end", "end")
     replacing = files.replace

@@ -49,7 +49,9 @@ def bring_back(keeper: Keeper, steps: list[Steps]) -> None:
                 step.enter("bring back")
             for table, column in (("event", "id"), ("event_read", "event_id")):
                 rows = len(moving.execute(BACK.format(f"{table}_{month}", column, table), {}))
-                moving.execute("INSERT INTO public.returned VALUES (%(table)s, %(rows)s)", {"table": table, "rows": rows})
+                moving.execute(
+                    "INSERT INTO public.returned VALUES (%(table)s, %(rows)s)", {"table": table, "rows": rows}
+                )
 
 
 def shelve_and_bring_back(contract: Path, *, forever: bool) -> None:

@@ -18,7 +18,7 @@ import psycopg
 from crash.launcher import Steps
 from wane.errors import LeaseLost, PartitionBusy
 from wane.keeper import open_keeper
-from wane.partition import lease
+from wane.partition import work
 from wane.partition.sql import PostgresPartitions
 from wane.prune.pace import Pace
 
@@ -49,10 +49,10 @@ STEPS = {
 LEAVING = {
     "weigh": "weigh",
     "detach": "detach",
-    "put_aside": "put aside",
+    "quarantine": "put aside",
     "take_along": "take along",
     "put_back": "put back",
-    "drop_aside": "drop",
+    "drop_quarantined": "drop",
 }
 """The same of months that leave and come back."""
 
@@ -73,7 +73,7 @@ def take_far_rows(url: str) -> None:
 
 
 def change(url: str, contract: Path, further: Path, steps: Steps, generator: random.Random) -> None:
-    lease.LEASE_SECONDS = 1
+    work.LEASE_SECONDS = 1
     for method, step in STEPS.items():
         steps.before(PostgresPartitions, method, step)
     with (
@@ -108,7 +108,7 @@ def change(url: str, contract: Path, further: Path, steps: Steps, generator: ran
 
 def leave(url: str, contract: Path, steps: Steps, generator: random.Random) -> None:
     """Let months go and come back; only who is to be killed at the drop lets the quarantine end."""
-    lease.LEASE_SECONDS = 1
+    work.LEASE_SECONDS = 1
     for method, step in LEAVING.items():
         steps.before(PostgresPartitions, method, step)
     aside = "SELECT partition FROM wane.partition_retired WHERE state = 'quarantined'"

@@ -18,7 +18,7 @@ from typing import Any
 from archive import forked
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
-from wane.archive import archiver, restore, sweep, unique, verify
+from wane.archive import executor, restore
 from wane.archive.journal_restore import RestoreJournal
 from wane.archive.sql_restore import RestoreRows
 from wane.contract.load import load_contract
@@ -32,23 +32,13 @@ PROTECT = timedelta(milliseconds=20)
 
 
 def hook(steps: Steps) -> None:
-    run: Any = forked.run
-    for module, name, value in (
-        (restore, "run", run),
-        (sweep, "run", run),
-        (verify, "run", run),
-        (unique, "run", run),
-        (restore, "stage", forked.stage),
-        (restore.Restorer, "spark", lambda _: None),
-        (archiver.Archiver, "spark", lambda _: None),
-    ):
-        setattr(module, name, value)
-    steps.function(restore, "stage", "stage")
+    executor.default = forked.ForkedExecutor
+    steps.before(forked.ForkedExecutor, "stage", "stage")
     steps.function(restore, "load_piece", "bring")
     steps.function(restore, "remove_copies", "remove copies")
     for owner, method, step in (
-        (restore._Restore, "_look", "look"),
-        (restore._Restore, "_sweep_out", "sweep out"),
+        (restore._Restore, "_compare", "look"),
+        (restore._Restore, "_delete_staged", "sweep out"),
         (RestoreJournal, "plan", "plan restore"),
         (RestoreJournal, "lock_piece", "lock piece"),
         (RestoreRows, "insert", "insert"),

@@ -20,7 +20,7 @@ from crash.test_kills import await_silence
 from partition.partitioning import CONTRACT, RICH, Application, dump, keeping
 from partition.test_retire import RULES, SCHEMA, aged
 from servers import PostgresDatabase
-from wane.partition import lease
+from wane.partition import work
 from wane.prune.pace import FAST
 
 pytestmark = pytest.mark.crash
@@ -75,7 +75,7 @@ class Launcher:
 def test_killed_anywhere_it_recovers_and_nobody_notices(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
+    monkeypatch.setattr(work, "LEASE_SECONDS", 1)
     wanted = set(sorted(STEPS.values())[::SOME])
     postgres_database.script(RICH)
     before = dump(postgres_database)
@@ -119,7 +119,7 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
 def test_killed_while_months_leave_none_is_lost(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
+    monkeypatch.setattr(work, "LEASE_SECONDS", 1)
     postgres_database.script(SCHEMA)
     everything = "SELECT 'e', e::text FROM event AS e WHERE code NOT LIKE 'app %' UNION ALL SELECT 'r', r::text FROM event_read AS r"
     with keeping(postgres_database, tmp_path, RULES) as keeper:

@@ -11,8 +11,8 @@ from races.racing import Background, await_true
 from servers import PostgresDatabase, SqliteDatabase
 from wane.errors import Locked, PartitionBusy, PartitionError, StoreError
 from wane.events import nobody
+from wane.leases import leased
 from wane.partition.chore import PartitionDuty
-from wane.partition.lease import leased
 from wane.partition.months import Month
 from wane.partition.sql import PostgresPartitions
 
@@ -49,7 +49,7 @@ def test_the_plan_shows_every_statement_with_its_lock_and_changes_nothing(
     assert dump(postgres_database) == before
     steps = {step.state: step.statements for step in plan.steps}
     assert list(steps) == ["indexed", "rooted", "bounded", "validated", "swapped", "done"]
-    assert all("CONCURRENTLY" in one.text and "nobody waits" in one.lock for one in steps["indexed"])
+    assert all("CONCURRENTLY" in one.text and "blocks neither reads nor writes" in one.lock for one in steps["indexed"])
     assert all("ACCESS EXCLUSIVE" in one.lock for one in steps["swapped"])
     assert [one.table for one in plan.along] == ["event_read"]
     assert not plan.recommended
@@ -117,7 +117,10 @@ def test_a_second_process_is_refused_while_the_first_is_at_it(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     postgres_database.script(PLAIN)
-    with keeping(postgres_database, tmp_path) as keeper, leased(keeper.store, "public.event"):
+    with (
+        keeping(postgres_database, tmp_path) as keeper,
+        leased(keeper.store, "partition public.event", 30, busy=PartitionBusy, doing="they are being changed"),
+    ):
         with pytest.raises(PartitionBusy):
             keeper.partition.convert("event", accept=True)
         with pytest.raises(PartitionBusy):

@@ -33,10 +33,10 @@ def test_a_month_begins_where_its_column_says(time: Time, literal: str, begins: 
     calendar = Calendar(time)
     assert calendar.literal(Month(2026, 12)) == literal
     assert calendar.begins(Month(2026, 12)) == begins
-    assert calendar.moment(literal) == begins
+    assert calendar.timestamp(literal) == begins
     assert calendar.month_of(begins) == Month(2026, 12)
 
 
 @pytest.mark.parametrize("literal", ["MINVALUE", "MAXVALUE", "infinity", "-infinity", "0044-03-15 00:00:00+00 BC"])
 def test_what_is_no_moment_is_none(literal: str) -> None:
-    assert Calendar(Time("at")).moment(literal) is None
+    assert Calendar(Time("at")).timestamp(literal) is None

@@ -241,7 +241,7 @@ def test_what_is_aside_can_be_put_back_as_it_was(
         for partition in gone if order == "oldest first" else reversed(gone):
             keeper.partition.reattach("event", partition)
         assert postgres_database.query(everything) == before
-        with pytest.raises(PartitionError, match="is aside"):
+        with pytest.raises(PartitionError, match="is in quarantine"):
             keeper.partition.reattach("event", PAST)
         assert len(keeper.audit(kind="reattach")) == len(gone)
         again = keeper.partition.retire("event")

@@ -61,7 +61,7 @@ def find(store: Store, names: Sequence[str]) -> list[TableInfo]:
         info = schema.find(parsed.schema, parsed.name)
         if info is None:
             raise ArchiveError(
-                f"the database has no table {name}, so nobody can say what of its archive is held",
+                f"the database has no table {name}, so what is held of its archive is unknown",
                 'put the table back, or say `keep = "forever"`',
             )
         found.append(info)
@@ -81,7 +81,7 @@ def holds_of(transaction: Transaction, tables: Sequence[TableInfo]) -> list[Hold
     return [hold for info in tables for hold in Ledger.of(transaction).holds(tables=hold_names(info), limit=MOST)]
 
 
-def look(upkeep: Upkeep, names: Sequence[str]) -> ArchivedHold:
+def read_holds(upkeep: Upkeep, names: Sequence[str]) -> ArchivedHold:
     """Read what is held now of a table (the first name) and of what left with its rows."""
     store = upkeep.store
     tables = {name: find(store, [name])[0] for name in names}
@@ -93,7 +93,7 @@ def look(upkeep: Upkeep, names: Sequence[str]) -> ArchivedHold:
         known |= {hold.id for hold in holds if hold.id is not None}
         named = [hold.key for hold in holds if hold.key is not None]
         if len(named) < len(holds):
-            return ArchivedHold(f"somebody holds {name}", known=frozenset(known))
+            return ArchivedHold(f"{name} is held", known=frozenset(known))
         if len(holds) >= MOST:
             return ArchivedHold(f"more than {MOST:,} rows of {name} are held", known=frozenset(known))
         if named and not known_by_key(store, upkeep.contract, info, name):
@@ -108,7 +108,7 @@ def _parents(upkeep: Upkeep, name: str, keys: Sequence[str]) -> set[str]:
     cold = upkeep.cold(name)
     if not keys or cold.open() is None:
         return set()
-    spark = upkeep.spark()
+    spark = upkeep.context.executor.spark()
     held = spark.createDataFrame([(key,) for key in keys], f"{KEY} string")
     found = frame(spark, cold).where(f"{PARENT} IS NOT NULL").join(held, KEY)
     return {row[0] for row in found.select(PARENT).distinct().collect()}
@@ -170,7 +170,7 @@ class ArchivedRows:
             first = None if job.plan is None else self._cold.get(job.plan["changes"][0]["table"])
             if first is not None and committed(first, job.table, job.id):
                 raise ArchiveBusy(
-                    f"somebody died while the archive of {job.table} was changed", "`wane archive expire` finishes it"
+                    f"a process died while it changed the archive of {job.table}", "`wane archive expire` finishes it"
                 )
         return handle is not None and self._found.get(text) in {file.path for file in listing(handle)}
 

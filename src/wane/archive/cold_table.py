@@ -26,6 +26,7 @@ from wane.archive.failure import writing
 from wane.archive.paths import local_path
 from wane.archive.types import KEY, MONTH, PARENT, SWEEP, VERSION
 from wane.contract.archive_path import archive_folder
+from wane.contract.model import Contract
 from wane.contract.refused import Refused
 from wane.errors import ArchiveBusy, ArchiveError
 from wane.leases import Lease
@@ -42,7 +43,14 @@ _CONFIGURATION = {"delta.dataSkippingStatsColumns": SWEEP}
 """In files that Delta Lake itself writes, when copies are removed, the log gets statistics of the sweep column only."""
 
 
-def place_of(url: str, base: Path | None) -> Path:
+def root_of(contract: Contract) -> Path:
+    """Return the folder of a contract's archive; raise ArchiveError if it names none."""
+    if contract.archive_url is None:
+        raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
+    return folder_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+
+
+def folder_of(url: str, base: Path | None) -> Path:
     """Return the folder that an archive's URL means. Relative paths start at the contract's folder."""
     try:
         return archive_folder(url, base)
@@ -122,8 +130,8 @@ class ColdTable:
     def _told(self, table: DeltaTable) -> tuple[str, str]:
         """Read the origin and the table name that the table records of itself."""
         try:
-            told = json.loads(table.metadata().description or "")
-            return told["origin"], told["table"]
+            owner = json.loads(table.metadata().description or "")
+            return owner["origin"], owner["table"]
         except (ValueError, TypeError, KeyError):
             raise ArchiveError(
                 f"{self.folder} was not made by Wane", "name another folder as the archive's url"
@@ -150,7 +158,7 @@ class ColdTable:
             if name not in wanted:
                 raise ArchiveError(
                     f"{self.name} has no column {name!r} any more, and its archive has one",
-                    "move the archive away (it stays readable) and run `wane archive adopt`, so that a new one begins; or bring the column back",
+                    "move the archive away (it stays readable) and run `wane archive adopt`, so that a new one begins; or add the column again",
                 )
             if wanted[name] != kind:
                 raise ArchiveError(
@@ -219,7 +227,7 @@ class ColdTable:
         return f"wane-fence:{self.origin}:{lease.name}"
 
     def properties(
-        self, table: DeltaTable, leases: Sequence[Lease], done: Mapping[str, int], **told: str
+        self, table: DeltaTable, leases: Sequence[Lease], done: Mapping[str, int], **metadata: str
     ) -> CommitProperties:
         """Build the properties of a commit from the state that a handle sees: number, fences, and what it has `done`.
 
@@ -238,7 +246,7 @@ class ColdTable:
         fences = [Transaction(self._fence(lease), lease.fence) for lease in leases]
         number = Transaction(self._counter, self.commits(table) + 1)
         return CommitProperties(
-            custom_metadata={f"wane.{name}": value for name, value in told.items()},
+            custom_metadata={f"wane.{name}": value for name, value in metadata.items()},
             app_transactions=[number, *fences, *(Transaction(name, version) for name, version in done.items())],
         )
 
@@ -248,10 +256,10 @@ class ColdTable:
         actions: list[AddAction | RemoveAction],
         leases: Sequence[Lease],
         done: Mapping[str, int],
-        **told: str,
+        **metadata: str,
     ) -> None:
         """Make one commit from the state that a handle sees."""
-        properties = self.properties(table, leases, done, **told)
+        properties = self.properties(table, leases, done, **metadata)
         with writing(self.folder):
             table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
             self.sync()
@@ -300,9 +308,9 @@ class ColdTable:
         from deltalake.transaction import AddAction
 
         for file in files:
-            place = self.folder / file["path"]
-            if not place.is_file() or place.stat().st_size != file["bytes"]:
-                raise ArchiveError(f"{place} is not what was written", "run again: its rows are copied again")
+            path = self.folder / file["path"]
+            if not path.is_file() or path.stat().st_size != file["bytes"]:
+                raise ArchiveError(f"{path} is not what was written", "run again: its rows are copied again")
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(

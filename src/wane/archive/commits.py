@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wane.archive.cold_table import LOG, ColdTable
 from wane.archive.sql_log import ArchiveLog, Recorded
 from wane.db import Store
 from wane.db.transaction import Transaction
 from wane.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 _SECONDS = 10.0
 
@@ -59,13 +63,29 @@ def entry_file(log: Path, version: int) -> Path:
 
 def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
     """Return what is wrong with a table's log, as an error that says how to repair it; None if it is complete."""
-    recorded = ArchiveLog(store.dialect, store.reader(_SECONDS)).recorded(cold.name)
-    if recorded is None:
-        return None
+    recorded = _recorded(store, cold)
+    return None if recorded is None else _examine(cold, recorded)[1]
+
+
+def examine(store: Store, cold: ColdTable) -> tuple[DeltaTable | None, ArchiveError | None]:
+    """Open a table's log, and find what is wrong with it; None if there is no table, and None if nothing is wrong."""
+    recorded = _recorded(store, cold)
+    return (cold.open(), None) if recorded is None else _examine(cold, recorded)
+
+
+def _recorded(store: Store, cold: ColdTable) -> Recorded | None:
+    return ArchiveLog(store.dialect, store.reader(_SECONDS)).recorded(cold.name)
+
+
+def _examine(cold: ColdTable, recorded: Recorded) -> tuple[DeltaTable | None, ArchiveError | None]:
     try:
         table = cold.open()
     except ArchiveError as problem:
-        return problem
+        return None, problem
+    return table, _lost(cold, table, recorded)
+
+
+def _lost(cold: ColdTable, table: DeltaTable | None, recorded: Recorded) -> ArchiveError | None:
     if table is None:
         return ArchiveError(
             f"the archive of {cold.name} is missing: {cold.folder} is not there or empty, and {recorded.commits} commits to it are recorded",
@@ -88,13 +108,14 @@ def _names(cold: ColdTable, version: int, recorded: Recorded) -> str:
     return f"{cold.folder / LOG}/{names}"
 
 
-def require_whole(store: Store, colds: Iterable[ColdTable]) -> None:
-    """Raise unless the log of every table has all recorded commits.
+def require_whole(store: Store, colds: Iterable[ColdTable], *, recording: bool = True) -> None:
+    """Raise unless the log of every table has all recorded commits: what is left must not pass for all of it.
 
-    What is found is stored, for readers that cannot see the files.
+    `recording`: store what is found, for readers that cannot see the files.
     """
     found = {cold.name: find_lost(store, cold) for cold in colds}
-    report(store, found)
+    if recording:
+        report(store, found)
     for problem in found.values():
         if problem is not None:
             raise problem

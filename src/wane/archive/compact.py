@@ -23,14 +23,15 @@ from wane.archive.comparison import checks, shape_of
 from wane.archive.extract import sync_folder
 from wane.archive.failure import is_full, unwritable, writing
 from wane.archive.files import ColdFile, NewFile, Replacement, listing
-from wane.archive.journal_jobs import COMPACT, ArchivedSweep
+from wane.archive.journal import ArchivedSweep
+from wane.archive.journal_jobs import COMPACT
 from wane.archive.model import CompactedTable
 from wane.archive.paths import reader
 from wane.archive.statistics import statistics
 from wane.archive.types import KEY, MONTH, PARENT
 from wane.archive.upkeep import Upkeep
 from wane.contract.model import Forever
-from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, SparkError, Unproven, WaneError
+from wane.errors import ArchiveChanged, ArchiveError, SparkError, Unproven
 from wane.leases import Lease
 from wane.prune.batches import Closed
 from wane.prune.sweep import Outcome
@@ -58,7 +59,7 @@ class Compaction:
         A failure is the outcome of this table and does not affect others.
         """
         done = CompactedTable(name, Outcome.DONE)
-        try:
+        with self.upkeep.context.reporting(done):
             sweeps = self.upkeep.sweeps()
             if dry_run:
                 self.upkeep.require_whole([name])
@@ -69,14 +70,6 @@ class Compaction:
                 sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
                 for files in self.small(name, least_files, sweeps)[:most_months]:
                     self._month(name, files, leases, done)
-        except Closed as closed:
-            done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
-            done.message = str(closed)
-        except LeaseLost as problem:
-            done.outcome, done.message = Outcome.STOPPED, problem.message
-        except WaneError as problem:
-            done.outcome, done.message = Outcome.FAILED, str(problem)
-            done.busy = isinstance(problem, ArchiveBusy)
         return done
 
     def small(self, name: str, least_files: int, sweeps: dict[int, ArchivedSweep]) -> list[list[ColdFile]]:
@@ -119,8 +112,9 @@ class Compaction:
         same."""
         handle = cold.open()
         if handle is None:
-            raise ArchiveError(f"the archive of {cold.name} is gone", "bring its folder back")
-        spark = self.upkeep.spark()
+            raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
+        executor = self.upkeep.context.executor
+        executor.spark()
         staging = cold.folder / f"{STAGING}{job:010d}-{uuid.uuid4().hex[:8]}"
         try:
             self._sorted(cold, handle, files).write.option("compression", "zstd").option(
@@ -145,8 +139,8 @@ class Compaction:
         added = [file for file in added if file.rows]
         shutil.rmtree(staging, ignore_errors=True)
         shape = shape_of(handle)
-        before = checks(spark, cold.folder, [file.path for file in files], shape)
-        if checks(spark, cold.folder, [file.path for file in added], shape) != before:
+        before = checks(executor, cold.folder, [file.path for file in files], shape)
+        if checks(executor, cold.folder, [file.path for file in added], shape) != before:
             raise Unproven(f"compacting {cold.name} changed rows", "nothing was committed; run it again")
         return added
 
@@ -154,8 +148,13 @@ class Compaction:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(json.loads(handle.schema().to_json()))
-        places = [str(cold.folder / file.path) for file in files]
-        read = reader(self.upkeep.spark()).schema(schema).option("basePath", str(cold.folder)).parquet(*places)
+        paths = [str(cold.folder / file.path) for file in files]
+        read = (
+            reader(self.upkeep.context.executor.spark())
+            .schema(schema)
+            .option("basePath", str(cold.folder))
+            .parquet(*paths)
+        )
         pieces = max(1, -(-sum(file.bytes for file in files) // self.upkeep.contract.upkeep.file_bytes))
         order = self._order(cold.name, read.columns)
         spread = read.drop(MONTH)
@@ -180,10 +179,10 @@ def _moved(cold: ColdTable, part: Path, path: str, texts: Sequence[str]) -> NewF
         os.fsync(handle)
     finally:
         os.close(handle)
-    place = cold.folder / path
-    place.parent.mkdir(exist_ok=True)
-    part.rename(place)
-    sync_folder(place.parent)
-    footer = pq.read_metadata(place)
+    target = cold.folder / path
+    target.parent.mkdir(exist_ok=True)
+    part.rename(target)
+    sync_folder(target.parent)
+    footer = pq.read_metadata(target)
     month = path.partition("/")[0].removeprefix(f"{MONTH}=")
-    return NewFile(path, month, footer.num_rows, place.stat().st_size, json.dumps(statistics(footer, texts)))
+    return NewFile(path, month, footer.num_rows, target.stat().st_size, json.dumps(statistics(footer, texts)))

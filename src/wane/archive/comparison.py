@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 
 from wane.archive import content
 from wane.archive.content import Checks, Shape
+from wane.archive.executor import ArchiveExecutor
 from wane.archive.failure import answering, answers
-from wane.archive.session import run
 from wane.archive.types import MONTH
 from wane.errors import Unproven
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
 
 def shape_of(table: DeltaTable) -> list[list[str]]:
@@ -27,7 +26,7 @@ def shape_of(table: DeltaTable) -> list[list[str]]:
     return [[field.name, str(field.type.type)] for field in table.schema().fields if field.name != MONTH]
 
 
-def groups(place: Path, shape: Shape) -> Iterator[pa.Table]:
+def groups(path: Path, shape: Shape) -> Iterator[pa.Table]:
     """Read some columns of a file, one row group at a time, each as the type that the table has; verify every page's
     checksum.
 
@@ -35,13 +34,13 @@ def groups(place: Path, shape: Shape) -> Iterator[pa.Table]:
     later than its file is NULL. Raise Unproven if the file cannot be read.
     """
     try:
-        with pq.ParquetFile(place, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
             known = opened.schema_arrow.names
             wanted = [name for name, _ in shape if name in known]
             for group in range(opened.num_row_groups):
                 yield _fitted(opened.read_row_group(group, columns=wanted), shape).combine_chunks()
     except (OSError, pa.ArrowException) as problem:
-        raise Unproven(f"{place} cannot be trusted: {problem}", "`wane archive verify` looks at all files") from problem
+        raise Unproven(f"{path} cannot be trusted: {problem}", "`wane archive verify` checks all files") from problem
 
 
 def _fitted(table: pa.Table, shape: Shape) -> pa.Table:
@@ -52,18 +51,18 @@ def _fitted(table: pa.Table, shape: Shape) -> pa.Table:
     return pa.table(made)
 
 
-def checks(spark: SparkSession, folder: Path, paths: Sequence[str], shape: Shape) -> Checks:
+def checks(executor: ArchiveExecutor, folder: Path, paths: Sequence[str], shape: Shape) -> Checks:
     """Compute the checks of all rows that some files hold together."""
-    told = answers(run(spark, partial(_read, str(folder), list(paths), shape), len(paths)))
-    return sum((Checks(*one["checks"]) for one in told), Checks())
+    answered = answers(executor.run(partial(_read, str(folder), list(paths), shape), len(paths)))
+    return sum((Checks(*one["checks"]) for one in answered), Checks())
 
 
 def _read(folder: str, paths: Sequence[str], shape: Shape, number: int) -> str:
     return answering(lambda: _checked(Path(folder) / paths[number], shape))
 
 
-def _checked(place: Path, shape: Shape) -> dict[str, Any]:
+def _checked(path: Path, shape: Shape) -> dict[str, Any]:
     found = Checks()
-    for table in groups(place, shape):
+    for table in groups(path, shape):
         found += content.check(table, shape, strict=True)
     return {"checks": found.numbers()}

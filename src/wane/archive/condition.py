@@ -108,7 +108,7 @@ def refused(problem: Exception, columns: Sequence[str]) -> WaneError:
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     unreadable = _UNREADABLE.search(str(problem))
     if unreadable is not None:
-        return Unproven(f"{local_path(unreadable[1])} cannot be trusted", "`wane archive verify` looks at all files")
+        return Unproven(f"{local_path(unreadable[1])} cannot be trusted", "`wane archive verify` checks all files")
     named = [line[line.index("[") :] for line in lines if _NAMED.search(line)]
     reason = (named or lines or [type(problem).__name__])[0]
     return WrongArgument(f"the archive cannot be asked that: {reason}", f"columns: {', '.join(columns)}")

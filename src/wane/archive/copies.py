@@ -62,12 +62,12 @@ def pages(folders: Sequence[Path], active: Sequence[set[str]], manifest: Any) ->
 
 def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
     for file in part["files"]:
-        place = (folder / file["path"]).resolve()
-        if str(place) not in active:
+        path = (folder / file["path"]).resolve()
+        if str(path) not in active:
             raise ArchiveError(
-                f"{place} is no longer a part of the archive",
-                "somebody rewrote the archive while a sweep of it was unfinished: restore that version of it, then run again",
+                f"{path} is no longer a part of the archive",
+                "another program rewrote the archive while a sweep of it was unfinished: restore that version of it, then run again",
             )
-        with pq.ParquetFile(place) as opened:
+        with pq.ParquetFile(path) as opened:
             for batch in opened.iter_batches(_AT_ONCE, columns=list(columns)):
                 yield [batch.column(name).to_pylist() for name in columns]

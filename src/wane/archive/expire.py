@@ -12,18 +12,19 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from wane.archive.archived_holds import ArchivedHold, find, holds_of, look
+from wane.archive.archived_holds import ArchivedHold, find, holds_of, read_holds
 from wane.archive.comparison import shape_of
 from wane.archive.files import ColdFile, Replacement, listing
-from wane.archive.journal_jobs import EXPIRE, ArchivedSweep
+from wane.archive.journal import ArchivedSweep
+from wane.archive.journal_jobs import EXPIRE
 from wane.archive.journal_restore import RestoreJournal
 from wane.archive.model import ExpiredTable
-from wane.archive.rewrite import ExpiredRows, ThinJob, Thinned, count, thin
+from wane.archive.rewrite import ExpiredRows, RewriteJob, RewrittenFile, count, rewrite
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
 from wane.contract.model import Forever, Table, Time
 from wane.db.transaction import Transaction
-from wane.errors import ArchiveBusy, ArchiveChanged, ArchiveError, LeaseLost, WaneError
+from wane.errors import ArchiveChanged, ArchiveError
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
 from wane.prune.batches import Closed
@@ -49,19 +50,11 @@ class ArchiveExpiry:
         done = ExpiredTable(name, Outcome.DONE, None)
         cutoff = self.cutoff(table)
         done.cutoff = cutoff
-        try:
+        with self.upkeep.context.reporting(done):
             if cutoff is not None:
                 self._expire(table, cutoff, done, dry_run=dry_run, most_months=most_months)
             elif not dry_run:
                 self.upkeep.finish(name)
-        except Closed as closed:
-            done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
-            done.message = str(closed)
-        except LeaseLost as problem:
-            done.outcome, done.message = Outcome.STOPPED, problem.message
-        except WaneError as problem:
-            done.outcome, done.message = Outcome.FAILED, str(problem)
-            done.busy = isinstance(problem, ArchiveBusy)
         return done
 
     def cutoff(self, table: Table) -> datetime | None:
@@ -85,7 +78,7 @@ class ArchiveExpiry:
         names = self.upkeep.written_by(name, sweeps)
         if dry_run:
             self.upkeep.require_whole(names)
-            held = look(self.upkeep, names)
+            held = read_holds(self.upkeep, names)
             done.held = held.everything or None
             for month in [] if held.everything else self._months(names, cutoff):
                 _Month(self, table, names, month, cutoff, sweeps, held).count(done)
@@ -93,14 +86,14 @@ class ArchiveExpiry:
         with self.upkeep.leases(names, sweeps) as leases:
             sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
             with self.upkeep.transaction(leases) as transaction:
-                self.upkeep.require_open(transaction, name)
+                self.upkeep.context.require_open(transaction, name)
                 restore = RestoreJournal(transaction).unfinished(name)
             if restore is not None:
                 raise ArchiveError(
-                    f"restore {restore.id} of {name} is unfinished: what it brings back must not be forgotten meanwhile",
+                    f"restore {restore.id} of {name} is unfinished: what it restores must not expire meanwhile",
                     f"let it finish first: `wane archive run {name}`; or end it: `wane archive cancel-restore {restore.id}`",
                 )
-            held = look(self.upkeep, names)
+            held = read_holds(self.upkeep, names)
             done.held = held.everything or None
             for month in [] if held.everything else self._months(names, cutoff)[:most_months]:
                 for attempt in range(_TRIES):
@@ -108,14 +101,14 @@ class ArchiveExpiry:
                         _Month(self, table, names, month, cutoff, sweeps, held).expire(done, leases)
                         break
                     except _HeldNow:
-                        held = look(self.upkeep, names)
+                        held = read_holds(self.upkeep, names)
                         if held.everything or attempt + 1 == _TRIES:
-                            done.held = held.everything or "somebody goes on placing holds"
+                            done.held = held.everything or "new holds are being placed"
                             break
                 if done.held:
                     break
             if not done.rows:
-                self._tell_nothing(table, cutoff, names, leases)
+                self._record_nothing(table, cutoff, names, leases)
 
     def _months(self, names: Sequence[str], cutoff: datetime) -> list[str]:
         """Return the months of which a row may be due, the oldest first."""
@@ -126,14 +119,14 @@ class ArchiveExpiry:
                 found |= {file.month for file in listing(handle)}
         return sorted(month for month in found if start_of(month) - _MARGIN < cutoff)
 
-    def _tell_nothing(self, table: Table, cutoff: datetime, names: Sequence[str], leases: Sequence[Lease]) -> None:
+    def _record_nothing(self, table: Table, cutoff: datetime, names: Sequence[str], leases: Sequence[Lease]) -> None:
         with self.upkeep.transaction(leases) as transaction:
             Ledger.of(transaction).record(
                 AuditEntry(
                     kind="archive_expire",
                     table=str(table.name),
-                    actor=self.upkeep.actor,
-                    inputs={"keep": _kept(self, table)},
+                    actor=self.upkeep.context.actor,
+                    inputs={"keep": _keep_text(self, table)},
                     counts=dict.fromkeys(names, 0),
                     executed_at=transaction.now(),
                     cutoff=cutoff,
@@ -164,7 +157,7 @@ class _Month:
         self.month = month
         self.held = held
         self.sweeps = sweeps
-        self.inputs = {"month": month, "keep": _kept(expiry, table), "cutoff": cutoff.isoformat()}
+        self.inputs = {"month": month, "keep": _keep_text(expiry, table), "cutoff": cutoff.isoformat()}
         times = {
             number: _time_of(table, sweep.rule)
             for number, sweep in sweeps.items()
@@ -226,13 +219,13 @@ class _Month:
         return [], list(files)
 
     def _each(
-        self, work: Callable[[Any, ThinJob], list[Thinned]], name: str, prefix: str, files: Sequence[ColdFile]
-    ) -> list[Thinned]:
+        self, work: Callable[[Any, RewriteJob], list[RewrittenFile]], name: str, prefix: str, files: Sequence[ColdFile]
+    ) -> list[RewrittenFile]:
         if not files:
             return []
         own = name == self.name
         parents = [file.path for file in self.files.get(self.name, [])]
-        job = ThinJob(
+        job = RewriteJob(
             prefix,
             str(self.upkeep.cold(name).folder),
             self.shapes[name],
@@ -241,12 +234,12 @@ class _Month:
             None if own else (str(self.upkeep.cold(self.name).folder), parents, self.shapes.get(self.name, [])),
             self.upkeep.contract.archive_statistics(name),
         )
-        return work(self.upkeep.spark(), job)
+        return work(self.upkeep.context.executor, job)
 
     def _change(self, name: str, files: Sequence[ColdFile], job: int) -> Replacement:
         whole, read = self._split(name, files)
         known = {file.path: file for file in read}
-        made = [one for one in self._each(thin, name, f"expire-{job:010d}", read) if one.gone]
+        made = [one for one in self._each(rewrite, name, f"expire-{job:010d}", read) if one.gone]
         for one in made:
             rest = 0 if one.rest is None else one.rest.rows
             if known[one.path].rows != one.gone + rest:
@@ -262,7 +255,7 @@ def _time_of(table: Table, rule: str) -> Time | None:
     return None if found is None or isinstance(found.bound, Forever) else found.bound.time
 
 
-def _kept(expiry: ArchiveExpiry, table: Table) -> str:
+def _keep_text(expiry: ArchiveExpiry, table: Table) -> str:
     keep = next(one.keep for one in expiry.upkeep.contract.archive if one.table == table.name)
     assert not isinstance(keep, Forever)
     return format_duration(keep)

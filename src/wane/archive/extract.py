@@ -138,7 +138,7 @@ def _require_storable(table: pa.Table, part: PartJob) -> None:
         columns = ", ".join(str(refused[REFUSED][0]).split())
         raise ArchiveError(
             f"{part.name}: the row {refused[KEY][0]} has a value in {columns} that the archive cannot store",
-            "an infinite or impossible moment, a NaN, or a value of another type than its column says: mend the row, hold"
+            "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: mend the row, hold"
             f' it, or say `cast = {{ column = "text" }}` in [archive.{part.name}]',
         )
 
@@ -171,10 +171,10 @@ class _Files:
 
 class _File:
     def __init__(self, folder: Path, path: str, month: str, schema: pa.Schema) -> None:
-        self._place = folder / path
-        self._told: dict[str, Any] = {"path": path, "month": month, "rows": 0, "groups": []}
-        self._place.parent.mkdir(parents=True, exist_ok=True)
-        self._sink = self._place.open("xb")
+        self._path = folder / path
+        self._answer: dict[str, Any] = {"path": path, "month": month, "rows": 0, "groups": []}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._sink = self._path.open("xb")
         try:
             self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", write_page_checksum=True)
         except BaseException:
@@ -192,8 +192,8 @@ class _File:
 
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending).combine_chunks()
-        self._told["groups"].append(content.content_digest(table))
-        self._told["rows"] += len(table)
+        self._answer["groups"].append(content.content_digest(table))
+        self._answer["rows"] += len(table)
         self._writer.write_table(table, row_group_size=max(1, len(table)))
         self._pending, self._rows, self._bytes = [], 0, 0
 
@@ -205,11 +205,11 @@ class _File:
         self._sink.flush()
         os.fsync(self._sink.fileno())
         self._sink.close()
-        for folder in (self._place.parent, self._place.parent.parent):
+        for folder in (self._path.parent, self._path.parent.parent):
             sync_folder(folder)
-        footer = pq.read_metadata(self._place)
-        told = json.dumps(statistics(footer, texts))
-        return {**self._told, "bytes": self._place.stat().st_size, "statistics": told}
+        footer = pq.read_metadata(self._path)
+        written = json.dumps(statistics(footer, texts))
+        return {**self._answer, "bytes": self._path.stat().st_size, "statistics": written}
 
     def close(self) -> None:
         if not self._sink.closed:

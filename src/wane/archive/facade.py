@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wane.archive.journal import Journal
-from wane.archive.journal_jobs import Jobs
-from wane.archive.journal_restore import RestoreJournal
+from wane.archive.journal_restore import JournaledRestore, RestoreJournal
 from wane.archive.sql_log import ArchiveLog, archive_findings
 from wane.contract.duration import format_duration
 from wane.contract.lookup import find_table, require_known
 from wane.contract.model import Contract, Rule, Shelve, Table, ToArchive
 from wane.db import Store
-from wane.errors import ArchiveError, SparkError, WrongArgument
+from wane.db.transaction import Transaction
+from wane.errors import SparkError, WrongArgument
 from wane.events import Listener, nobody
 from wane.findings import Finding, did_you_mean
 from wane.prune.admission import require_admin
@@ -27,8 +27,8 @@ from wane.prune.pace import Pace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from wane.archive.archiver import Archiver
     from wane.archive.cold_table import ColdTable
+    from wane.archive.context import ArchiveContext
     from wane.archive.model import (
         ArchiveRun,
         ColdStatus,
@@ -89,7 +89,10 @@ class Archive:
         if only and not rules:
             raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
         require_admin(self._store, self._contract)
-        archiver = self._archiver(strict=strict, pace=pace, stop=stop, starting=starting)
+        context = self._context(stop, starting, pace)
+        from wane.archive.archiver import Archiver
+
+        archiver = Archiver(context, strict=strict)
         return ArchiveRun(tuple(archiver.archive(table, rule) for table, rule in rules))
 
     def expire(
@@ -103,10 +106,9 @@ class Archive:
 
         Of every table, or of those named. A dry run only reports what would go. Safe to repeat after any interruption.
         """
-        _require_libraries()
+        upkeep = self._upkeep(stop, starting)
         from wane.archive.expire import ArchiveExpiry
 
-        upkeep = self._upkeep(stop, starting)
         tables = {str(table.name): table for table in upkeep.tables()}
         chosen = self._chosen(only, list(tables))
         if not dry_run:
@@ -123,12 +125,11 @@ class Archive:
         starting: Starting = lambda _: None,
     ) -> list[CompactedTable]:
         """Rewrite small files of a month as few large, sorted ones, where there are at least `least_files` of them."""
-        _require_libraries()
-        from wane.archive.compact import Compaction
-
         if least_files < 2:
             raise WrongArgument(f"least_files must be at least 2, not {least_files}", "one file cannot be compacted")
         upkeep = self._upkeep(stop, starting)
+        from wane.archive.compact import Compaction
+
         chosen = self._chosen(only, self._names())
         if not dry_run:
             require_admin(self._store, self._contract)
@@ -149,9 +150,9 @@ class Archive:
         if older_than is not None and older_than < LEAST:
             raise WrongArgument(
                 f"older_than must be at least {format_duration(LEAST)}",
-                "somebody may still read what was just replaced",
+                "a reader may still use what was just replaced",
             )
-        upkeep = self._upkeep(stop, lambda _: None)
+        upkeep = self._upkeep(stop)
         chosen = self._chosen(only, self._names())
         if not dry_run:
             require_admin(self._store, self._contract)
@@ -183,61 +184,36 @@ class Archive:
             for one in sweeps
         ]
 
-    def restores(self, table: str | None = None, *, limit: int = 20) -> list[RestoreStatus]:
-        """Return the restores in the journal, newest first."""
-        from wane.archive.model import RestoreStatus
-
+    def restores(self, table: str | None = None, *, unfinished: bool = False, limit: int = 20) -> list[RestoreStatus]:
+        """Return the restores in the journal, newest first; with `unfinished`, only those that are not done."""
         name = None if table is None else str(find_table(self._contract, table).name)
         self._store.require_migrated()
         with self._store.snapshot() as transaction:
-            journal = RestoreJournal(transaction)
-            found = [(one, journal.pieces(one.id), journal.count_kept(one.id)) for one in journal.restores(name, limit)]
-        return [
-            RestoreStatus(
-                one.id,
-                one.table,
-                one.into,
-                one.state.value,
-                one.inputs,
-                one.actor,
-                one.planned_at,
-                one.changed_at,
-                one.protect_until,
-                sum(piece.rows for piece in pieces),
-                dict(sum((Counter(piece.counts) for piece in pieces), Counter())),
-                sum(piece.there for piece in pieces),
-                sum(piece.replaced for piece in pieces),
-                kept,
-            )
-            for one, pieces, kept in found
-        ]
+            found = RestoreJournal(transaction).restores(name, limit, unfinished=unfinished)
+            return [_restore_status(transaction, one) for one in found]
 
     def tables(self) -> list[ColdStatus]:
         """Return the status of every table of the archive: its rows, bytes, files and months, from its own log."""
         _require_libraries()
-        from wane.archive.inspection import look
+        from wane.archive.inspection import status_of
 
-        colds = list(self._cold_tables())
-        self._require_complete(colds)
-        return [status for cold in colds if (status := look(cold)) is not None]
+        colds = self._cold_tables()
+        self._require_whole(colds)
+        return [status for cold in colds if (status := status_of(cold)) is not None]
 
     def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
         """Read back every file of the archive, on Spark, and compare it with what the archive's log says of it."""
         _require_libraries()
-        from wane.archive.commits import find_lost, report
+        from wane.archive.commits import examine, report
         from wane.archive.inspection import proof
         from wane.archive.model import Proof
-        from wane.archive.session import session
 
-        chosen = [self._cold(table)] if table is not None else list(self._cold_tables())
-        compared = {cold.name: find_lost(self._store, cold) for cold in chosen}
-        report(self._store, compared)
-        lost = {name: problem for name, problem in compared.items() if problem is not None}
-        there = [cold for cold in chosen if cold.name not in lost and cold.open() is not None]
-        proofs = [Proof(name, 0, 0, (str(problem),)) for name, problem in lost.items()]
-        if there:
-            spark = session(self._contract.spark, starting)
-            proofs += [found for cold in there if (found := proof(spark, cold)) is not None]
+        chosen = [self._cold(table)] if table is not None else self._cold_tables()
+        opened = [(cold, *examine(self._store, cold)) for cold in chosen]
+        report(self._store, {cold.name: problem for cold, _, problem in opened})
+        proofs = [Proof(cold.name, 0, 0, (str(problem),)) for cold, _, problem in opened if problem is not None]
+        executor = self._context(starting=starting).executor
+        proofs += [proof(executor, cold, log) for cold, log, problem in opened if problem is None and log is not None]
         return proofs
 
     def repair(self, *only: str, starting: Starting = lambda _: None) -> list[Repaired]:
@@ -245,13 +221,14 @@ class Archive:
 
         Changes no hot row.
         """
-        upkeep = self._upkeep(None, starting)
-        tables = {str(table.name): table for table in upkeep.tables()}
-        chosen = self._chosen(only, list(tables))
-        require_admin(self._store, self._contract)
+        self._store.require_migrated()
+        context = self._context(starting=starting)
         from wane.archive.repair import Repair
 
-        repair = Repair(upkeep, self._archiver(starting=starting))
+        repair = Repair(context)
+        tables = {str(table.name): table for table in repair.upkeep.tables()}
+        chosen = self._chosen(only, list(tables))
+        require_admin(self._store, self._contract)
         return [repair.repair(tables[name]) for name in chosen]
 
     def adopt(self) -> Adopted:
@@ -259,11 +236,13 @@ class Archive:
 
         Another one that did is refused from then on.
         """
-        upkeep = self._upkeep(None, lambda _: None)
-        require_admin(self._store, self._contract)
+        self._store.require_migrated()
+        context = self._context()
         from wane.archive.repair import Repair
 
-        return Repair(upkeep, self._archiver()).adopt(self._names())
+        repair = Repair(context)
+        require_admin(self._store, self._contract)
+        return repair.adopt(self._names())
 
     def findings(self) -> list[Finding]:
         """Report what is wrong with the archive: logs that have lost commits, and sweeps that nothing finishes.
@@ -291,14 +270,14 @@ class Archive:
         """Return archived rows as a Spark DataFrame. `where` is a condition in Spark's SQL."""
         _require_libraries()
         from wane.archive.query import frame, narrowed
-        from wane.archive.session import session
 
         if limit is not None and limit < 1:
             raise WrongArgument(f"limit must be at least 1, not {limit}")
         cold = self._cold(table)
-        self._require_complete([cold])
+        self._require_whole([cold])
         cold.require()  # A missing table is reported without starting Spark.
-        return narrowed(frame(session(self._contract.spark, starting), cold), where=where, columns=columns, limit=limit)
+        spark = self._context(starting=starting).executor.spark()
+        return narrowed(frame(spark, cold), where=where, columns=columns, limit=limit)
 
     def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
         """Survey every hot table and the archive: how much there is, how fast it grows, and what will be due when.
@@ -310,13 +289,13 @@ class Archive:
 
         known = {str(table.name) for table in self._contract.tables}
         known |= {str(name) for name, _ in self._contract.excused}
-        colds = [] if self._contract.archive_url is None else list(self._cold_tables())
+        colds = [] if self._contract.archive_url is None else self._cold_tables()
         known |= {str(follower.reference.table) for _, _, follower in self._contract.followers()}
         known |= {cold.name for cold in colds}
         unknown = [name for name in only if name not in known]
         if unknown:
             raise WrongArgument(f"the contract does not speak of {unknown[0]}", did_you_mean(unknown[0], known))
-        self._require_complete(colds)
+        self._require_whole(colds)
         return Surveyor(self._store, self._contract, starting=starting).survey(colds, only)
 
     def restore(
@@ -333,7 +312,7 @@ class Archive:
         pace: Pace | None = None,
         starting: Starting = lambda _: None,
     ) -> Restored:
-        """Bring archived rows back with what left with them, chosen by a condition, by their sweep, or by keys.
+        """Restore archived rows with what left with them, chosen by a condition, by their sweep, or by keys.
 
         Into the hot table they move; into a side table they are copied. Restored rows are held against sweeps for
         `protect` (seven days by default). Safe to repeat after any interruption.
@@ -346,7 +325,7 @@ class Archive:
                 hint = f"its rows are in {shelved.schema}.{chosen.name.name}_<yyyymm>, in the same database: see docs/how-to/archive.md"
             raise WrongArgument(f"no rule archives {table} by itself", hint)
         if (where is not None) + (sweep is not None) + bool(keys) != 1:
-            raise WrongArgument("say which rows: exactly one of `where`, `sweep` and `keys`")
+            raise WrongArgument("choose rows by exactly one of `where`, `sweep` and `keys`")
         _require_libraries()
         from wane.archive.commits import require_whole
         from wane.archive.journal_restore import OnConflict
@@ -364,10 +343,7 @@ class Archive:
         cold.require()  # A missing table is reported without starting Spark.
         if sweep is not None:
             self._require_sweep(str(chosen.name), sweep)
-        restorer = Restorer(
-            self._store, self._contract, actor=self._actor, listener=self._listener, pace=pace, starting=starting
-        )
-        return restorer.restore(
+        return Restorer(self._context(None, starting, pace)).restore(
             chosen,
             Choice(where, sweep, tuple({name: str(value) for name, value in key.items()} for key in keys)),
             into=into,
@@ -392,13 +368,16 @@ class Archive:
         _require_libraries()
         from wane.archive.restore import Restorer
 
-        Restorer(self._store, self._contract, actor=self._actor, listener=self._listener).cancel(table, number)
-        return next(one for one in self.restores(restore.table, limit=10_000) if one.id == number)
+        Restorer(self._context()).cancel(table, number)
+        with self._store.snapshot() as transaction:
+            ended = RestoreJournal(transaction).find(number)
+            assert ended is not None
+            return _restore_status(transaction, ended)
 
     def _require_sweep(self, table: str, number: int) -> None:
         with self._store.snapshot() as transaction:
-            known = Jobs(transaction).sweeps()
-        if number not in known or known[number].table != table:
+            sweep = Journal(transaction).find(number)
+        if sweep is None or sweep.table != table:
             raise WrongArgument(f"{table} has no sweep {number}", f"`wane archive status {table}` lists its sweeps")
 
     def _rules(self) -> Iterator[tuple[Table, Rule]]:
@@ -406,26 +385,31 @@ class Archive:
             if isinstance(rule.action, ToArchive):
                 yield table, rule
 
-    def _archiver(self, **options: Any) -> Archiver:
+    def _context(
+        self,
+        stop: threading.Event | None = None,
+        starting: Starting = lambda _: None,
+        pace: Pace | None = None,
+    ) -> ArchiveContext:
         _require_libraries()
-        from wane.archive.archiver import Archiver
+        from wane.archive.context import ArchiveContext
 
-        return Archiver(self._store, self._contract, actor=self._actor, listener=self._listener, **options)
-
-    def _upkeep(self, stop: threading.Event | None, starting: Starting) -> Upkeep:
-        self._store.require_migrated()
-        archiver = self._archiver()
-        from wane.archive.upkeep import Upkeep
-
-        return Upkeep(
+        return ArchiveContext(
             self._store,
             self._contract,
-            actor=self._actor,
-            origin=archiver.origin(),
-            listener=self._listener,
-            stop=stop,
-            starting=starting,
+            self._actor,
+            self._listener,
+            stop or threading.Event(),
+            starting,
+            custom_pace=pace,
         )
+
+    def _upkeep(self, stop: threading.Event | None, starting: Starting = lambda _: None) -> Upkeep:
+        self._store.require_migrated()
+        context = self._context(stop, starting)
+        from wane.archive.upkeep import Upkeep
+
+        return Upkeep(context)
 
     def _chosen(self, only: Sequence[str], known: Sequence[str]) -> list[str]:
         for name in only:
@@ -440,28 +424,15 @@ class Archive:
             raise WrongArgument(f"no rule archives {name}", f"archived tables: {', '.join(known) or 'none'}")
         return known[name]
 
-    def _require_complete(self, colds: Sequence[ColdTable]) -> None:
-        """Raise if the log of a table lacks commits: what is left of the archive must not pass for all of it."""
-        from wane.archive.commits import find_lost
+    def _require_whole(self, colds: Sequence[ColdTable]) -> None:
+        """Raise if the log of a table lacks commits, and write nothing, because the caller only reads."""
+        from wane.archive.commits import require_whole
 
-        for cold in colds:
-            problem = find_lost(self._store, cold)
-            if problem is not None:
-                raise problem
+        require_whole(self._store, colds, recording=False)
 
-    def _cold_tables(self) -> Iterator[ColdTable]:
-        """Yield the archive's table for every table that loses rows to it."""
-        _require_libraries()
-        from wane.archive.cold_table import ColdTable, place_of
-
-        contract = self._contract
-        if contract.archive_url is None:
-            raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
-        self._store.require_migrated()
-        root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
-        origin = self._archiver().origin()
-        for name in self._names():
-            yield ColdTable(root, name, origin)
+    def _cold_tables(self) -> list[ColdTable]:
+        """Return the archive's table for every table that loses rows to it."""
+        return self._context().cold_tables(self._names())
 
     def _names(self) -> list[str]:
         """Return every table that loses rows to the archive."""
@@ -472,6 +443,29 @@ class Archive:
             if isinstance(rule.action, ToArchive)
         )
         return list(names)
+
+
+def _restore_status(transaction: Transaction, restore: JournaledRestore) -> RestoreStatus:
+    from wane.archive.model import RestoreStatus
+
+    journal = RestoreJournal(transaction)
+    pieces = journal.pieces(restore.id)
+    return RestoreStatus(
+        restore.id,
+        restore.table,
+        restore.into,
+        restore.state.value,
+        restore.inputs,
+        restore.actor,
+        restore.planned_at,
+        restore.changed_at,
+        restore.protect_until,
+        sum(piece.rows for piece in pieces),
+        dict(sum((Counter(piece.counts) for piece in pieces), Counter())),
+        sum(piece.there for piece in pieces),
+        sum(piece.replaced for piece in pieces),
+        journal.count_kept(restore.id),
+    )
 
 
 def elsewhere(archive: Archive) -> Elsewhere | None:

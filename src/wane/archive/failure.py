@@ -90,15 +90,15 @@ def raised(text: str) -> str | None:
     return found[-1] if found else None
 
 
-def answers(told: Iterable[str]) -> list[dict[str, Any]]:
+def answers(answered: Iterable[str]) -> list[dict[str, Any]]:
     """Read the answers of tasks; raise the first failure among them."""
-    return list(arriving(told))
+    return list(arriving(answered))
 
 
-def arriving(told: Iterable[str]) -> Iterator[dict[str, Any]]:
+def arriving(answered: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the answers of tasks while others still work; raise the first failure among them after the last answer."""
     failed: dict[str, Any] | None = None
-    for one in told:
+    for one in answered:
         answer = json.loads(one)
         if "error" in answer:
             failed = failed or answer

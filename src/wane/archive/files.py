@@ -85,9 +85,9 @@ class Replacement:
         return asdict(self)
 
     @classmethod
-    def read(cls, kept: Any) -> Replacement:
-        removed = (ColdFile(**{**one, "sweeps": one["sweeps"] and tuple(one["sweeps"])}) for one in kept["removed"])
-        return cls(kept["table"], tuple(removed), tuple(NewFile(**one) for one in kept["added"]))
+    def read(cls, written: Any) -> Replacement:
+        removed = (ColdFile(**{**one, "sweeps": one["sweeps"] and tuple(one["sweeps"])}) for one in written["removed"])
+        return cls(written["table"], tuple(removed), tuple(NewFile(**one) for one in written["added"]))
 
 
 def committed(cold: ColdTable, writer: str, job: int) -> bool:
@@ -105,7 +105,7 @@ def replace(
 
     table = cold.open()
     if table is None:
-        raise ArchiveError(f"the archive of {cold.name} is gone", "bring its folder back")
+        raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
     if (table.transaction_version(_application(cold, writer)) or 0) >= job:
         return
     active = {file.path for file in listing(table)}
@@ -113,9 +113,9 @@ def replace(
     if missing:
         raise ArchiveChanged(f"{cold.folder / missing[0]} is no longer a part of the archive", _AGAIN)
     for file in change.added:
-        place = cold.folder / file.path
-        if not place.is_file() or place.stat().st_size != file.bytes:
-            raise ArchiveChanged(f"{place} is not what was written", _AGAIN)
+        path = cold.folder / file.path
+        if not path.is_file() or path.stat().st_size != file.bytes:
+            raise ArchiveChanged(f"{path} is not what was written", _AGAIN)
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(file.path, rows_leave, now, file.bytes, {MONTH: file.month}) for file in change.removed
@@ -127,7 +127,7 @@ def replace(
     try:
         cold.write(table, actions, leases, {_application(cold, writer): job}, job=str(job))
     except CommitFailedError as problem:
-        raise ArchiveChanged(f"somebody else changed the archive of {cold.name}: {problem}", _AGAIN) from problem
+        raise ArchiveChanged(f"another process changed the archive of {cold.name}: {problem}", _AGAIN) from problem
 
 
 def _application(cold: ColdTable, writer: str) -> str:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wane.archive.cold_table import ColdTable, place_of
+from wane.archive.cold_table import ColdTable, root_of
 from wane.archive.commits import find_lost
+from wane.archive.journal import SWEEPS
+from wane.archive.journal_jobs import JOBS
 from wane.archive.sql_log import ArchiveLog
 from wane.contract.model import Contract, ToArchive
 from wane.db import Store
 from wane.findings import Finding, Severity
+from wane.journal import Entries
 
 _SECONDS = 10.0
 
 
 def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding]:
     """Find logs that have lost commits, among these tables, and sweeps and jobs that nothing finishes."""
-    log = ArchiveLog(store.dialect, store.reader(_SECONDS))
-    origin, _ = log.owner()
+    run = store.reader(_SECONDS)
+    origin, _ = ArchiveLog(store.dialect, run).owner()
     if origin is None or contract.archive_url is None:
         return []
-    root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+    root = root_of(contract)
     found = []
     for name in names:
         problem = find_lost(store, ColdTable(root, name, origin))
@@ -28,10 +31,10 @@ def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding
             found.append(Finding(Severity.ERROR, "archive-log", problem.message, problem.hint, table=name))
     archiving = {str(one.name) for one, rule in contract.rules() if isinstance(rule.action, ToArchive)}
     known = {*archiving, *names}
-    left = [
-        (f"sweep {number}", table, f" ({state})") for number, table, state in log.unfinished() if table not in archiving
-    ]
-    left += [(f"{kind} job {number}", table, "") for number, table, kind in log.unfinished_jobs() if table not in known]
+    sweeps = Entries(SWEEPS, store.dialect, run).unfinished()
+    left = [(f"sweep {one.id}", one.table, f" ({one.state})") for one in sweeps if one.table not in archiving]
+    jobs = Entries(JOBS, store.dialect, run).unfinished()
+    left += [(f"{one.kind} job {one.id}", one.table, "") for one in jobs if one.table not in known]
     for what, table, state in left:
         command = "run" if what.startswith("sweep") else "tidy"
         found.append(

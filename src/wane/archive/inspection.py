@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wane.archive.cold_table import ColdTable
+from wane.archive.executor import ArchiveExecutor
 from wane.archive.failure import answering, answers
 from wane.archive.model import ColdStatus, Proof
-from wane.archive.session import run
 from wane.archive.types import MONTH
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from deltalake import DeltaTable
 
 
-def look(cold: ColdTable) -> ColdStatus | None:
+def status_of(cold: ColdTable) -> ColdStatus | None:
     """Read the status of a table from its log; return None if there is no table yet."""
     table = cold.open()
     if table is None:
@@ -46,13 +46,10 @@ def _files(table: Any) -> list[dict[str, Any]]:
     return [{"path": path, "rows": count or 0, "bytes": size, "month": month} for path, count, size, month in rows]
 
 
-def proof(spark: SparkSession, cold: ColdTable) -> Proof | None:
-    """Read every file and report the damaged ones; return None if there is no table yet."""
-    table = cold.open()
-    if table is None:
-        return None
+def proof(executor: ArchiveExecutor, cold: ColdTable, table: DeltaTable) -> Proof:
+    """Read every file of a table that was opened, and report the damaged ones."""
     files = _files(table)
-    found = answers(run(spark, partial(_read, str(cold.folder), files), len(files)))
+    found = answers(executor.run(partial(_read, str(cold.folder), files), len(files)))
     problems = tuple(sorted(one["problem"] for one in found if one["problem"]))
     return Proof(cold.name, len(files), sum(one["rows"] for one in found), problems)
 
@@ -62,15 +59,15 @@ def _read(folder: str, files: list[dict[str, Any]], number: int) -> str:
 
 
 def _counted(folder: Path, file: dict[str, Any]) -> dict[str, Any]:
-    place = folder / unquote(file["path"])
+    path = folder / unquote(file["path"])
     rows = 0
     try:
-        with pq.ParquetFile(place, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
             for batch in opened.iter_batches():
                 rows += len(batch)
                 batch.validate(full=True)
     except (OSError, pa.ArrowException) as problem:
-        return {"rows": rows, "problem": f"{place}: {problem}"}
-    if rows != file["rows"] or place.stat().st_size != file["bytes"]:
-        return {"rows": rows, "problem": f"{place}: the log says {file['rows']} rows, and it holds {rows}"}
+        return {"rows": rows, "problem": f"{path}: {problem}"}
+    if rows != file["rows"] or path.stat().st_size != file["bytes"]:
+        return {"rows": rows, "problem": f"{path}: the log says {file['rows']} rows, and it holds {rows}"}
     return {"rows": rows, "problem": ""}

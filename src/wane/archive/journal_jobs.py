@@ -1,5 +1,4 @@
-"""The journal of the archive's own maintenance, in Wane's own tables: which files were to be replaced by which, and
-whether they were.
+"""The journal of the archive's own maintenance: which files were to be replaced by which, and whether they were.
 
 A job is recorded before the archive is changed, so that the process that recovers from a crash knows what was intended;
 it is done in the transaction that writes its audit entry.
@@ -7,13 +6,13 @@ it is done in the transaction that writes its audit entry.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane.db.statement import Parameters
+from wane.archive.journal import AT_ONCE
 from wane.db.transaction import Transaction
+from wane.journal import Entries, JournalTable
 
 EXPIRE = "expire"
 COMPACT = "compact"
@@ -32,14 +31,12 @@ class Job:
     audit_id: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedSweep:
-    """A sweep that filled the archive: its table, its rule, whether it is done, and which tables it wrote to."""
-
-    table: str
-    rule: str
-    done: bool
-    wrote: frozenset[str]
+JOBS = JournalTable(
+    "archive_job",
+    Job,
+    unfinished="state = 'planned'",
+    moves={"planned": ("done", "abandoned")},
+)
 
 
 class Jobs:
@@ -47,76 +44,35 @@ class Jobs:
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
-        self.dialect = transaction.dialect
+        self._jobs = Entries(JOBS, transaction.dialect, transaction.execute)
 
-    def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
-        return self.transaction.execute(text, p.values)
-
-    def number(self, table: str, kind: str, *, actor: str) -> int:
+    def begin(self, table: str, kind: str, *, actor: str) -> int:
         """Enter a job that has no plan yet; return its number, by which its files are named."""
-        p = self.transaction.parameters()
-        now = p.bind("now", self.dialect.encode_time(self.transaction.now()))
-        values = [p.bind("table", table), p.bind("kind", kind), p.bind("state", "planned"), now, now]
-        values += [p.bind("actor", actor), self._json(p, None)]
-        [(number,)] = self._run(
-            p,
-            f"INSERT INTO {self.dialect.own_table('archive_job')} (table_name, kind, state, planned_at, changed_at, actor, plan)"
-            f" VALUES ({', '.join(values)}) RETURNING id",
-        )
-        return int(number)
+        now = self.transaction.now()
+        values = {"table_name": table, "kind": kind, "planned_at": now, "changed_at": now, "actor": actor}
+        return self._jobs.add(state="planned", plan=None, **values).id
 
     def plan(self, number: int, plan: Any) -> None:
         """Record what the job is to replace."""
-        p = self.transaction.parameters()
-        self._run(
-            p,
-            f"UPDATE {self.dialect.own_table('archive_job')} SET plan = {self._json(p, plan)} WHERE id = {p.bind('id', number)}",
-        )
+        self._jobs.change({"id": number}, plan=plan)
 
     def end(self, number: int, state: str, *, audit_id: int | None = None) -> None:
-        p = self.transaction.parameters()
-        self._run(
-            p,
-            f"UPDATE {self.dialect.own_table('archive_job')} SET state = {p.bind('state', state)},"
-            f" audit_id = {p.bind('audit', audit_id)},"
-            f" changed_at = {p.bind('now', self.dialect.encode_time(self.transaction.now()))} WHERE id = {p.bind('id', number)}",
-        )
+        """Record that a job is done or abandoned."""
+        self._jobs.move(number, state, changed_at=self.transaction.now(), audit_id=audit_id)
 
     def open(self) -> list[Job]:
-        """Return jobs that were begun and have not ended."""
-        return self._jobs("state = 'planned'", self.transaction.parameters())
+        """Return jobs that were begun and have not ended, newest first."""
+        return self._jobs.unfinished()[::-1]
 
     def done(self, table: str, kind: str, limit: int) -> list[Job]:
         """Return jobs of a table that were done, newest first."""
-        p = self.transaction.parameters()
-        where = f"state = 'done' AND table_name = {p.bind('table', table)} AND kind = {p.bind('kind', kind)}"
-        return self._jobs(where, p, limit)
+        return self._jobs.find(table_name=table, kind=kind, state="done", limit=limit, newest_first=True)
 
-    def _jobs(self, where: str, p: Parameters, limit: int = 10_000) -> list[Job]:
-        found = self._run(
-            p,
-            f"SELECT id, table_name, kind, planned_at, changed_at, plan, audit_id FROM {self.dialect.own_table('archive_job')} WHERE {where}"
-            f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
-        )
-        moment = self.dialect.decode_time
-        return [
-            Job(number, table, kind, moment(planned), moment(changed), _read(plan), audit_id)
-            for number, table, kind, planned, changed, plan, audit_id in found
-        ]
+    def forget(self, table: str, before: datetime) -> int:
+        """Delete jobs of a table that ended before a time, and return how many there were.
 
-    def sweeps(self) -> dict[int, ArchivedSweep]:
-        """Return every sweep of every table, by number."""
-        found = self.transaction.execute(
-            f"SELECT id, table_name, rule, state, archived FROM {self.dialect.own_table('archive_sweep')}", {}
-        )
-        return {
-            number: ArchivedSweep(table, rule, state == "done", frozenset(_read(archived)))
-            for number, table, rule, state, archived in found
-        }
-
-    def _json(self, p: Parameters, value: Any) -> str:
-        return self.dialect.json(p.bind("plan", json.dumps(value, ensure_ascii=True)))
-
-
-def _read(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+        Expiries are retained for good: they record when their rows were erased.
+        """
+        condition = "(state = 'abandoned' OR (state = 'done' AND kind = 'compact'))"
+        ended = self._jobs.ended(before, AT_ONCE, condition, table_name=table)
+        return sum(self._jobs.delete(id=job.id) for job in ended)

@@ -1,21 +1,20 @@
-"""The journal of restores, in Wane's own tables: what was chosen, the progress of each piece, and which rows did not
-come back.
+"""The journal of restores: what was chosen, the progress of each piece, and which rows did not come back.
 
-A piece's progress is written in the transaction that brings its rows back, so a resuming process knows exactly which
+A piece's progress is written in the transaction that restores its rows, so a resuming process knows exactly which
 rows are back.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from wane.db.statement import Parameters
+from wane.archive.journal import AT_ONCE
 from wane.db.transaction import Transaction
+from wane.journal import Entries, JournalTable
 
 
 class RestoreState(StrEnum):
@@ -55,7 +54,7 @@ class JournaledRestore:
 
 @dataclass(frozen=True, slots=True)
 class JournaledPiece:
-    """What one task brings back."""
+    """What one task restores."""
 
     number: int
     rows: int
@@ -66,10 +65,23 @@ class JournaledPiece:
     audit_id: int | None
 
 
-_RESTORE = (
-    "id, table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor, planned_at, changed_at, parts"
+class UnrestoredRow(NamedTuple):
+    """A row that did not come back, and stays in the archive."""
+
+    key: str
+    reason: str
+
+
+RESTORES = JournalTable(
+    "archive_restore",
+    JournaledRestore,
+    moves={
+        RestoreState.PLANNED: (RestoreState.RESTORED, RestoreState.DONE),
+        RestoreState.RESTORED: (RestoreState.RESTORED, RestoreState.DONE),
+    },
 )
-_PIECE = "number, row_count, looked_at, there, replaced, counts, audit_id"
+_PIECES = JournalTable("archive_restore_piece", JournaledPiece, order="number")
+_KEPT = JournalTable("archive_restore_kept", UnrestoredRow, order="key")
 
 
 class RestoreJournal:
@@ -77,16 +89,9 @@ class RestoreJournal:
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
-        self.dialect = transaction.dialect
-
-    def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
-        return self.transaction.execute(text, p.values)
-
-    def _own(self, name: str) -> str:
-        return self.dialect.own_table(f"archive_{name}")
-
-    def _json(self, p: Parameters, name: str, value: Any) -> str:
-        return self.dialect.json(p.bind(name, json.dumps(value, ensure_ascii=True, default=str)))
+        self._restores = Entries(RESTORES, transaction.dialect, transaction.execute)
+        self._pieces = Entries(_PIECES, transaction.dialect, transaction.execute)
+        self._kept = Entries(_KEPT, transaction.dialect, transaction.execute)
 
     def plan(
         self,
@@ -102,163 +107,85 @@ class RestoreJournal:
         pieces: Sequence[int],
     ) -> JournaledRestore:
         """Enter a new restore, with the number of rows of each of its pieces, and return it."""
-        p = self.transaction.parameters()
-        now = p.bind("now", self.dialect.encode_time(self.transaction.now()))
-        values = [
-            p.bind("table", table),
-            p.bind("state", RestoreState.PLANNED.value),
-            p.bind("staged", staged),
-            p.bind("into", into),
-            p.bind("on_conflict", on_conflict.value),
-            p.bind("protect", None if protect_until is None else self.dialect.encode_time(protect_until)),
-            self._json(p, "inputs", inputs),
-            p.bind("actor", actor),
-            now,
-            now,
-            self._json(p, "parts", list(parts)),
-        ]
-        [(number,)] = self._run(
-            p,
-            f"INSERT INTO {self._own('restore')} (table_name, state, staged, into_name, on_conflict, protect_until, inputs, actor,"
-            f" planned_at, changed_at, parts) VALUES ({', '.join(values)}) RETURNING id",
+        now = self.transaction.now()
+        restore = self._restores.add(
+            table_name=table,
+            state=RestoreState.PLANNED,
+            staged=staged,
+            into_name=into,
+            on_conflict=on_conflict,
+            protect_until=protect_until,
+            inputs=inputs,
+            actor=actor,
+            planned_at=now,
+            changed_at=now,
+            parts=list(parts),
         )
-        for position, rows in enumerate(pieces):
-            p = self.transaction.parameters()
-            self._run(
-                p,
-                f"INSERT INTO {self._own('restore_piece')} (restore_id, number, row_count, counts) VALUES"
-                f" ({p.bind('id', number)}, {p.bind('number', position)}, {p.bind('rows', rows)}, {self._json(p, 'counts', {})})",
-            )
-        return self.restore(int(number))
-
-    def restore(self, number: int) -> JournaledRestore:
-        found = self.find(number)
-        assert found is not None
-        return found
+        for number, rows in enumerate(pieces):
+            self._pieces.add(restore_id=restore.id, number=number, row_count=rows, counts={})
+        return restore
 
     def find(self, number: int) -> JournaledRestore | None:
         """Return a restore; None if there is none of that number."""
-        p = self.transaction.parameters()
-        found = self._run(p, f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE id = {p.bind('id', number)}")
-        return self._restore(found[0]) if found else None
+        return next(iter(self._restores.find(id=number)), None)
 
     def unfinished(self, table: str) -> JournaledRestore | None:
-        p = self.transaction.parameters()
-        found = self._run(
-            p,
-            f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE table_name = {p.bind('table', table)} AND state <> 'done'",
-        )
-        return self._restore(found[0]) if found else None
+        """Return the unfinished restore of a table; there is at most one."""
+        return next(iter(self._restores.unfinished(table_name=table)), None)
 
-    def restores(self, table: str | None, limit: int) -> list[JournaledRestore]:
-        """Return restores, newest first."""
-        p = self.transaction.parameters()
-        where = "1 = 1" if table is None else f"table_name = {p.bind('table', table)}"
-        found = self._run(
-            p,
-            f"SELECT {_RESTORE} FROM {self._own('restore')} WHERE {where} ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
-        )
-        return [self._restore(row) for row in found]
-
-    def _restore(self, row: tuple[Any, ...]) -> JournaledRestore:
-        number, table, state, staged, into, on_conflict, protect, inputs, actor, planned, changed, parts = row
-        names = _read(parts)
-        moment = self.dialect.decode_time
-        return JournaledRestore(
-            number,
-            table,
-            RestoreState(state),
-            staged,
-            into,
-            OnConflict(on_conflict),
-            None if protect is None else moment(protect),
-            _read(inputs),
-            actor,
-            moment(planned),
-            moment(changed),
-            None if names is None else tuple(names),
-        )
+    def restores(self, table: str | None, limit: int, *, unfinished: bool = False) -> list[JournaledRestore]:
+        """Return restores, newest first; with `unfinished`, only those that are not done."""
+        of_table: dict[str, Any] = {} if table is None else {"table_name": table}
+        if unfinished:
+            return self._restores.unfinished(**of_table)[::-1][:limit]
+        return self._restores.find(limit=limit, newest_first=True, **of_table)
 
     def move(self, number: int, state: RestoreState) -> JournaledRestore:
-        """Record that a restore has reached the next step, and return it."""
-        p = self.transaction.parameters()
-        self._run(
-            p,
-            f"UPDATE {self._own('restore')} SET state = {p.bind('state', state.value)},"
-            f" changed_at = {p.bind('now', self.dialect.encode_time(self.transaction.now()))} WHERE id = {p.bind('id', number)}",
-        )
-        return self.restore(number)
+        """Record that a restore has reached a state, and return it."""
+        return self._restores.move(number, state, changed_at=self.transaction.now())
 
     def cancel(self, restore: JournaledRestore, state: RestoreState, actor: str) -> JournaledRestore:
         """End a restore where it is; its inputs record from now on who ended it."""
-        p = self.transaction.parameters()
-        inputs = self._json(p, "inputs", {**restore.inputs, "cancelled_by": actor})
-        self._run(p, f"UPDATE {self._own('restore')} SET inputs = {inputs} WHERE id = {p.bind('id', restore.id)}")
+        self._restores.change({"id": restore.id}, inputs={**restore.inputs, "cancelled_by": actor})
         return self.move(restore.id, state)
 
     # Pieces
 
     def pieces(self, number: int) -> list[JournaledPiece]:
-        p = self.transaction.parameters()
-        found = self._run(
-            p,
-            f"SELECT {_PIECE} FROM {self._own('restore_piece')} WHERE restore_id = {p.bind('id', number)} ORDER BY number",
-        )
-        return [_piece(row) for row in found]
+        return self._pieces.find(restore_id=number)
 
     def lock_piece(self, number: int, position: int) -> JournaledPiece:
         """Lock a piece until the transaction has ended, and return it."""
-        p = self.transaction.parameters()
-        where = f"restore_id = {p.bind('id', number)} AND number = {p.bind('number', position)}"
         # A write locks the row on every store.
-        [row] = self._run(
-            p, f"UPDATE {self._own('restore_piece')} SET looked_at = looked_at WHERE {where} RETURNING {_PIECE}"
-        )
-        return _piece(row)
+        [piece] = self._pieces.change({"restore_id": number, "number": position}, add={"looked_at": 0})
+        return piece
 
     def progress(self, number: int, piece: JournaledPiece, kept: Sequence[tuple[str, str]]) -> None:
         """Record what became of a batch, in the transaction that did it."""
-        p = self.transaction.parameters()
-        self._run(
-            p,
-            f"UPDATE {self._own('restore_piece')} SET looked_at = {p.bind('looked_at', piece.looked_at)},"
-            f" there = {p.bind('there', piece.there)}, replaced = {p.bind('replaced', piece.replaced)},"
-            f" counts = {self._json(p, 'counts', piece.counts)}, audit_id = {p.bind('audit', piece.audit_id)}"
-            f" WHERE restore_id = {p.bind('id', number)} AND number = {p.bind('number', piece.number)}",
+        self._pieces.change(
+            {"restore_id": number, "number": piece.number},
+            looked_at=piece.looked_at,
+            there=piece.there,
+            replaced=piece.replaced,
+            counts=piece.counts,
+            audit_id=piece.audit_id,
         )
         for key, reason in kept:
-            p = self.transaction.parameters()
-            self._run(
-                p,
-                f"INSERT INTO {self._own('restore_kept')} (restore_id, number, key, reason) VALUES ({p.bind('id', number)},"
-                f" {p.bind('number', piece.number)}, {p.bind('key', key)}, {p.bind('reason', reason)})",
-            )
+            self._kept.add(restore_id=number, number=piece.number, key=key, reason=reason)
 
-    def kept(self, number: int, *, piece: int | None = None, limit: int) -> list[tuple[str, str]]:
+    def kept(self, number: int, *, piece: int | None = None, limit: int) -> list[UnrestoredRow]:
         """Return the keys of rows that did not come back, each with the reason."""
-        p = self.transaction.parameters()
-        one = "" if piece is None else f" AND number = {p.bind('piece', piece)}"
-        return [
-            (key, reason)
-            for key, reason in self._run(
-                p,
-                f"SELECT key, reason FROM {self._own('restore_kept')} WHERE restore_id = {p.bind('id', number)}{one}"
-                f" ORDER BY key LIMIT {p.bind('limit', limit)}",
-            )
-        ]
+        of_piece: dict[str, Any] = {} if piece is None else {"number": piece}
+        return self._kept.find(restore_id=number, limit=limit, **of_piece)
 
     def count_kept(self, number: int) -> int:
-        p = self.transaction.parameters()
-        [(count,)] = self._run(
-            p, f"SELECT count(*) FROM {self._own('restore_kept')} WHERE restore_id = {p.bind('id', number)}"
-        )
-        return int(count)
+        """Count the rows that did not come back."""
+        return self._kept.count(restore_id=number)
 
-
-def _piece(row: tuple[Any, ...]) -> JournaledPiece:
-    number, rows, looked_at, there, replaced, counts, audit_id = row
-    return JournaledPiece(number, rows, looked_at, there, replaced, _read(counts), audit_id)
-
-
-def _read(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    def forget(self, table: str, before: datetime) -> int:
+        """Delete restores of a table that were done before a time; return how many there were."""
+        done = self._restores.ended(before, AT_ONCE, "state = 'done'", table_name=table)
+        for restore in done:
+            self._kept.delete(restore_id=restore.id)
+            self._pieces.delete(restore_id=restore.id)
+        return sum(self._restores.delete(id=restore.id) for restore in done)

@@ -84,12 +84,12 @@ def fetch(at: str) -> str:
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_FETCH_SECONDS)
         line.connect(at)
-        told = b""
+        received = b""
         while piece := line.recv(4096):
-            told += piece
-            if len(told) > _MOST_SECRET_BYTES:
+            received += piece
+            if len(received) > _MOST_SECRET_BYTES:
                 break
-    return told.decode()
+    return received.decode()
 
 
 class Reader(ABC):

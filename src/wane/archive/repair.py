@@ -14,6 +14,7 @@ from pathlib import Path
 from wane.archive.archiver import Archiver
 from wane.archive.cold_table import LOG, ColdTable
 from wane.archive.commits import find_lost, record, require_whole, seen
+from wane.archive.context import ArchiveContext
 from wane.archive.journal import Journal, Journaled, State
 from wane.archive.journal_jobs import COMPACT, EXPIRE, Job, Jobs
 from wane.archive.journal_restore import RestoreJournal, RestoreState
@@ -61,10 +62,10 @@ class Adopted:
 class Repair:
     """Repairs and adopts the archive of one contract."""
 
-    def __init__(self, upkeep: Upkeep, archiver: Archiver) -> None:
-        self.upkeep = upkeep
-        self.archiver = archiver
-        self.store = upkeep.store
+    def __init__(self, context: ArchiveContext) -> None:
+        self.upkeep = Upkeep(context)
+        self.archiver = Archiver(context)
+        self.store = context.store
 
     def repair(self, table: Table) -> Repaired:
         """Make the logs of a table, and of what leaves with its rows, whole again.
@@ -95,7 +96,7 @@ class Repair:
                     self._accept(transaction, names)
                 record(transaction, commits)
                 inputs = {"lost": sum(lost.values()), "sweeps": numbers, "written_back": written, "given_up": given_up}
-                self._tell(transaction, "archive_repair", name, inputs)
+                self._record(transaction, "archive_repair", name, inputs)
             require_whole(self.store, colds)
         return Repaired(name, sum(lost.values()), tuple(numbers), sum(written.values()), tuple(given_up))
 
@@ -106,7 +107,7 @@ class Repair:
         """
         found = [(cold, missing) for cold in colds if (missing := self._copied(cold))]
         for cold, missing in found:
-            require_sound(cold, missing, self.upkeep.spark())
+            require_sound(cold, missing, self.upkeep.context.executor)
         for cold, missing in found:
             write_back(cold, missing)
         return {cold.name: len(missing) for cold, missing in found}
@@ -156,7 +157,7 @@ class Repair:
             if moved and one.changed_at.timestamp() * 1000 > newest and f"restore {one.id}" not in known:
                 raise ArchiveError(
                     f"the log of the archive of {cold.name} has lost the commit of restore {one.id} of {table}, and it cannot be"
-                    " written back: the restored rows would be in both places",
+                    " written back: the restored rows would be both hot and archived",
                     f"restore {cold.folder / LOG} from a backup; `wane archive adopt` accepts the archive as it is, with both",
                 )
 
@@ -196,7 +197,7 @@ class Repair:
                         Jobs(transaction).end(job.id, "abandoned")
                     inputs = {"from": known, "to": identity, "origin": given}
                     named = {"abandoned": [f"{job.kind} {job.id}" for job in jobs]} if jobs else {}
-                    self._tell(transaction, "archive_adopt", name, {**inputs, **named})
+                    self._record(transaction, "archive_adopt", name, {**inputs, **named})
         return Adopted(tuple(every), given)
 
     def _jobs_without_archive(self, names: Sequence[str]) -> list[Job]:
@@ -269,8 +270,8 @@ class Repair:
                     ranges = Journal(transaction).ranges(sweep.id)
                 manifests = [one.manifest for one in ranges if one.manifest is not None]
                 folders = [self.upkeep.cold(name).folder for name in sweep.parts or (cold.name,)]
-                places = [Path(file.place) for file in files_of(folders, manifests)]
-                there = [place for place in places if place.is_file() and place.is_relative_to(cold.folder)]
+                paths = [Path(file.path) for file in files_of(folders, manifests)]
+                there = [path for path in paths if path.is_file() and path.is_relative_to(cold.folder)]
                 if there:
                     raise ArchiveError(
                         f"files of sweep {sweep.id} of {writer}, which the log has lost, are still there: {there[0]}",
@@ -282,12 +283,12 @@ class Repair:
         for name in names:
             log.forget(name)
 
-    def _tell(self, transaction: Transaction, kind: str, table: str, inputs: dict[str, object]) -> None:
+    def _record(self, transaction: Transaction, kind: str, table: str, inputs: dict[str, object]) -> None:
         Ledger.of(transaction).record(
             AuditEntry(
                 kind=kind,
                 table=table,
-                actor=self.upkeep.actor,
+                actor=self.upkeep.context.actor,
                 inputs=inputs,
                 counts={table: 0},
                 executed_at=transaction.now(),

@@ -16,33 +16,26 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wane.archive import staging
-from wane.archive.cold_table import ColdTable, place_of
+from wane.archive.cold_table import ColdTable
 from wane.archive.commits import record, require_whole, seen
+from wane.archive.context import ArchiveContext
 from wane.archive.dialects import source_of
 from wane.archive.failure import answers, writing
 from wane.archive.journal import Journal
 from wane.archive.journal_restore import JournaledRestore, OnConflict, RestoreJournal, RestoreState
-from wane.archive.lease import leased
 from wane.archive.loading import LoadJob, compare_piece, load_piece
 from wane.archive.model import Restored
 from wane.archive.removal import remove_copies
-from wane.archive.secret import told
-from wane.archive.session import run, session
-from wane.archive.staging import Choice, stage
-from wane.archive.targets import Beside, Places, beside, find_places, make_beside, require_makeable
-from wane.contract.model import Contract, Table
-from wane.db import Store
+from wane.archive.secret import task_source
+from wane.archive.staging import Choice
+from wane.archive.targets import Beside, RestoreTables, beside, find_tables, make_beside, require_makeable
+from wane.contract.model import Table
 from wane.errors import ArchiveBusy, ArchiveError, BindError, StoreError, WrongArgument
-from wane.events import Listener, RowsRestored, nobody
+from wane.events import RowsRestored
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
-from wane.prune.pace import Pace
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROTECT = timedelta(days=7)
 """How long restored rows are held against sweeps by default."""
@@ -54,25 +47,9 @@ _SHOWN = 20
 class Restorer:
     """Restores archived rows of one contract's tables."""
 
-    def __init__(
-        self,
-        store: Store,
-        contract: Contract,
-        *,
-        actor: str,
-        listener: Listener = nobody,
-        pace: Pace | None = None,
-        starting: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.store = store
-        self.contract = contract
-        self.actor = actor
-        self.listener = listener
-        self.pace = pace or Pace.of(contract.sweep)
-        self.starting = starting
-
-    def spark(self) -> SparkSession:
-        return session(self.contract.spark, self.starting)
+    def __init__(self, context: ArchiveContext) -> None:
+        self.context = context
+        self.store = context.store
 
     def restore(
         self,
@@ -84,12 +61,12 @@ class Restorer:
         protect: timedelta = PROTECT,
         dry_run: bool = False,
     ) -> Restored:
-        """Bring chosen rows back, with what left with them; first what an earlier restore of the table left
+        """Restore chosen rows, with what left with them; first what an earlier restore of the table left
         unfinished."""
         if table.append_only and on_conflict is OnConflict.REPLACE and into is None:
             raise WrongArgument(f"{table.name} is append-only: no row of it is replaced", "use --on-conflict skip")
         inputs = {**choice.inputs(), "on_conflict": on_conflict.value, **({} if into is None else {"into": into})}
-        with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
+        with self.context.leased(str(table.name)) as lease:
             self._require_at_rest(table)
             unfinished = self._unfinished(table)
             if unfinished is not None and not dry_run:
@@ -124,7 +101,7 @@ class Restorer:
         Rows that are back stay and their copies leave the archive; no other comes back. Raise WrongArgument if it is
         finished already.
         """
-        with leased(self.store, str(table.name), self.contract.spark.lease_seconds) as lease:
+        with self.context.leased(str(table.name)) as lease:
             with self.store.transaction() as transaction:
                 Journal(transaction).require(lease)
                 journal = RestoreJournal(transaction)
@@ -134,12 +111,14 @@ class Restorer:
                         f"restore {number} of {table.name} is finished already", "`wane archive restores` lists them"
                     )
                 moved = restore.into is None and any(piece.looked_at for piece in journal.pieces(number))
-                restore = journal.cancel(restore, RestoreState.RESTORED if moved else RestoreState.DONE, self.actor)
+                restore = journal.cancel(
+                    restore, RestoreState.RESTORED if moved else RestoreState.DONE, self.context.actor
+                )
                 Ledger.of(transaction).record(
                     AuditEntry(
                         kind="restore_cancel",
                         table=str(table.name),
-                        actor=self.actor,
+                        actor=self.context.actor,
                         inputs={**restore.inputs, "restore": number},
                         counts={str(table.name): 0},
                         executed_at=transaction.now(),
@@ -152,8 +131,7 @@ class Restorer:
 
     def _staging(self, table: Table) -> Path:
         """Return the folder for rows of a table that are being restored."""
-        assert self.contract.archive_url is not None
-        root = place_of(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
+        root = self.context.root
         return root / _FOLDER / ColdTable(root, str(table.name), "").folder.name
 
     def _unfinished(self, table: Table) -> JournaledRestore | None:
@@ -176,13 +154,12 @@ class _Restore:
 
     def __init__(self, restorer: Restorer, table: Table, into: str | None, lease: Lease) -> None:
         self.restorer = restorer
+        self.context = restorer.context
         self.store = restorer.store
         self.table = table
         self.into = into
         self.lease = lease
-        with self.store.transaction() as transaction:
-            origin = Journal(transaction).origin(uuid.uuid4().hex, self.store.identity())
-        self.hot: Places = find_places(self.store, restorer.contract, table, origin)
+        self.hot: RestoreTables = find_tables(self.context, table)
         require_whole(self.store, self._tables)
         self.folder = restorer._staging(table)
 
@@ -212,20 +189,21 @@ class _Restore:
         *,
         dry_run: bool,
     ) -> Restored:
-        """Choose rows, compare them with the table, and bring them back."""
+        """Choose rows, compare them with the table, and restore them."""
         side = self._beside()
-        places = self.hot if side is None else side.places(self.hot)
+        tables = self.hot if side is None else side.tables(self.hot)
         missing = () if side is None else side.missing
         require_makeable(self.store, missing)
         self._require_writable()
-        self._sweep_out()
+        self._delete_staged()
         folder = self.folder / uuid.uuid4().hex
         try:
-            spark = self.restorer.spark()
+            executor = self.context.executor
+            executor.spark()  # Its failure to start is no failure to write.
             with writing(self.folder):
-                pieces = stage(spark, self.hot.parts, choice, folder, self.restorer.contract.spark.range_rows)
+                pieces = executor.stage(self.hot.parts, choice, folder, self.context.contract.spark.range_rows)
             chosen = self._chosen(folder, len(pieces))
-            would = self._look(places, folder, len(pieces), on_conflict)
+            would = self._compare(tables, folder, len(pieces), on_conflict)
             if dry_run or not pieces:
                 return Restored(
                     str(self.table.name),
@@ -250,7 +228,7 @@ class _Restore:
                     on_conflict=on_conflict,
                     protect_until=transaction.now() + protect if protect else None,
                     inputs=inputs,
-                    actor=self.restorer.actor,
+                    actor=self.context.actor,
                     parts=self._names,
                     pieces=pieces,
                 )
@@ -286,14 +264,14 @@ class _Restore:
             return None
         if restore.state is RestoreState.PLANNED:
             left = [piece.number for piece in pieces if piece.looked_at < piece.rows]
-            self._bring(restore, folder, left)
+            self._load(restore, folder, left)
             restore = self._move(restore, RestoreState.RESTORED)
         if restore.into is None:
             self._remove(restore, folder, len(pieces))
         restore = self._move(restore, RestoreState.DONE)
-        done = self._told(restore, folder, len(pieces))
-        self._sweep_out()
-        self.restorer.listener(
+        done = self._report(restore, folder, len(pieces))
+        self._delete_staged()
+        self.context.listener(
             RowsRestored(done.table, restore.id, restore.into, done.restored, done.there, done.replaced, done.kept)
         )
         return done
@@ -302,9 +280,9 @@ class _Restore:
 
     def _beside(self) -> Beside | None:
         """Return the side tables; None if rows come back into the hot ones."""
-        return None if self.into is None else beside(self.store, self.restorer.contract, self.hot, self.into)
+        return None if self.into is None else beside(self.store, self.context.contract, self.hot, self.into)
 
-    def _made(self) -> Places:
+    def _made(self) -> RestoreTables:
         """Return the tables to which rows come back; create again a side table that was dropped since."""
         side = self._beside()
         if side is None:
@@ -313,38 +291,40 @@ class _Restore:
             with self.store.transaction() as transaction:
                 make_beside(transaction, self.store, side.missing)
             side = self._beside()
-        places = None if side is None else side.places(self.hot)
-        if places is None:
+        tables = None if side is None else side.tables(self.hot)
+        if tables is None:
             raise ArchiveError(f"the side table {self.into} was made, and is not there")
-        return places
+        return tables
 
-    def _look(self, places: Places | None, folder: Path, pieces: int, on_conflict: OnConflict) -> Restored | None:
+    def _compare(
+        self, tables: RestoreTables | None, folder: Path, pieces: int, on_conflict: OnConflict
+    ) -> Restored | None:
         """Report what a restore would do; None if it is into a side table that does not exist yet.
 
         Raise ArchiveError if conflicts refuse it.
         """
-        if places is None:
+        if tables is None:
             return None
-        with told(source_of(self.store), self.restorer.contract.spark) as source:
+        with task_source(source_of(self.store), self.context.contract.spark) as source:
             job = LoadJob(
                 source,
                 str(folder),
-                places.targets,
+                tables.targets,
                 [part.lacking for part in self.hot.parts],
                 on_conflict,
-                self.restorer.pace,
+                self.context.pace,
             )
-            found = answers(run(self.restorer.spark(), partial(compare_piece, job), pieces)) if pieces else []
+            found = answers(self.context.executor.run(partial(compare_piece, job), pieces))
         conflicts = sum(one["conflicts"] for one in found)
         first = sorted((key, reason) for one in found for key, reason in one["first"])[:_SHOWN]
         if conflicts and on_conflict is OnConflict.REFUSE:
             raise ArchiveError(
-                f"{conflicts:,} rows are not restored: other rows have their keys in {places.targets[0].table.name}:"
+                f"{conflicts:,} rows are not restored: other rows have their keys in {tables.targets[0].table.name}:"
                 f" {', '.join(key for key, _ in first)}",
                 "nothing was changed; --on-conflict skip leaves those rows as they are, --on-conflict replace gives them"
                 " their archived values, --into restores into a side table",
             )
-        would: Counter[str] = Counter({places.targets[0].name: 0})
+        would: Counter[str] = Counter({tables.targets[0].name: 0})
         for one in found:
             would.update(one["would"])
         return Restored(
@@ -360,16 +340,16 @@ class _Restore:
             None,
         )
 
-    def _bring(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
-        places = self._made()
-        with told(source_of(self.store), self.restorer.contract.spark) as source:
+    def _load(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
+        tables = self._made()
+        with task_source(source_of(self.store), self.context.contract.spark) as source:
             job = LoadJob(
                 source,
                 str(folder),
-                places.targets,
+                tables.targets,
                 [part.lacking for part in self.hot.parts],
                 restore.on_conflict,
-                self.restorer.pace,
+                self.context.pace,
                 restore.id,
                 restore.table,
                 self.lease,
@@ -378,7 +358,7 @@ class _Restore:
                 restore.protect_until,
             )
             task = _numbered(partial(load_piece, job), pieces)
-            answers(run(self.restorer.spark(), task, len(pieces)))
+            answers(self.context.executor.run(task, len(pieces)))
 
     def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:
         """Remove copies of rows that are back from the archive.
@@ -431,10 +411,10 @@ class _Restore:
         except OSError as problem:
             raise ArchiveError(
                 f"{self.folder} cannot be written: {problem.strerror}",
-                "rows on their way back are written down there first: check its permissions and the disk",
+                "rows that are restored are staged there first: check its permissions and the disk",
             ) from problem
 
-    def _sweep_out(self) -> None:
+    def _delete_staged(self) -> None:
         """Delete staged rows that no unfinished restore needs.
 
         There is one restore of a table at a time, and it holds the lease.
@@ -451,7 +431,7 @@ class _Restore:
             for number, part in enumerate(self.hot.parts)
         }
 
-    def _told(self, restore: JournaledRestore, folder: Path, pieces: int) -> Restored:
+    def _report(self, restore: JournaledRestore, folder: Path, pieces: int) -> Restored:
         with self.store.transaction() as transaction:
             journal = RestoreJournal(transaction)
             found = journal.pieces(restore.id)

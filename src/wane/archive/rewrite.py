@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -25,18 +25,15 @@ import pyarrow.parquet as pq
 from wane.archive import content
 from wane.archive.comparison import checks, groups
 from wane.archive.content import Checks, Shape
+from wane.archive.executor import ArchiveExecutor
 from wane.archive.extract import sync_folder
 from wane.archive.failure import answering, answers
 from wane.archive.files import NewFile
-from wane.archive.session import run
 from wane.archive.statistics import statistics
 from wane.archive.types import KEY, MONTH, PARENT, SWEEP
 from wane.contract.model import Time
 from wane.db.timestamps import read_time
 from wane.errors import Unproven
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +59,11 @@ class ExpiredRows:
         time = self.times[table[SWEEP][row].as_py()]
         if time is None or time.column not in table.column_names:
             return False
-        moment = read_time(table[time.column][row].as_py(), time)
-        if moment is None or moment >= self.cutoff:
+        timestamp = read_time(table[time.column][row].as_py(), time)
+        if timestamp is None or timestamp >= self.cutoff:
             return False
         # A rule that used another column when it archived the row put it into another month.
-        return f"{moment.astimezone(ZoneInfo(time.zone or 'UTC')):%Y-%m}" == self.month
+        return f"{timestamp.astimezone(ZoneInfo(time.zone or 'UTC')):%Y-%m}" == self.month
 
     def columns(self, shape: Shape) -> list[Sequence[str]]:
         """Return the columns of a table that the decision needs."""
@@ -75,7 +72,7 @@ class ExpiredRows:
 
 
 @dataclass(frozen=True, slots=True)
-class ThinJob:
+class RewriteJob:
     """The job description that all tasks share which remove rows from one table."""
 
     name: str
@@ -91,7 +88,7 @@ class ThinJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
+class RewrittenFile:
     """What became of one file."""
 
     path: str
@@ -100,40 +97,40 @@ class Thinned:
     """What is left of it; None if nothing is, or all of it."""
 
 
-def thin(spark: SparkSession, job: ThinJob) -> list[Thinned]:
+def rewrite(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     """Remove what is due from files, and prove that the new files hold the rest; raise Unproven if they do not."""
-    told = answers(run(spark, partial(_task, job), len(job.files)))
-    made = [Thinned(one["path"], one["gone"], one["rest"] and NewFile(**one["rest"])) for one in told]
-    kept = sum((Checks(*one["kept"]) for one in told if one["rest"]), Checks())
+    answered = answers(executor.run(partial(_task, job), len(job.files)))
+    made = [RewrittenFile(one["path"], one["gone"], one["rest"] and NewFile(**one["rest"])) for one in answered]
+    left = sum((Checks(*one["checks"]) for one in answered if one["rest"]), Checks())
     written = [one.rest.path for one in made if one.rest is not None]
-    if checks(spark, Path(job.folder), written, job.shape) != kept:
+    if checks(executor, Path(job.folder), written, job.shape) != left:
         raise Unproven(
             f"the files that {job.name} wrote do not hold what was left", "nothing was changed; run it again"
         )
     return made
 
 
-def count(spark: SparkSession, job: ThinJob) -> list[Thinned]:
+def count(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     """Count what is due in files, without writing anything."""
-    told = answers(run(spark, partial(_counting, job), len(job.files)))
-    return [Thinned(one["path"], one["gone"], None) for one in told]
+    answered = answers(executor.run(partial(_counting, job), len(job.files)))
+    return [RewrittenFile(one["path"], one["gone"], None) for one in answered]
 
 
-def _task(job: ThinJob, number: int) -> str:
-    return answering(lambda: _thin(job, job.files[number]), job.folder)
+def _task(job: RewriteJob, number: int) -> str:
+    return answering(lambda: _rewrite(job, job.files[number]), job.folder)
 
 
-def _counting(job: ThinJob, number: int) -> str:
+def _counting(job: RewriteJob, number: int) -> str:
     return answering(lambda: {"path": job.files[number], "gone": sum(map(sum, _masks(job, job.files[number])))})
 
 
-def _masks(job: ThinJob, path: str) -> list[list[bool]]:
+def _masks(job: RewriteJob, path: str) -> list[list[bool]]:
     """Decide which rows of a file go, group by group."""
-    place = Path(job.folder) / path
+    file = Path(job.folder) / path
     if job.parents is None:
-        return [job.due.own(table) for table in groups(place, job.due.columns(job.shape))]
+        return [job.due.own(table) for table in groups(file, job.due.columns(job.shape))]
     links = [one for one in job.shape if one[0] in (SWEEP, PARENT)]
-    read = [(table[SWEEP].to_pylist(), table[PARENT].to_pylist()) for table in groups(place, links)]
+    read = [(table[SWEEP].to_pylist(), table[PARENT].to_pylist()) for table in groups(file, links)]
     if job.due.whole:
         leaving = None
     else:
@@ -148,7 +145,7 @@ def _masks(job: ThinJob, path: str) -> list[list[bool]]:
     ]
 
 
-def _leaving(job: ThinJob, wanted: set[tuple[int, str]]) -> set[tuple[int, str]]:
+def _leaving(job: RewriteJob, wanted: set[tuple[int, str]]) -> set[tuple[int, str]]:
     """Return which of some rows go, whose followers a file has."""
     assert job.parents is not None
     folder, paths, shape = job.parents
@@ -160,32 +157,32 @@ def _leaving(job: ThinJob, wanted: set[tuple[int, str]]) -> set[tuple[int, str]]
     return found
 
 
-def _thin(job: ThinJob, path: str) -> dict[str, Any]:
+def _rewrite(job: RewriteJob, path: str) -> dict[str, Any]:
     masks = _masks(job, path)
     gone = sum(map(sum, masks))
-    told: dict[str, Any] = {"path": path, "gone": gone, "rest": None, "kept": Checks().numbers()}
+    answer: dict[str, Any] = {"path": path, "gone": gone, "rest": None, "checks": Checks().numbers()}
     if gone in (0, sum(map(len, masks))):
-        return told
+        return answer
     new = f"{MONTH}={job.due.month}/{job.name}-{uuid.uuid4().hex[:12]}.parquet"
-    place = Path(job.folder) / new
+    written = Path(job.folder) / new
     schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in job.shape])
-    kept = Checks()
-    with place.open("xb") as sink:
+    left = Checks()
+    with written.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
             for table, mask in zip(groups(Path(job.folder) / path, job.shape), masks, strict=True):
                 rest = table.filter(pc.invert(pa.array(mask, pa.bool_()))).combine_chunks()
                 if len(rest):
-                    kept += content.check(rest, job.shape, strict=True)
+                    left += content.check(rest, job.shape, strict=True)
                     writer.write_table(rest, row_group_size=len(rest))
         sink.flush()
         os.fsync(sink.fileno())
-    sync_folder(place.parent)
-    footer = pq.read_metadata(place)
+    sync_folder(written.parent)
+    footer = pq.read_metadata(written)
     rest_file = {
         "path": new,
         "month": job.due.month,
         "rows": footer.num_rows,
-        "bytes": place.stat().st_size,
+        "bytes": written.stat().st_size,
         "statistics": json.dumps(statistics(footer, job.statistics)),
     }
-    return {**told, "rest": rest_file, "kept": kept.numbers()}
+    return {**answer, "rest": rest_file, "checks": left.numbers()}

@@ -22,6 +22,7 @@ from wane.ledger import Ledger
 from wane.prune.sweep import Outcome, SweptRule
 
 if TYPE_CHECKING:
+    from wane.archive.context import ArchiveContext
     from wane.archive.model import CompactedTable, ExpiredTable, TidiedTable
     from wane.archive.upkeep import Upkeep
 
@@ -91,20 +92,13 @@ class _Work:
 
     def rules(self, rules: list[Rule]) -> list[SweptRule]:
         from wane.archive.archiver import Archiver
+        from wane.archive.context import ArchiveContext
 
         busy = self._busy()
         if busy:
             return [self._swept(rule.name, Outcome.OFF, busy) for rule in rules]
-        archiver = Archiver(
-            self.store,
-            self.contract,
-            actor=self.actor,
-            listener=self.listener,
-            stop=self.stop,
-            most_sweeps=1,
-            fence=self.fence,
-            unattended=True,
-        )
+        context = ArchiveContext(self.store, self.contract, self.actor, self.listener, self.stop, fence=self.fence)
+        archiver = Archiver(context, most_sweeps=1, unattended=True)
         done = []
         for rule in rules:
             began = time.monotonic()
@@ -122,7 +116,7 @@ class _Work:
                 )
             )
         if all(one.outcome in (Outcome.DONE, Outcome.BUDGET) for one in done):
-            done += self._care(rules[0], archiver.origin())
+            done += self._care(rules[0], context)
         return done
 
     def failed(self, rule: Rule, message: str) -> SweptRule:
@@ -137,7 +131,7 @@ class _Work:
             held = Leases(self.store.dialect).current(run, now)
         return next((f"{one.holder} writes to its archive" for one in held if one.name == f"archive {self.name}"), "")
 
-    def _care(self, rule: Rule, origin: str) -> list[SweptRule]:
+    def _care(self, rule: Rule, context: ArchiveContext) -> list[SweptRule]:
         """Expire, compact and tidy, if that was last done long enough ago; a step that fails does not stop the others.
 
         Tidying the table itself comes last, and its entry in the audit trail records when all of it was done.
@@ -147,15 +141,7 @@ class _Work:
         from wane.archive.tidy import Tidying
         from wane.archive.upkeep import Upkeep
 
-        upkeep = Upkeep(
-            self.store,
-            self.contract,
-            actor=self.actor,
-            origin=origin,
-            listener=self.listener,
-            stop=self.stop,
-            fence=self.fence,
-        )
+        upkeep = Upkeep(context)
         if not self._is_time(upkeep):
             return []
         settings = self.contract.upkeep

@@ -38,13 +38,13 @@ def require_reachable(source: Source, settings: SparkSettings) -> None:
         )
     if f"spark.executorEnv.{settings.url_variable}" in dict(settings.settings):
         raise SparkError(
-            f"[spark] settings tell {settings.url_variable} to everybody who may look at Spark",
+            f"[spark] settings show {settings.url_variable} to everyone who can read the settings of Spark",
             "set it in the workers' own environment instead, for example in conf/spark-env.sh",
         )
 
 
 @contextmanager
-def told(source: Source, settings: SparkSettings) -> Iterator[Source]:
+def task_source(source: Source, settings: SparkSettings) -> Iterator[Source]:
     """Yield the source as tasks may have it: without its secret, and with where to fetch it."""
     require_reachable(source, settings)
     if not is_local(settings):
@@ -54,18 +54,18 @@ def told(source: Source, settings: SparkSettings) -> Iterator[Source]:
         yield source
         return
     folder = tempfile.mkdtemp(prefix="wane-")
-    place = str(Path(folder) / "told")
+    path = str(Path(folder) / "secret")
     line = socket.socket(socket.AF_UNIX)
     try:
         before = os.umask(0o077)
         try:
-            line.bind(place)
+            line.bind(path)
         finally:
             os.umask(before)
         line.listen(64)
-        teller = threading.Thread(target=_tell, args=(line, source.secret.encode()), daemon=True)
-        teller.start()
-        yield replace(source, secret=None, at=place)
+        server = threading.Thread(target=_serve, args=(line, source.secret.encode()), daemon=True)
+        server.start()
+        yield replace(source, secret=None, at=path)
     finally:
         with suppress(OSError):
             line.shutdown(socket.SHUT_RDWR)
@@ -73,7 +73,7 @@ def told(source: Source, settings: SparkSettings) -> Iterator[Source]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(line: socket.socket, secret: bytes) -> None:
+def _serve(line: socket.socket, secret: bytes) -> None:
     while True:
         try:
             asking, _ = line.accept()

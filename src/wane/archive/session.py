@@ -10,23 +10,17 @@ import socket
 import sys
 import tempfile
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
-from wane.archive.failure import raised
 from wane.archive.java import java_home
 from wane.contract.model import SparkSettings
 from wane.errors import SparkError
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import AccumulatorParam
     from pyspark.sql import SparkSession
-
-Progress = Callable[[int, int], None]
-"""Called with the number of tasks that are done, and the number of all."""
 
 _TURN = threading.Lock()
 _LOCAL = re.compile(r"local(\[.*\])?")
@@ -51,11 +45,8 @@ _LOCAL_ONLY = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _MOST_LINES = 8
-_LOOK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
-_AGAIN_SECONDS = 1.0
-"""How much longer each attempt of a task waits than the one before: the obstacle may need a while to pass."""
-_said: list[IO[bytes]] = []
+_output: list[IO[bytes]] = []
 """The output of the Java process, which is shown only if it fails."""
 
 
@@ -85,8 +76,8 @@ def _require_answer(master: str) -> None:
     if not master.startswith("spark://"):
         return
     reasons = []
-    for place in master.removeprefix("spark://").split(","):
-        host, _, port = place.rpartition(":")
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
         try:
             with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS):
                 return
@@ -115,16 +106,16 @@ def _start(settings: SparkSettings) -> SparkSession:
     interrupting = signal.getsignal(signal.SIGINT)
     try:
         if SparkContext._gateway is None:
-            said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-            _said.append(said)
+            output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+            _output.append(output)
             with _uninterrupted():
-                gateway = launch_gateway(configuration, {"stderr": said, "stdout": said})  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(configuration, {"stderr": output, "stdout": output})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=configuration, gateway=gateway)
         else:
             context = SparkContext(conf=configuration)
         started = SparkSession(context)
     except Exception as problem:
-        hint = _last_words() or "check [spark] master and settings"
+        hint = _last_lines() or "check [spark] master and settings"
         raise SparkError(f"Spark does not start at {settings.master}: {_reason(problem)}", hint) from problem
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -166,128 +157,14 @@ def _not_from_the_line(record: logging.LogRecord) -> bool:
 
 def _reason(problem: Exception) -> str:
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    telling = [line for line in lines if "Exception" in line and not line.startswith(("at ", "py4j"))]
-    return (telling or lines or [type(problem).__name__])[0].removeprefix(": ")
+    causes = [line for line in lines if "Exception" in line and not line.startswith(("at ", "py4j"))]
+    return (causes or lines or [type(problem).__name__])[0].removeprefix(": ")
 
 
-def _last_words() -> str:
-    if not _said:
+def _last_lines() -> str:
+    if not _output:
         return ""
-    said = _said[-1]
-    said.seek(0)
-    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    output = _output[-1]
+    output.seek(0)
+    lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
     return "\n".join(line for line in lines[-_MOST_LINES:] if not line.lstrip().startswith("at "))
-
-
-def unseen(done: int, of: int) -> None:
-    """Ignore progress."""
-
-
-def run(spark: SparkSession, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
-    """Run a task for every number below `count`, in parallel; yield their answers as they arrive, in any order.
-
-    Spark retries a task that raises, after a pause; what was answered is yielded before a failure is raised.
-    """
-    if count:
-        yield from _Job(spark, task, count).answers(progress)
-
-
-class _Job:
-    """One job on Spark. A thread waits for its end; an accumulator reports tasks that are done before."""
-
-    def __init__(self, spark: SparkSession, task: Callable[[int], str], count: int) -> None:
-        self._spark = spark
-        self._task = task
-        self._count = count
-        self._group = uuid.uuid4().hex
-        self._early = spark.sparkContext.accumulator([], _listing())
-        self._all: list[tuple[int, str]] = []
-        self._problem: Exception | None = None
-
-    def answers(self, progress: Progress) -> Iterator[str]:
-        given: set[int] = set()
-        job = threading.Thread(target=self._collect, name="wane-spark", daemon=True)
-        job.start()
-        try:
-            done = 0
-            while job.is_alive():
-                job.join(_LOOK_SECONDS)
-                before, done = done, max(done, self._done())
-                if done > before:
-                    progress(done, self._count)
-                yield from _new(self._early.value, given)
-        finally:
-            if job.is_alive():  # The caller no longer waits for the answers.
-                with suppress(Exception):
-                    self._spark.sparkContext.cancelJobGroup(self._group)
-                job.join()
-            early, self._early.value = self._early.value, []  # Spark retains every accumulator for good.
-        yield from _new([*early, *self._all], given)
-        if self._problem is None:
-            return
-        answer = raised(str(self._problem))
-        if answer is None:
-            raise SparkError(f"a task failed on Spark: {_cause(self._problem)}") from self._problem
-        yield answer
-
-    def _collect(self) -> None:
-        task, early = self._task, self._early
-
-        def each(batches: Any) -> Any:
-            import time
-
-            import pyarrow as pa
-            from pyspark import TaskContext
-
-            context = TaskContext.get()
-            if context is not None:
-                time.sleep(context.attemptNumber() * _AGAIN_SECONDS)
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    answer = task(number)
-                    early.add([(number, answer)])
-                    yield pa.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
-
-        try:
-            self._spark.sparkContext.setJobGroup(self._group, "wane")
-            numbers = self._spark.range(0, self._count, 1, self._count)
-            found = numbers.mapInArrow(each, "number long, answer string").collect()
-            self._all = [(row.number, row.answer) for row in found]
-        except Exception as problem:
-            self._problem = problem
-
-    def _done(self) -> int:
-        """Count the tasks that are done; 0 if Spark does not answer, which the job's own end reports better."""
-        with suppress(Exception):
-            tracker = self._spark.sparkContext.statusTracker()
-            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
-            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-            return sum(stage.numCompletedTasks for stage in stages if stage is not None)
-        return 0
-
-
-def _listing() -> AccumulatorParam[list[tuple[int, str]]]:
-    from pyspark.accumulators import AccumulatorParam
-
-    class Listing(AccumulatorParam[list[tuple[int, str]]]):
-        def zero(self, value: list[tuple[int, str]]) -> list[tuple[int, str]]:
-            return []
-
-        def addInPlace(self, value1: list[tuple[int, str]], value2: list[tuple[int, str]]) -> list[tuple[int, str]]:  # noqa: N802
-            return value1 + value2
-
-    return Listing()
-
-
-def _new(answers: Sequence[tuple[int, str]], given: set[int]) -> Iterator[str]:
-    for number, answer in answers:
-        if number not in given:
-            given.add(number)
-            yield answer
-
-
-def _cause(problem: Exception) -> str:
-    """Return the last line of a task's own traceback, which stands in the middle of Spark's."""
-    lines = [line.strip() for line in str(problem).splitlines()]
-    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
-    return named[-1] if named else lines[0] if lines else type(problem).__name__

@@ -105,21 +105,16 @@ class ArchiveLog:
             p.values,
         )
 
-    # Unfinished work
-
-    def unfinished(self) -> list[tuple[int, str, str]]:
-        """Return sweeps that are not done: number, table and state."""
-        table = self.dialect.own_table("archive_sweep")
-        found = self._run(f"SELECT id, table_name, state FROM {table} WHERE state <> 'done' ORDER BY id", {})
-        return [(number, name, state) for number, name, state in found]
-
-    def unfinished_jobs(self) -> list[tuple[int, str, str]]:
-        """Return expiries and compactions that are not done: number, table and kind."""
-        table = self.dialect.own_table("archive_job")
-        found = self._run(f"SELECT id, table_name, kind FROM {table} WHERE state = 'planned' ORDER BY id", {})
-        return [(number, name, kind) for number, name, kind in found]
-
     # Which database this is
+
+    def origin(self, proposed: str, identity: str) -> str:
+        """Return the name by which archives know this database; the proposed one if it has none yet."""
+        p, table = self._parameters(), self.dialect.own_table("archive_origin")
+        values = f"1, {p.bind('origin', proposed)}, {p.bind('identity', identity)}"
+        self._run(f"INSERT INTO {table} (id, origin, identity) VALUES ({values}) ON CONFLICT DO NOTHING", p.values)
+        origin, _ = self.owner()
+        assert origin is not None
+        return origin
 
     def owner(self) -> tuple[str | None, str | None]:
         """Return the name by which archives know this database, and the identity of the database that may use it."""

@@ -1,7 +1,7 @@
-"""Choosing archived rows on Spark and staging them for the tasks that bring them back.
+"""Choosing archived rows on Spark and staging them for the tasks that restore them.
 
 What was chosen is written to files: pieces of bounded size, each sorted by key, the rows in one file and what left with
-them in others. So a restore that is resumed brings back the same rows, whatever has happened to the archive since.
+them in others. So a restore that is resumed restores the same rows, whatever has happened to the archive since.
 Every row's digest is computed as it is read from the archive, and stored with it.
 """
 

@@ -38,12 +38,12 @@ def statistics(footer: Any, texts: Collection[str]) -> dict[str, Any]:
                 continue
             least, most = edges.get(name, (known.min, known.max))
             edges[name] = min(least, known.min), max(most, known.max)
-    told = {
+    found = {
         name: (_write(least, up=False), _write(most, up=True))
         for name, (least, most) in edges.items()
         if name not in unknown
     }
-    whole = {name: pair for name, pair in told.items() if None not in pair}
+    whole = {name: pair for name, pair in found.items() if None not in pair}
     return {
         "numRecords": footer.num_rows,
         "minValues": {name: least for name, (least, _) in whole.items()},

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wane.archive import executor
 from wane.archive.cold_table import ColdTable
 from wane.archive.connect import opened
 from wane.archive.dialects import source_of
 from wane.archive.failure import answering, answers
 from wane.archive.forecast import WEEKS, Flow, days_to, flow
-from wane.archive.inspection import look
+from wane.archive.inspection import status_of
 from wane.archive.model import Surveyed
 from wane.archive.query import frame
 from wane.archive.reader import Source
-from wane.archive.secret import told
-from wane.archive.session import run, session
+from wane.archive.secret import task_source
 from wane.archive.sql_survey import Slice, SurveyRows
 from wane.archive.types import MONTH, PARENT
 from wane.contract.model import Cap, Contract, ExcuseKind, Rule, Table
@@ -40,9 +40,6 @@ from wane.errors import TimedOut
 from wane.rules.reads import read_due
 from wane.rules.rows import rows_of
 from wane.rules.selection import Selection, bind_rule
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HORIZONS = (0, 7, 30, 90)
 """The days ahead for which due rows are counted."""
@@ -71,11 +68,8 @@ class Surveyor:
     def __init__(self, store: Store, contract: Contract, *, starting: Callable[[str], None] = lambda _: None) -> None:
         self.store = store
         self.contract = contract
-        self.starting = starting
+        self.executor = executor.default(contract.spark, starting)
         self.statements = SurveyRows(rows_of(store))
-
-    def spark(self) -> SparkSession:
-        return session(self.contract.spark, self.starting)
 
     def survey(self, colds: Sequence[ColdTable], only: Sequence[str] = ()) -> list[Surveyed]:
         """Survey every table of the contract, then every table of the archive; or those that are named."""
@@ -99,8 +93,8 @@ class Surveyor:
         numbers: dict[str, Counter[str]] = defaultdict(Counter)
         if not tasks:
             return numbers
-        with told(source_of(self.store), self.contract.spark) as source:
-            for answer in answers(run(self.spark(), partial(_answer, source, tasks), len(tasks))):
+        with task_source(source_of(self.store), self.contract.spark) as source:
+            for answer in answers(self.executor.run(partial(_answer, source, tasks), len(tasks))):
                 for table, what, rows in answer["numbers"]:
                     numbers[table][what] += rows
         return numbers
@@ -121,11 +115,11 @@ class Surveyor:
         return _surveyed(name, "hot", rows, self.size(info), Flow(None, constant=constant), {}, (None, None), {})
 
     def _cold(self, cold: ColdTable) -> Iterator[Surveyed]:
-        status = look(cold)
+        status = status_of(cold)
         if status is None:
             return
         selection = self._selection_of(cold.name)
-        months, edges, weeks = _aggregate(frame(self.spark(), cold), selection)
+        months, edges, weeks = _aggregate(frame(self.executor.spark(), cold), selection)
         moving = flow(weeks, 0, 0, 1) if weeks else Flow(None)
         yield _surveyed(cold.name, "archive", status.rows, status.bytes, moving, {}, edges, months)
 

@@ -18,17 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wane.archive.cold_table import ColdTable, place_of
 from wane.archive.commits import record, require_whole, seen
 from wane.archive.dialects import archive_dialect, source_of
 from wane.archive.evict import Eviction
+from wane.archive.executor import Progress
 from wane.archive.extract import CopyJob, PartJob, copy_ranges
 from wane.archive.failure import arriving
 from wane.archive.journal import Journal, Journaled, JournaledRange, State
 from wane.archive.model import ArchivedRule
 from wane.archive.ranges import bounds, cut
-from wane.archive.secret import require_reachable, told
-from wane.archive.session import Progress, run
+from wane.archive.secret import require_reachable, task_source
 from wane.archive.sql import ArchiveRows, bind_archive
 from wane.archive.unique import copied_twice
 from wane.archive.verify import FileJob, ProofJob, files_of, prove
@@ -60,25 +59,24 @@ class Tally:
     def __init__(self, table: Table, rule: Rule) -> None:
         self.table = table
         self.rule = rule
+        self.outcome, self.message, self.busy = Outcome.DONE, "", False
         self.sweeps: list[int] = []
-        self.more = False
-        """Whether more was due than this run was to move."""
         self.archived: dict[str, int] = {str(table.name): 0}
         self.evicted: dict[str, int] = {str(table.name): 0}
         self.stale = self.batches = 0
         self.seconds: dict[str, float] = defaultdict(float)
 
-    def told(self, outcome: Outcome, message: str = "") -> ArchivedRule:
+    def report(self) -> ArchivedRule:
         return ArchivedRule(
             str(self.table.name),
             self.rule.name,
-            outcome,
+            self.outcome,
             tuple(self.sweeps),
             self.archived,
             self.evicted,
             self.stale,
             {step: round(seconds, 3) for step, seconds in self.seconds.items()},
-            message,
+            self.message,
         )
 
 
@@ -87,31 +85,24 @@ class TableSweep:
 
     def __init__(self, archiver: Archiver, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
         self.archiver = archiver
-        self.store = archiver.store
-        self.contract = archiver.contract
+        self.context = archiver.context
+        self.store = self.context.store
+        self.contract = self.context.contract
         self.table = table
         self.rule = rule
         self.lease = lease
         self.done = done
         selection = archiver.bindings.selection(table, rule)
-        kept = next(one for one in self.contract.archive if one.table == table.name)
+        archived = next(one for one in self.contract.archive if one.table == table.name)
         self.rows: ArchiveRows = bind_archive(
-            rows_of(self.store), archive_dialect(self.store), selection, kept, self._file()
+            rows_of(self.store), archive_dialect(self.store), selection, archived, self._file()
         )
         require_reachable(source_of(self.store), self.contract.spark)
-        self.origin = archiver.origin()
-        assert self.contract.archive_url is not None
-        self._root = place_of(
-            self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent
-        )
-        self.cold = self._tables(self._names)
+        self.cold = self.context.cold_tables(self._names)
         """The tables that a sweep writes to: the row's own first, then what leaves with it."""
         self.copied_again = False
         """Whether all ranges are copied in one snapshot of the database, because copying them in several found a row
         twice."""
-
-    def _tables(self, names: Sequence[str]) -> list[ColdTable]:
-        return [ColdTable(self._root, name, self.origin) for name in names]
 
     @property
     def _names(self) -> list[str]:
@@ -138,10 +129,10 @@ class TableSweep:
             now,
             range_rows=settings.range_rows,
             sweep_rows=settings.sweep_rows,
-            going_on=lambda: not self.archiver.stop.is_set(),
+            going_on=lambda: not self.context.stop.is_set(),
         )
         if not pieces:
-            self._tell_nothing(now)
+            self._record_nothing(now)
             return False
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             cold.ensure(part.shape, follows=bool(part.path))
@@ -150,28 +141,27 @@ class TableSweep:
             journal = Journal(transaction)
             journal.require(self.lease)
             _, proven = journal.known(str(self.table.name))
-            number = journal.plan(
+            sweep = journal.plan(
                 str(self.table.name),
                 self.rule.name,
                 strict=self.archiver.strict or proven != _fingerprint(self._shapes),
                 decided_at=now,
-                actor=self.archiver.actor,
+                actor=self.context.actor,
                 columns=self._shapes,
                 layout=self.rows.layout(transaction),
                 parts=self._names,
                 ranges=pieces,
             )
-            if last >= number:
+            if last >= sweep.id:
                 raise ArchiveError(
-                    f"the archive of {self.table.name} has sweep {last}, and this database is only at {number}",
+                    f"the archive of {self.table.name} has sweep {last}, and this database is only at {sweep.id}",
                     "the database was restored from a backup: name another folder as the archive's url, and run `wane archive adopt`",
                 )
-            sweep = journal.sweep(number)
-        self._tell(sweep, began)
+        self._emit(sweep, began)
         self._advance(sweep)
         return more
 
-    def _tell_nothing(self, now: datetime) -> None:
+    def _record_nothing(self, now: datetime) -> None:
         """Record in the audit trail that nothing is due, once a run, like every sweep that took nothing."""
         if self.done.sweeps:
             return
@@ -180,7 +170,7 @@ class TableSweep:
                 AuditEntry(
                     kind="archive",
                     table=str(self.table.name),
-                    actor=self.archiver.actor,
+                    actor=self.context.actor,
                     inputs={"rule": self.rule.name},
                     counts={str(self.table.name): 0},
                     executed_at=now,
@@ -191,7 +181,7 @@ class TableSweep:
 
     def resume(self, sweep: Journaled) -> None:
         """Resume a sweep that another process, or an earlier run, left unfinished."""
-        self._be(sweep)
+        self._use_tables_of(sweep)
         require_whole(self.store, self.cold)
         for cold in self.cold:
             # From here on the process that left it cannot commit anything any more, so what its log says now is
@@ -204,7 +194,7 @@ class TableSweep:
             # Whatever was proven, a clean-up or a fault may have happened since.
             lost = self._lost(sweep)
             sweep = self._move(
-                sweep, State.PLANNED if lost or sweep.state is State.PLANNED else State.WRITTEN, forget=lost
+                sweep, State.PLANNED if lost or sweep.state is State.PLANNED else State.WRITTEN, discard=lost
             )
         again = sweep.state is State.PLANNED
         if (again and any(committed)) or ((again or sweep.state is State.WRITTEN) and self._changed(sweep)):
@@ -212,14 +202,14 @@ class TableSweep:
         else:
             self._advance(sweep)
 
-    def _be(self, sweep: Journaled) -> None:
+    def _use_tables_of(self, sweep: Journaled) -> None:
         """Switch to the tables of a sweep, whatever the contract says by now."""
         if sweep.parts is None and len(sweep.columns) != len(self._names):
             raise ArchiveError(
                 f"sweep {sweep.id} of {sweep.table} is unfinished, and other tables leave with its rows by now",
                 "put `with` of its rule back, run the archive once, then change it",
             )
-        self.cold = self._tables(sweep.parts or self._names)
+        self.cold = self.context.cold_tables(sweep.parts or self._names)
 
     def _changed(self, sweep: Journaled) -> bool:
         """Check whether the table, the rule, or what leaves with a row changed since the sweep was planned."""
@@ -234,11 +224,11 @@ class TableSweep:
 
         The hot table stays as it is. Raise ArchiveError if files are missing.
         """
-        self._be(sweep)
+        self._use_tables_of(sweep)
         manifests = self._manifests(sweep)
         known = [manifest for manifest in manifests if manifest is not None]
-        places = [Path(file.place) for file in self._files(known)]
-        missing = [str(place) for place in places if not place.is_file()]
+        paths = [Path(file.path) for file in self._files(known)]
+        missing = [str(path) for path in paths if not path.is_file()]
         if missing or not known or len(known) < len(manifests):
             what = f"{', '.join(missing[:_SHOWN])} is missing" if missing else "its files are no longer known"
             raise ArchiveError(
@@ -262,7 +252,7 @@ class TableSweep:
             piece.number
             for piece in self._ranges(sweep)
             if piece.manifest is not None
-            and not all(Path(file.place).is_file() for file in self._files([piece.manifest]))
+            and not all(Path(file.path).is_file() for file in self._files([piece.manifest]))
         ]
 
     def _abandon(self, sweep: Journaled) -> Journaled:
@@ -295,19 +285,19 @@ class TableSweep:
             before = sweep.state
             sweep = steps[before](sweep)
             self.done.seconds[before.value] += time.monotonic() - began
-            self._tell(sweep, began)
+            self._emit(sweep, began)
 
-    def _tell(self, sweep: Journaled, began: float) -> None:
+    def _emit(self, sweep: Journaled, began: float) -> None:
         seconds = time.monotonic() - began
-        self.archiver.listener(
+        self.context.listener(
             ArchiveStep(sweep.table, sweep.rule, sweep.id, sweep.state.value, sweep.archived, sweep.evicted, seconds)
         )
 
     def _progress(self, sweep: Journaled) -> Progress:
-        def tell(done: int, of: int) -> None:
-            self.archiver.listener(ArchiveProgress(sweep.table, sweep.rule, sweep.id, sweep.state.value, done, of))
+        def emit(done: int, of: int) -> None:
+            self.context.listener(ArchiveProgress(sweep.table, sweep.rule, sweep.id, sweep.state.value, done, of))
 
-        return tell
+        return emit
 
     def _require_lease(self) -> None:
         with self.store.transaction() as transaction:
@@ -319,20 +309,19 @@ class TableSweep:
         state: State,
         *,
         archived: dict[str, int] | None = None,
-        forget: Sequence[int] = (),
+        discard: Sequence[int] = (),
     ) -> Journaled:
         commits = seen(self.cold) if state in (State.COMMITTED, State.DONE) else []
         with self.store.transaction() as transaction:
             journal = Journal(transaction)
             journal.require(self.lease)
-            journal.forget(sweep.id, forget)
-            journal.move(sweep.id, state, archived=archived)
+            journal.discard(sweep.id, discard)
+            moved = journal.move(sweep.id, state, archived=archived)
             record(transaction, commits)
             if state is State.COMMITTED:
                 proven = _fingerprint(sweep.columns) if sweep.strict else None
                 journal.remember(str(self.table.name), sweep.columns, proven)
-            moved = journal.sweep(sweep.id)
-            if state is State.DONE and self._is_told(moved):
+            if state is State.DONE and self._emits_archived(moved):
                 tell(
                     self.store,
                     transaction,
@@ -347,7 +336,7 @@ class TableSweep:
                 )
             return moved
 
-    def _is_told(self, sweep: Journaled) -> bool:
+    def _emits_archived(self, sweep: Journaled) -> bool:
         return any(sweep.archived.values()) and self.contract.events.tells_archived(sweep.table)
 
     def _ranges(self, sweep: Journaled) -> list[JournaledRange]:
@@ -375,7 +364,8 @@ class TableSweep:
     def _copy(self, sweep: Journaled, pieces: Sequence[JournaledRange]) -> None:
         """Copy ranges, and record each as soon as it is copied: a run that resumes the sweep copies only the others."""
         literal = self.store.literal
-        spark = self.archiver.spark()
+        executor = self.context.executor
+        executor.spark()  # Before the snapshot is held, because starting it takes seconds.
         parts = [
             PartJob(
                 part.name,
@@ -392,12 +382,12 @@ class TableSweep:
         ranges = [(piece.number, bounds(self.rows, piece.bounds, self.store)) for piece in pieces]
         with (
             self.store.exported_snapshot() as snapshot,
-            told(replace(source_of(self.store), snapshot=snapshot), self.contract.spark) as source,
+            task_source(replace(source_of(self.store), snapshot=snapshot), self.contract.spark) as source,
         ):
             # Tasks that cannot share a snapshot of the database read one each; one task for all of them reads one.
             tasks = [ranges] if snapshot is None and self.copied_again else [[one] for one in ranges]
             job = CopyJob(sweep.id, source, parts, tasks)
-            for answer in arriving(run(spark, partial(copy_ranges, job), len(tasks), self._progress(sweep))):
+            for answer in arriving(executor.run(partial(copy_ranges, job), len(tasks), self._progress(sweep))):
                 with self.store.transaction() as transaction:
                     journal = Journal(transaction)
                     journal.require(self.lease)
@@ -408,7 +398,7 @@ class TableSweep:
         all_ranges = [manifest["range"] for manifest in manifests]
         try:
             self._prove(sweep, manifests)
-            twice = copied_twice(self.archiver.spark(), self._files(manifests))
+            twice = copied_twice(self.context.executor, self._files(manifests))
             if twice is not None and self.copied_again:
                 part, key = twice
                 raise Unproven(
@@ -417,7 +407,7 @@ class TableSweep:
                 )
         except Unproven:
             # What cannot be trusted is copied again, the next time.
-            self._move(sweep, State.PLANNED, forget=all_ranges)
+            self._move(sweep, State.PLANNED, discard=all_ranges)
             raise
         if twice is None:
             return self._move(sweep, State.VERIFIED)
@@ -426,12 +416,12 @@ class TableSweep:
         # A row moved from one range to another between two snapshots: one snapshot for all of them cannot have it
         # twice.
         self.copied_again = True
-        return self._move(sweep, State.PLANNED, forget=all_ranges)
+        return self._move(sweep, State.PLANNED, discard=all_ranges)
 
     def _prove(self, sweep: Journaled, manifests: Sequence[Any]) -> None:
         job = ProofJob(sweep.columns, self._files(manifests), sweep.strict)
         names = [cold.name for cold in self.cold]
-        prove(self.archiver.spark(), job, manifests, names, self._progress(sweep))
+        prove(self.context.executor, job, manifests, names, self._progress(sweep))
 
     def _commit(self, sweep: Journaled) -> Journaled:
         self._add(sweep, self._manifests(sweep))
@@ -453,11 +443,11 @@ class TableSweep:
             self.rows,
             self.lease,
             sweep,
-            pace=self.archiver.pace,
-            stop=self.archiver.stop,
-            listener=self.archiver.listener,
+            pace=self.context.pace,
+            stop=self.context.stop,
+            listener=self.context.listener,
             rebind=partial(self.archiver.bindings.rebind, self.table, self.rule),
-            fence=self.archiver.fence,
+            fence=self.context.fence,
             keeping=self._changed(sweep),
         )
         try:
@@ -474,8 +464,8 @@ class TableSweep:
         sweep = self._move(sweep, State.DONE)
         self.done.archived = add_counts(self.done.archived, sweep.archived)
         self.done.stale += sweep.stale
-        if self._is_told(sweep):
-            self.archiver.listener(
+        if self._emits_archived(sweep):
+            self.context.listener(
                 RowsArchived(sweep.table, sweep.rule, sweep.id, sweep.archived, sweep.evicted, sweep.stale)
             )
         return sweep

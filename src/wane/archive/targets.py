@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from wane.archive.cold_table import ColdTable, place_of
+from wane.archive.cold_table import ColdTable
+from wane.archive.context import ArchiveContext
 from wane.archive.dialects import archive_dialect, restore_dialect
 from wane.archive.journal import Journal
 from wane.archive.sql import ArchivedPart, bind_archive
@@ -29,37 +29,35 @@ _MOST_SWEEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RestoreTables:
     """What a restore reads from and writes to: the row's own table first, then what left with it, nearest first."""
 
-    root: Path
     parts: tuple[StagedPart, ...]
     targets: tuple[Target, ...]
 
 
-def find_places(store: Store, contract: Contract, table: Table, origin: str) -> Places:
+def find_tables(context: ArchiveContext, table: Table) -> RestoreTables:
     """Find the archive of a table and its hot tables; raise if they no longer fit each other."""
-    assert contract.archive_url is not None
-    root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+    store, contract = context.store, context.contract
     bindings = Bindings(store, contract)
-    kept = next(one for one in contract.archive if one.table == table.name)
+    archived = next(one for one in contract.archive if one.table == table.name)
     declared = _declared(contract, store.reflect())
     parts: dict[str, Target] = {}
     for rule in table.rules:
         if isinstance(rule.action, ToArchive):
             selection = bindings.selection(table, rule)
             above: dict[tuple[BoundFollower, ...], Target] = {}
-            for part in bind_archive(rows_of(store), archive_dialect(store), selection, kept).parts:
+            for part in bind_archive(rows_of(store), archive_dialect(store), selection, archived).parts:
                 above[part.path] = _target(store, part, declared.get(part.table.qualified), above.get(part.path[:-1]))
                 parts.setdefault(part.name, above[part.path])
-    colds = [ColdTable(root, name, origin) for name in parts]
+    colds = context.cold_tables(parts)
     targets = [_fitted(cold, target) for cold, target in zip(colds, parts.values(), strict=True)]
     lacking = _lacking(store, table, targets)
     staged = [
         StagedPart(cold, [[one.name, one.kind] for one in target.columns], missing)
         for cold, target, missing in zip(colds, targets, lacking, strict=True)
     ]
-    return Places(root, tuple(staged), tuple(targets))
+    return RestoreTables(tuple(staged), tuple(targets))
 
 
 def _declared(contract: Contract, schema: Schema) -> dict[tuple[str, str], Table]:
@@ -93,7 +91,7 @@ def _fitted(cold: ColdTable, target: Target) -> Target:
             what = f"is now {known[name].kind}" if name in known else "is gone"
             raise ArchiveError(
                 f"{target.name}.{name} {what}, and its archive holds {kind}",
-                "bring the column back for as long as the restore takes, or read the rows with `wane archive query`",
+                "add the column again for as long as the restore takes, or read the rows with `wane archive query`",
             )
     return replace(target, columns=tuple(one for one in target.columns if one.name in archived))
 
@@ -124,18 +122,18 @@ class Beside:
     missing: tuple[tuple[TableName, Target], ...]
     """Those that do not exist yet, and the tables that they are made like."""
 
-    def places(self, places: Places) -> Places | None:
+    def tables(self, hot: RestoreTables) -> RestoreTables | None:
         """Return the same rows with side tables as targets; None if some of them are missing."""
-        return None if self.missing else replace(places, targets=self.targets)
+        return None if self.missing else replace(hot, targets=self.targets)
 
 
-def beside(store: Store, contract: Contract, places: Places, into: str) -> Beside:
+def beside(store: Store, contract: Contract, tables: RestoreTables, into: str) -> Beside:
     """Find the side tables of a restore; raise WrongArgument if one of them cannot be used."""
     schema = store.reflect()
-    used = _used(contract, schema, places)
+    used = _used(contract, schema, tables)
     found: list[Target] = []
     missing: list[tuple[TableName, Target]] = []
-    for name, target in zip(_names(places, into), places.targets, strict=True):
+    for name, target in zip(_names(tables, into), tables.targets, strict=True):
         refused = restore_dialect(store).refused_side(name.schema, name.name)
         if refused:
             raise WrongArgument(f"{name} cannot be a side table: {refused}", "name another table")
@@ -153,21 +151,21 @@ def beside(store: Store, contract: Contract, places: Places, into: str) -> Besid
     return Beside(tuple(found), tuple(missing))
 
 
-def _used(contract: Contract, schema: Schema, places: Places) -> set[tuple[str, str]]:
+def _used(contract: Contract, schema: Schema, tables: RestoreTables) -> set[tuple[str, str]]:
     """Return every table that the contract mentions, by the database's names: none of them may be a side table."""
     names = [table.name for table in contract.tables] + [name for name, _ in contract.excused]
     names += [follower.reference.table for _, _, follower in contract.followers()]
     found = (schema.find(name.schema, name.name) for name in names)
-    return {info.qualified for info in found if info is not None} | {one.table.qualified for one in places.targets}
+    return {info.qualified for info in found if info is not None} | {one.table.qualified for one in tables.targets}
 
 
-def _names(places: Places, into: str) -> Iterator[TableName]:
+def _names(tables: RestoreTables, into: str) -> Iterator[TableName]:
     try:
         name = TableName.parse(into)
     except Refused as problem:
         raise WrongArgument(problem.message, problem.fix) from None
     yield name
-    for target in places.targets[1:]:
+    for target in tables.targets[1:]:
         yield replace(name, name=f"{name.name}_{target.table.name}")
 
 
@@ -196,8 +194,8 @@ def make_beside(transaction: Transaction, store: Store, missing: Sequence[tuple[
     statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
     quote = store.dialect.quote
     for name, target in missing:
-        place = ".".join(quote(one) for one in (name.schema, name.name) if one is not None)
-        made = statements.side_table(place, target.table, target.key, target.columns)
+        table = ".".join(quote(one) for one in (name.schema, name.name) if one is not None)
+        made = statements.side_table(table, target.table, target.key, target.columns)
         transaction.execute(made.text, made.parameters)
 
 

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING
 from wane.archive.cold_table import ColdTable
 from wane.archive.compact import STAGING
 from wane.archive.files import listing
-from wane.archive.journal_jobs import EXPIRE, ArchivedSweep, Jobs
+from wane.archive.journal import ArchivedSweep, Journal
+from wane.archive.journal_jobs import EXPIRE, Jobs
+from wane.archive.journal_restore import RestoreJournal
 from wane.archive.model import TidiedTable
 from wane.archive.sql_log import ArchiveLog
-from wane.archive.sql_past import forget
-from wane.archive.trimming import first_entry, told_of, trim
+from wane.archive.trimming import first_entry, mentioned_files, trim
 from wane.archive.types import MONTH
 from wane.archive.upkeep import Upkeep
 from wane.contract.duration import format_duration
-from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
+from wane.db.transaction import Transaction
+from wane.errors import ArchiveError
 from wane.events import ArchiveMaintained
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
@@ -59,47 +61,41 @@ class Tidying:
         """
         done = TidiedTable(name, Outcome.DONE)
         age = max(older_than or self.upkeep.contract.upkeep.tidy_after, LEAST)
-        try:
+        with self.upkeep.context.reporting(done):
             sweeps = self.upkeep.sweeps()
             if dry_run:
                 self.upkeep.require_whole([name])
-                self._look(name, age, sweeps, done)
+                self._find_removable(name, age, sweeps, done)
                 return done
             with self.upkeep.leases([name], sweeps) as leases:
                 self._tidy(name, age, leases, done)
-        except Closed as closed:
-            done.outcome = Outcome.STOPPED if self.upkeep.stop.is_set() else Outcome.OFF
-            done.message = str(closed)
-        except LeaseLost as problem:
-            done.outcome, done.message = Outcome.STOPPED, problem.message
-        except WaneError as problem:
-            done.outcome, done.message = Outcome.FAILED, str(problem)
-            done.busy = isinstance(problem, ArchiveBusy)
         return done
 
     def _tidy(self, name: str, age: timedelta, leases: Sequence[Lease], done: TidiedTable) -> None:
         cold = self.upkeep.cold(name)
         with self.upkeep.transaction(leases) as transaction:
-            self.upkeep.require_open(transaction, name)
+            self.upkeep.context.require_open(transaction, name)
         # No other process writes now: what the journal and the archive say stays so until this is done.
-        removed = self._look(name, age, self.upkeep.sweeps(), done)
-        for place in removed:
-            if self.upkeep.stop.is_set():
+        removed = self._find_removable(name, age, self.upkeep.sweeps(), done)
+        for path in removed:
+            if self.upkeep.context.stop.is_set():
                 raise Closed("stop requested")
             try:
-                shutil.rmtree(place) if place.is_dir() else place.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             except FileNotFoundError:
                 continue
             except OSError as problem:
                 raise ArchiveError(
-                    f"{place} cannot be removed: {problem.strerror}", "check its permissions"
+                    f"{path} cannot be removed: {problem.strerror}", "check its permissions"
                 ) from problem
         # Before anything is called erased: the log's old entries describe files that are gone, with values of their
         # rows.
         trimmed = trim(cold, self.upkeep.store.now() - age)
-        self._tell(cold, age, trimmed, leases, done)
+        self._record(cold, age, trimmed, leases, done)
 
-    def _look(self, name: str, age: timedelta, sweeps: dict[int, ArchivedSweep], done: TidiedTable) -> list[Path]:
+    def _find_removable(
+        self, name: str, age: timedelta, sweeps: dict[int, ArchivedSweep], done: TidiedTable
+    ) -> list[Path]:
         """Find what may be removed; count in `done` how much that is, and how much has to wait."""
         cold = self.upkeep.cold(name)
         handle = cold.open()
@@ -124,20 +120,22 @@ class Tidying:
         done.waiting = len(idle) - len(chosen)
         chosen += _staging(cold, jobs, self.upkeep.store.now() - age)
         done.files = len(chosen)
-        done.bytes = sum(place.stat().st_size for place in chosen if place.is_file())
+        done.bytes = sum(path.stat().st_size for path in chosen if path.is_file())
         return chosen
 
-    def _tell(self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable) -> None:
+    def _record(
+        self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable
+    ) -> None:
         with self.upkeep.transaction(leases) as transaction:
             # The database's copies of entries say what the entries said.
             ArchiveLog(transaction.dialect, transaction.execute).forget_copies(cold.name, first_entry(cold))
             done.erased = self._erased(cold, Jobs(transaction))
-            forgotten = forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
+            forgotten = _forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
             Ledger.of(transaction).record(
                 AuditEntry(
                     kind="archive_tidy",
                     table=cold.name,
-                    actor=self.upkeep.actor,
+                    actor=self.upkeep.context.actor,
                     inputs={
                         "older_than": format_duration(age),
                         "files": done.files,
@@ -150,7 +148,7 @@ class Tidying:
                     executed_at=transaction.now(),
                 )
             )
-        self.upkeep.listener(ArchiveMaintained("tidy", cold.name, {}, done.files, done.bytes, 0.0))
+        self.upkeep.context.listener(ArchiveMaintained("tidy", cold.name, {}, done.files, done.bytes, 0.0))
 
     def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:
         """Return expiries whose rows are in no file any more.
@@ -165,7 +163,7 @@ class Tidying:
         for path in _idle(cold, handle):
             month, changed = path.partition("/")[0], _changed(cold.folder / path)
             left[month] = min(left.get(month, changed), changed)
-        told = told_of(cold)
+        mentioned = mentioned_files(cold)
         found = []
         for writer in self.upkeep.writers(cold.name, self.upkeep.sweeps()):
             for job in jobs.done(writer, EXPIRE, _MOST_EXPIRIES):
@@ -173,12 +171,21 @@ class Tidying:
                 here = [change for change in job.plan["changes"] if change["table"] == cold.name]
                 if (
                     here
-                    and not any(file["path"] in told for change in here for file in change["removed"])
+                    and not any(file["path"] in mentioned for change in here for file in change["removed"])
                     and job.audit_id is not None
                     and left.get(month, datetime.max.replace(tzinfo=UTC)) > job.changed_at
                 ):
                     found.append(job.audit_id)
         return tuple(sorted(found))
+
+
+def _forget(transaction: Transaction, table: str, before: datetime) -> dict[str, int]:
+    """Delete the details of what was done before a time for a table, and count them; unfinished work stays as it is."""
+    return {
+        "restores": RestoreJournal(transaction).forget(table, before),
+        "ranges": Journal(transaction).forget(table, before),
+        "jobs": Jobs(transaction).forget(table, before),
+    }
 
 
 def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
@@ -188,9 +195,9 @@ def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
     for folder in sorted(cold.folder.glob(f"{MONTH}=*")):
         if folder.is_symlink() or not folder.is_dir():
             continue
-        for place in sorted(folder.iterdir()):
-            path = f"{folder.name}/{place.name}"
-            if path not in active and _OURS.fullmatch(path) and place.is_file() and not place.is_symlink():
+        for file in sorted(folder.iterdir()):
+            path = f"{folder.name}/{file.name}"
+            if path not in active and _OURS.fullmatch(path) and file.is_file() and not file.is_symlink():
                 found.append(path)
     return found
 
@@ -198,13 +205,13 @@ def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
 def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
     """Return folders that a compaction which died has left behind."""
     return [
-        place
-        for place in sorted(cold.folder.glob(f"{STAGING}*"))
-        if (made := _STAGING.fullmatch(place.name))
-        and place.is_dir()
-        and not place.is_symlink()
+        path
+        for path in sorted(cold.folder.glob(f"{STAGING}*"))
+        if (made := _STAGING.fullmatch(path.name))
+        and path.is_dir()
+        and not path.is_symlink()
         and int(made["number"]) not in jobs
-        and _changed(place) < ended
+        and _changed(path) < ended
     ]
 
 
@@ -221,5 +228,5 @@ def _is_lost(cold: ColdTable, number: int, sweep: ArchivedSweep) -> bool:
     return cold.name in sweep.wrote and cold.last_sweep(sweep.table) < number
 
 
-def _changed(place: Path) -> datetime:
-    return datetime.fromtimestamp(place.stat().st_mtime, UTC)
+def _changed(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -31,9 +31,9 @@ def trim(cold: ColdTable, before: datetime) -> int:
     if handle is None:
         return 0
     newest = handle.version()
-    young = [version for version, place in _entries(cold) if _written(place) >= before]
+    young = [version for version, path in _entries(cold) if _written(path) >= before]
     end = min([newest, *young])
-    old = [(version, place) for version, place in _entries(cold) if version < end]
+    old = [(version, path) for version, path in _entries(cold) if version < end]
     if not old:
         return 0
     log = cold.folder / LOG
@@ -43,8 +43,8 @@ def trim(cold: ColdTable, before: datetime) -> int:
             sync_folder(log)
     try:
         # The oldest first: a log that begins later is complete, a log with a gap is not.
-        for _, place in sorted(old):
-            place.unlink(missing_ok=True)
+        for _, path in sorted(old):
+            path.unlink(missing_ok=True)
     except OSError as problem:
         raise ArchiveError(f"{log} cannot be trimmed: {problem.strerror}", "check its permissions") from problem
     return len(old)
@@ -52,18 +52,18 @@ def trim(cold: ColdTable, before: datetime) -> int:
 
 def first_entry(cold: ColdTable) -> int:
     """Return the version of the oldest entry that a log still has; 0 if it has none."""
-    return min((version for version, place in _entries(cold) if place.suffix == ".json"), default=0)
+    return min((version for version, path in _entries(cold) if path.suffix == ".json"), default=0)
 
 
-def told_of(cold: ColdTable) -> set[str]:
+def mentioned_files(cold: ColdTable) -> set[str]:
     """Return the files that some entry of the log adds, whether they are part of the table or not."""
     found: set[str] = set()
-    for _, place in _entries(cold):
-        if place.suffix == ".json":
-            actions = (json.loads(line) for line in place.read_text().splitlines() if line.strip())
+    for _, path in _entries(cold):
+        if path.suffix == ".json":
+            actions = (json.loads(line) for line in path.read_text().splitlines() if line.strip())
             found |= {action["add"]["path"] for action in actions if "add" in action}
-        elif place.suffix == ".parquet":
-            with pq.ParquetFile(place) as checkpoint:
+        elif path.suffix == ".parquet":
+            with pq.ParquetFile(path) as checkpoint:
                 if "add" in checkpoint.schema_arrow.names:
                     added = checkpoint.read(columns=["add.path"])["add"].to_pylist()
                     found |= {one["path"] for one in added if one is not None}
@@ -71,11 +71,11 @@ def told_of(cold: ColdTable) -> set[str]:
 
 
 def _entries(cold: ColdTable) -> Iterator[tuple[int, Path]]:
-    for place in (cold.folder / LOG).iterdir():
-        entry = _ENTRY.fullmatch(place.name)
-        if entry is not None and place.is_file():
-            yield int(entry["version"]), place
+    for path in (cold.folder / LOG).iterdir():
+        entry = _ENTRY.fullmatch(path.name)
+        if entry is not None and path.is_file():
+            yield int(entry["version"]), path
 
 
-def _written(place: Path) -> datetime:
-    return datetime.fromtimestamp(place.stat().st_mtime, UTC)
+def _written(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from wane.archive.executor import ArchiveExecutor
 from wane.archive.failure import answering, answers
-from wane.archive.session import run
 from wane.archive.types import KEY
 from wane.archive.verify import FileJob
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KEYS_AT_ONCE = 1_000_000
 """The number of keys that one task compares, and holds in memory."""
@@ -40,7 +37,7 @@ class _Share:
     of: int
 
 
-def copied_twice(spark: SparkSession, files: Sequence[FileJob]) -> tuple[int, str] | None:
+def copied_twice(executor: ArchiveExecutor, files: Sequence[FileJob]) -> tuple[int, str] | None:
     """Find a row that a sweep copied twice: its part, and its key; None if there is none."""
     if len({file.range for file in files}) < 2:
         return None  # One task read them all, in one snapshot of the database, where keys are unique.
@@ -49,7 +46,7 @@ def copied_twice(spark: SparkSession, files: Sequence[FileJob]) -> tuple[int, st
         rows = sum(file.rows for file in files if file.part == part)
         of = -(-rows // KEYS_AT_ONCE)
         shares += [_Share(part, number, of) for number in range(of)]
-    found = answers(run(spark, partial(_compare, list(files), shares), len(shares)))
+    found = answers(executor.run(partial(_compare, list(files), shares), len(shares)))
     return min(((one["part"], one["key"]) for one in found if one["key"] is not None), default=None)
 
 
@@ -62,7 +59,7 @@ def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
     chunks = []
     for file in files:
         if file.part == share.part:
-            with pq.ParquetFile(file.place) as opened:
+            with pq.ParquetFile(file.path) as opened:
                 for batch in opened.iter_batches(columns=[KEY]):
                     keys = batch.column(KEY)
                     chunks.append(

@@ -8,63 +8,34 @@ the next one finishes, if its first commit was made, or abandons.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wane.archive.cold_table import ColdTable, place_of
+from wane.archive.cold_table import ColdTable
 from wane.archive.commits import record, require_whole, seen
+from wane.archive.context import ArchiveContext
 from wane.archive.files import Replacement, committed, replace
-from wane.archive.journal import Journal
-from wane.archive.journal_jobs import EXPIRE, ArchivedSweep, Job, Jobs
-from wane.archive.lease import leased
-from wane.archive.session import session
-from wane.contract.model import Contract, Table, ToArchive
-from wane.db import Store
+from wane.archive.journal import ArchivedSweep, Journal
+from wane.archive.journal_jobs import EXPIRE, Job, Jobs
+from wane.contract.model import Table, ToArchive
 from wane.db.transaction import Transaction
-from wane.errors import ArchiveChanged, ArchiveError
-from wane.events import ArchiveMaintained, Listener, hard_deleted, nobody
+from wane.errors import ArchiveChanged
+from wane.events import ArchiveMaintained, hard_deleted
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
-from wane.prune.batches import Closed
-from wane.prune.gates import closed_gate
 from wane.prune.sql_outbox import tell
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Upkeep:
     """Maintains the archive of one contract."""
 
-    def __init__(
-        self,
-        store: Store,
-        contract: Contract,
-        *,
-        actor: str,
-        origin: str,
-        listener: Listener = nobody,
-        stop: threading.Event | None = None,
-        starting: Callable[[str], None] = lambda _: None,
-        fence: Callable[[Transaction], None] = lambda _: None,
-    ) -> None:
-        if contract.archive_url is None:
-            raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
-        self.store = store
-        self.contract = contract
-        self.actor = actor
-        self.listener = listener
-        self.stop = stop or threading.Event()
-        self.fence = fence
-        self._starting = starting
-        self._origin = origin
-        self._root = place_of(contract.archive_url, None if contract.path is None else contract.path.parent)
-
-    def spark(self) -> SparkSession:
-        return session(self.contract.spark, self._starting)
+    def __init__(self, context: ArchiveContext) -> None:
+        self.context = context
+        self.store = context.store
+        self.contract = context.contract
+        self._root, self._origin = context.root, context.origin()
 
     def cold(self, name: str) -> ColdTable:
         return ColdTable(self._root, name, self._origin)
@@ -79,7 +50,7 @@ class Upkeep:
 
     def sweeps(self) -> dict[int, ArchivedSweep]:
         with self.store.transaction() as transaction:
-            return Jobs(transaction).sweeps()
+            return Journal(transaction).summaries()
 
     def written_by(self, table: str, sweeps: dict[int, ArchivedSweep]) -> list[str]:
         """Return the archive's tables that a table's sweeps write to, by the contract or earlier; its own first."""
@@ -115,9 +86,8 @@ class Upkeep:
     ) -> Iterator[list[Lease]]:
         """Hold the leases of every table whose sweeps write to some of the archive's tables."""
         wanted = sorted({writer for name in names for writer in self.writers(name, sweeps)})
-        seconds = self.contract.spark.lease_seconds
         with ExitStack() as stack:
-            yield [stack.enter_context(leased(self.store, table, seconds, adopting=adopting)) for table in wanted]
+            yield [stack.enter_context(self.context.leased(table, adopting=adopting)) for table in wanted]
 
     def require_whole(self, names: Sequence[str]) -> None:
         """Raise if the log of one of the archive's tables has lost commits."""
@@ -127,26 +97,18 @@ class Upkeep:
     def transaction(self, leases: Sequence[Lease]) -> Iterator[Transaction]:
         """Open a transaction in which the leases are held until it ends; raise if one was lost."""
         with self.store.transaction() as transaction:
-            self.fence(transaction)
+            self.context.fence(transaction)
             journal = Journal(transaction)
             for lease in leases:
                 journal.require(lease)
             yield transaction
 
-    def require_open(self, transaction: Transaction, table: str) -> None:
-        """Raise Closed if a flag is off or a stop was requested."""
-        if self.stop.is_set():
-            raise Closed("stop requested")
-        closed = closed_gate(Ledger.of(transaction).flags(), table, self.contract.sweep)
-        if closed:
-            raise Closed(closed)
-
     # Jobs
 
     def begin(self, table: str, kind: str, leases: Sequence[Lease]) -> int:
         with self.transaction(leases) as transaction:
-            self.require_open(transaction, table)
-            return Jobs(transaction).number(table, kind, actor=self.actor)
+            self.context.require_open(transaction, table)
+            return Jobs(transaction).begin(table, kind, actor=self.context.actor)
 
     def abandon(self, job: int, leases: Sequence[Lease]) -> None:
         """Abandon a job of which nothing was committed. What it wrote is in no table, and is tidied later."""
@@ -170,7 +132,7 @@ class Upkeep:
         """Carry out the plan, and record it in the audit trail. `may` raises if it must not be carried out any more."""
         began = time.monotonic()
         with self.transaction(leases) as transaction:
-            self.require_open(transaction, table)
+            self.context.require_open(transaction, table)
             may(transaction)
             changes = read_changes(plan)
             audit = self._conclude(transaction, job, table, kind, plan["inputs"], changes)
@@ -179,7 +141,7 @@ class Upkeep:
             for change in changes:
                 replace(self.cold(change.table), table, job, change, leases, rows_leave=kind == EXPIRE)
             self._record(transaction, changes)
-        self._tell(table, kind, changes, audit, time.monotonic() - began)
+        self._emit(table, kind, changes, audit, time.monotonic() - began)
 
     def _conclude(
         self, transaction: Transaction, job: int, table: str, kind: str, inputs: Any, changes: Sequence[Replacement]
@@ -189,7 +151,7 @@ class Upkeep:
             AuditEntry(
                 kind=f"archive_{kind}",
                 table=table,
-                actor=self.actor,
+                actor=self.context.actor,
                 inputs=inputs,
                 counts={change.table: change.gone for change in changes},
                 executed_at=now,
@@ -198,12 +160,12 @@ class Upkeep:
         )
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.tells_hard_deleted(change.table):
-                told = hard_deleted(change.table, None, change.gone, audit)
+                event = hard_deleted(change.table, None, change.gone, audit)
                 tell(
                     self.store,
                     transaction,
                     self.contract.events.outbox,
-                    told.name,
+                    event.name,
                     change.table,
                     change.gone,
                     audit,
@@ -212,11 +174,11 @@ class Upkeep:
         Jobs(transaction).end(job, "done", audit_id=audit)
         return audit
 
-    def _tell(self, table: str, kind: str, changes: Sequence[Replacement], audit: int, seconds: float) -> None:
+    def _emit(self, table: str, kind: str, changes: Sequence[Replacement], audit: int, seconds: float) -> None:
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.tells_hard_deleted(change.table):
-                self.listener(hard_deleted(change.table, None, change.gone, audit))
-        self.listener(
+                self.context.listener(hard_deleted(change.table, None, change.gone, audit))
+        self.context.listener(
             ArchiveMaintained(
                 kind,
                 table,
@@ -253,7 +215,7 @@ class Upkeep:
                 changes = [change for change in read_changes(job.plan) if self._made(job, change, leases)]
                 audit = self._conclude(transaction, job.id, job.table, job.kind, job.plan["inputs"], changes)
                 self._record(transaction, changes)
-            self._tell(job.table, job.kind, changes, audit, 0.0)
+            self._emit(job.table, job.kind, changes, audit, 0.0)
 
     def _record(self, transaction: Transaction, changes: Sequence[Replacement]) -> None:
         record(transaction, seen(self.cold(change.table) for change in changes))
@@ -281,4 +243,4 @@ class Upkeep:
 
 
 def read_changes(plan: Any) -> list[Replacement]:
-    return [Replacement.read(kept) for kept in plan["changes"]]
+    return [Replacement.read(change) for change in plan["changes"]]

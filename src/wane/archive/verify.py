@@ -10,19 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wane.archive import content
 from wane.archive.content import Checks, Shape
+from wane.archive.executor import ArchiveExecutor, Progress, unseen
 from wane.archive.failure import answering, answers
-from wane.archive.session import Progress, run, unseen
 from wane.errors import Unproven
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class FileJob:
 
     range: int
     part: int
-    place: str
+    path: str
     rows: int
     groups: Sequence[str]
     """The digest of each group of rows, as it was when it was written."""
@@ -57,17 +54,21 @@ def files_of(folders: Sequence[Path], manifests: Sequence[Any]) -> list[FileJob]
 
 
 def prove(
-    spark: SparkSession, job: ProofJob, manifests: Sequence[Any], names: Sequence[str], progress: Progress = unseen
+    executor: ArchiveExecutor,
+    job: ProofJob,
+    manifests: Sequence[Any],
+    names: Sequence[str],
+    progress: Progress = unseen,
 ) -> None:
     """Raise Unproven unless the files hold exactly what the database says that they must."""
-    found = answers(run(spark, partial(read_back, job), len(job.files), progress))
-    told: dict[tuple[int, int], Checks] = {}
+    found = answers(executor.run(partial(read_back, job), len(job.files), progress))
+    read: dict[tuple[int, int], Checks] = {}
     for answer in found:
-        place = answer["range"], answer["part"]
-        told[place] = told.get(place, Checks()) + Checks(*answer["checks"])
+        piece = answer["range"], answer["part"]
+        read[piece] = read.get(piece, Checks()) + Checks(*answer["checks"])
     for manifest in manifests:
         for number, part in enumerate(manifest["parts"]):
-            _compare(names[number], Checks(*part["checks"]), told.get((manifest["range"], number), Checks()))
+            _compare(names[number], Checks(*part["checks"]), read.get((manifest["range"], number), Checks()))
 
 
 def _compare(name: str, database: Checks, archive: Checks) -> None:
@@ -91,7 +92,7 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
     shape = job.shapes[file.part]
     checks = Checks()
     try:
-        with pq.ParquetFile(file.place, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
             if opened.num_row_groups != len(file.groups):
                 raise _damaged(file, "it has other groups of rows than were written")
             for group, written in enumerate(file.groups):
@@ -105,4 +106,4 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
 
 
 def _damaged(file: FileJob, why: str) -> Unproven:
-    return Unproven(f"{file.place} cannot be trusted: {why}", "nothing left; the next run copies these rows again")
+    return Unproven(f"{file.path} cannot be trusted: {why}", "nothing left; the next run copies these rows again")

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from wane.archive.cold_table import LOG, ColdTable
 from wane.archive.commits import entry_file
 from wane.archive.comparison import checks, shape_of
+from wane.archive.executor import ArchiveExecutor
 from wane.archive.extract import sync_folder
 from wane.archive.files import listing
 from wane.errors import ArchiveError, Unproven
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
 _CHECKPOINT = re.compile(r"(?P<version>\d{20})\.checkpoint\..*parquet")
 _SHOWN = 5
@@ -40,7 +40,7 @@ def find_missing(cold: ColdTable, copies: Mapping[int, str], commits: int) -> di
     """
     log = cold.folder / LOG
     first = max(
-        (int(made["version"]) for place in _files(log) if (made := _CHECKPOINT.fullmatch(place.name))), default=-1
+        (int(made["version"]) for path in _files(log) if (made := _CHECKPOINT.fullmatch(path.name))), default=-1
     )
     missing = {}
     for version in range(first + 1, max(copies, default=-1) + 1):
@@ -59,7 +59,7 @@ def find_missing(cold: ColdTable, copies: Mapping[int, str], commits: int) -> di
         return missing
 
 
-def require_sound(cold: ColdTable, missing: Mapping[int, str], spark: SparkSession) -> None:
+def require_sound(cold: ColdTable, missing: Mapping[int, str], executor: ArchiveExecutor) -> None:
     """Raise unless the files that the entries add, and that are still part of the table, can be read as written."""
     with _rebuilt(cold, missing) as whole:
         table = whole.require()
@@ -70,7 +70,7 @@ def require_sound(cold: ColdTable, missing: Mapping[int, str], spark: SparkSessi
             if "add" in action
         }
         files = [file for file in listing(table) if file.path in added]
-        if checks(spark, cold.folder, [file.path for file in files], shape_of(table)).rows != sum(
+        if checks(executor, cold.folder, [file.path for file in files], shape_of(table)).rows != sum(
             file.rows for file in files
         ):
             raise Unproven(
@@ -114,7 +114,7 @@ def write_back(cold: ColdTable, missing: Mapping[int, str]) -> None:
 
 def _missing_files(cold: ColdTable, table: DeltaTable) -> list[str]:
     files = [(cold.folder / file.path, file.bytes) for file in listing(table)]
-    return [str(place) for place, size in files if not place.is_file() or place.stat().st_size != size]
+    return [str(path) for path, size in files if not path.is_file() or path.stat().st_size != size]
 
 
 @contextmanager
@@ -124,21 +124,21 @@ def _rebuilt(cold: ColdTable, missing: Mapping[int, str]) -> Iterator[ColdTable]
         whole = ColdTable(Path(root), cold.name, cold.origin)
         log = whole.folder / LOG
         log.mkdir(parents=True)
-        for place in _files(cold.folder / LOG):
-            shutil.copyfile(place, log / place.name)
+        for path in _files(cold.folder / LOG):
+            shutil.copyfile(path, log / path.name)
         for version, entry in missing.items():
             entry_file(log, version).write_bytes(entry.encode())
         yield whole
 
 
 def _files(log: Path) -> list[Path]:
-    return [place for place in log.iterdir() if place.is_file()] if log.is_dir() else []
+    return [path for path in log.iterdir() if path.is_file()] if log.is_dir() else []
 
 
-def _read(place: Path) -> str | None:
+def _read(path: Path) -> str | None:
     """Read an entry; return None if there is none, or the file is not a valid entry."""
     try:
-        entry = place.read_bytes().decode()
+        entry = path.read_bytes().decode()
         for line in entry.splitlines():
             json.loads(line)
     except (FileNotFoundError, ValueError):

@@ -33,6 +33,7 @@ archive_app = typer.Typer(
 TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all of them if left out.")]
 COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
 _SHOWN = 20
+_MOST_RESTORES = 10_000
 
 
 def starting(master: str) -> None:
@@ -109,7 +110,7 @@ def archive_status(
     """Show the journal: every sweep and how far it came, newest first."""
     with open_keeper(url, contract=contract) as keeper:
         sweeps = keeper.archive.status(name, limit=limit)
-        restores = [] if as_json else keeper.archive.restores(name, limit=limit)
+        restores = [] if as_json else keeper.archive.restores(name, unfinished=True, limit=_MOST_RESTORES)
         findings = keeper.archive.findings()
     if as_json:
         print_json([asdict(sweep) for sweep in sweeps])
@@ -131,9 +132,8 @@ def archive_status(
     if not sweeps:
         say("nothing was archived yet: `wane archive run` archives what is due")
     for restore in restores:
-        if restore.state != "done":
-            left = f"restore {restore.id} of {escape(restore.table)} is {restore.state}"
-            say(f"[yellow]{left}[/]: `wane archive restores`")
+        left = f"restore {restore.id} of {escape(restore.table)} is {restore.state}"
+        say(f"[yellow]{left}[/]: `wane archive restores`")
     print_findings(findings)
 
 

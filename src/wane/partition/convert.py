@@ -17,13 +17,12 @@ from wane.errors import PartitionError
 from wane.leases import Lease
 from wane.partition.anatomy import Anatomy, anatomy_from
 from wane.partition.journal import Change, PartitionJournal
-from wane.partition.lease import leased
 from wane.partition.model import PartitionDone, PartitionPlan
 from wane.partition.months import Month
 from wane.partition.plan import MARGIN, Planner
 from wane.partition.sql_steps import Note
 from wane.partition.statements import index_statements, old_name
-from wane.partition.table import Place
+from wane.partition.table import PartitionTarget
 from wane.partition.work import PartitionWork
 
 _PREPARED = ("rooted", "bounded", "validated")
@@ -39,39 +38,39 @@ class Converter:
     def _planner(self) -> Planner:
         return Planner(self.work.store, self.work.contract, self.work.steps)
 
-    def convert(self, place: Place, *, accept: bool) -> PartitionDone:
+    def convert(self, target: PartitionTarget, *, accept: bool) -> PartitionDone:
         """Convert a table, then those that are partitioned along with it; resume where an earlier attempt ended."""
         work, planner = self.work, self._planner
         work.store.require_migrated()
-        _require(planner.plan(place), accept=accept)
+        _require(planner.plan(target), accept=accept)
         began = time.monotonic()
         made: list[str] = []
         problems: list[str] = []
-        for one in (place, *work.followers(place)):
-            with leased(work.store, one.full) as lease:
+        for one in (target, *work.followers(target)):
+            with work.leased(one) as lease:
                 run = _Conversion(work, planner, one, lease)
                 made += run.run()
                 problems += run.problems
         did = "converted" if made else "nothing"
-        return work.done(place, did, began, partitions=tuple(made), problems=tuple(problems))
+        return work.done(target, did, began, partitions=tuple(made), problems=tuple(problems))
 
-    def unbind(self, place: Place) -> None:
+    def unbind(self, target: PartitionTarget) -> None:
         """Take back the bound of a conversion that was left half-way, if its month begins soon.
 
         Otherwise it would reject the application's rows once that month has begun.
         """
-        change = self.work.change(place)
-        if change is None or change.kind != "convert" or not _too_near(place, change, self.work.store):
+        change = self.work.change(target)
+        if change is None or change.kind != "convert" or not _too_near(target, change, self.work.store):
             return
-        with leased(self.work.store, place.full) as lease:
-            _Conversion(self.work, self._planner, place, lease).refresh()
+        with self.work.leased(target) as lease:
+            _Conversion(self.work, self._planner, target, lease).refresh()
 
 
-def _too_near(place: Place, change: Change, store: Store) -> bool:
+def _too_near(target: PartitionTarget, change: Change, store: Store) -> bool:
     """Check whether the month at which a conversion was to end begins soon."""
     if change.state not in _PREPARED:
         return False
-    return place.calendar.begins(Month.named(change.facts["until"])) - store.now() < MARGIN / 2
+    return target.calendar.begins(Month.named(change.facts["until"])) - store.now() < MARGIN / 2
 
 
 def _require(plan: PartitionPlan, *, accept: bool) -> None:
@@ -82,8 +81,8 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
     if plan.all_refused:
         what, fix = plan.all_refused[0]
         more = len(plan.all_refused) - 1
-        told = f"{plan.table} cannot be partitioned: {what}" + (f", and {more} more" if more else "")
-        raise PartitionError(told, fix or "`wane partition plan` shows everything")
+        problem = f"{plan.table} cannot be partitioned: {what}" + (f", and {more} more" if more else "")
+        raise PartitionError(problem, fix or "`wane partition plan` shows everything")
     if plan.all_breaks and not accept:
         codes = ", ".join(dict.fromkeys(one.code for one in plan.all_breaks))
         raise PartitionError(
@@ -95,22 +94,22 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
 class _Conversion:
     """One table, under a lease."""
 
-    def __init__(self, work: PartitionWork, planner: Planner, place: Place, lease: Lease) -> None:
+    def __init__(self, work: PartitionWork, planner: Planner, target: PartitionTarget, lease: Lease) -> None:
         self.work = work
         self.store = work.store
         self.steps = work.steps
         self.planner = planner
-        self.place = place
+        self.target = target
         self.lease = lease
         self.problems: list[str] = []
 
     def run(self) -> list[str]:
         """Run the conversion to its end and return the partitions that were created."""
-        change = self.work.change(self.place)
+        change = self.work.change(self.target)
         if change is not None and (change.kind == "split" or (change.kind, change.state) == ("convert", "done")):
             return []  # A table that is being split was converted before.
         if change is not None and change.kind != "convert":
-            raise PartitionError(f"{self.place.name} is on its way back", "`wane partition undo` finishes that first")
+            raise PartitionError(f"{self.target.name} is on its way back", "`wane partition undo` finishes that first")
         change = self._fresh(change) if change is not None else self._begin()
         steps: dict[str, Callable[[Anatomy, dict[str, Any]], None]] = {
             "planned": self._index,
@@ -123,43 +122,43 @@ class _Conversion:
         while change.state != "done":
             began = time.monotonic()
             steps[change.state](anatomy_from(change.facts["anatomy"]), change.facts)
-            found = self.work.change(self.place)
+            found = self.work.change(self.target)
             assert found is not None
             change = found
-            self.work.tell(self.place, change.state, began)
+            self.work.emit(self.target, change.state, began)
         return [change.facts["old"], *(name for name, _, _ in change.facts["leaves"])]
 
     def refresh(self) -> None:
         """Take back what was prepared for a month that is too near, and do nothing else."""
-        change = self.work.change(self.place)
+        change = self.work.change(self.target)
         if change is not None and change.kind == "convert":
             self._fresh(change)
 
     def _begin(self) -> Change:
         anatomy, refused, _ = self.steps.read(
-            self.place.info.schema, self.place.info.name, self.place.settings.time.column
+            self.target.info.schema, self.target.info.name, self.target.settings.time.column
         )
         if anatomy is None:
-            raise PartitionError(f"{self.place.name} cannot be partitioned: {refused[0][0]}", refused[0][1])
+            raise PartitionError(f"{self.target.name} cannot be partitioned: {refused[0][0]}", refused[0][1])
         return self._write("planned", {"anatomy": anatomy.as_json()})
 
     def _write(self, state: str, facts: dict[str, Any]) -> Change:
         with self.store.transaction() as transaction:
             self._note(state, facts)(transaction.execute)
-            found = PartitionJournal(transaction.execute).change(self.place.full)
+            found = PartitionJournal(transaction.execute).change(self.target.full)
         assert found is not None
         return found
 
     def _note(self, state: str, facts: dict[str, Any]) -> Note:
-        return self.work.noted(self.place, self.lease, "convert", state, facts)
+        return self.work.noted(self.target, self.lease, "convert", state, facts)
 
     def _fresh(self, change: Change) -> Change:
         """Prepare an interrupted conversion again for a later month if the month at which it was to end is too near."""
-        if not _too_near(self.place, change, self.store):
+        if not _too_near(self.target, change, self.store):
             return change
         anatomy = anatomy_from(change.facts["anatomy"])
         facts = {"anatomy": change.facts["anatomy"]}
-        self.steps.discard(anatomy, self._note("indexed", facts), self.place.patience)
+        self.steps.discard(anatomy, self._note("indexed", facts), self.target.patience)
         return self._write("indexed", facts)
 
     # The steps
@@ -170,11 +169,11 @@ class _Conversion:
         self._write("indexed", facts)
 
     def _root(self, a: Anatomy, facts: dict[str, Any]) -> None:
-        until, refused = self.planner.boundary(self.place, self.store.now())
+        until, refused = self.planner.boundary(self.target, self.store.now())
         if until is None:
-            raise PartitionError(f"{self.place.name} cannot be partitioned: {refused[0][0]}", refused[0][1])
-        leaves = self.planner.leaves(self.place, a, until)
-        upper = self.place.calendar.literal(until)
+            raise PartitionError(f"{self.target.name} cannot be partitioned: {refused[0][0]}", refused[0][1])
+        leaves = self.planner.leaves(self.target, a, until)
+        upper = self.target.calendar.literal(until)
         facts = {
             **facts,
             "until": until.name,
@@ -182,17 +181,17 @@ class _Conversion:
             "old": old_name(a, until.name),
             "leaves": [[name, range_.lower, range_.upper] for name, range_ in leaves],
         }
-        self.steps.make_root(a, leaves, self._note("rooted", facts), self.place.patience)
+        self.steps.make_root(a, leaves, self._note("rooted", facts), self.target.patience)
 
     def _bound(self, a: Anatomy, facts: dict[str, Any]) -> None:
-        self.steps.bound(a, facts["upper"], self._note("bounded", facts), self.place.patience)
+        self.steps.bound(a, facts["upper"], self._note("bounded", facts), self.target.patience)
 
     def _validate(self, a: Anatomy, facts: dict[str, Any]) -> None:
         self.steps.validate(a, facts["upper"])
         self._write("validated", facts)
 
     def _swap(self, a: Anatomy, facts: dict[str, Any]) -> None:
-        self.steps.swap(a, facts["old"], facts["upper"], self._note("swapped", facts), self.place.patience)
+        self.steps.swap(a, facts["old"], facts["upper"], self._note("swapped", facts), self.target.patience)
 
     def _finish(self, a: Anatomy, facts: dict[str, Any]) -> None:
         self.steps.analyze(a.table)

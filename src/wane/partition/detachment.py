@@ -16,13 +16,13 @@ from wane.events import RowsPruned
 from wane.ledger import Ledger
 from wane.partition.journal import PartitionJournal, Retirement
 from wane.partition.model import Retiring
-from wane.partition.quarantine import Aside
+from wane.partition.quarantine import Quarantine
 from wane.partition.records import MAX, Leaf
 from wane.partition.retirement import Leaving
 from wane.partition.sql_cover import is_cover
-from wane.partition.sql_retire import Weight, aside_name, is_below, own_place, paths_of
-from wane.partition.statements import place as placed
-from wane.partition.table import Place
+from wane.partition.sql_retire import Weight, is_below, own_name, paths_of, quarantine_name
+from wane.partition.statements import qualified_name
+from wane.partition.table import PartitionTarget
 from wane.rules.selection import BoundFollower, Selection
 
 
@@ -31,7 +31,7 @@ class _Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOff:
+class Detachment:
     """Detaches months of one table."""
 
     leaving: Leaving
@@ -41,9 +41,9 @@ class TakeOff:
         leaving = self.leaving
         with leaving.work.store.transaction() as transaction:
             leaving.require(transaction.execute)
-            journal = PartitionJournal(transaction.execute)
-            journal.retire(leaving.place.full, leaf.name, leaf.range, leaving.work.actor)
-            [begun] = [one for one in journal.retired(leaving.place.full, "detaching") if one.partition == leaf.name]
+            begun = PartitionJournal(transaction.execute).retire(
+                leaving.target.full, leaf.name, leaf.range, leaving.work.actor
+            )
         return self.go_on(begun)
 
     def go_on(self, begun: Retirement) -> Retiring:
@@ -58,8 +58,8 @@ class TakeOff:
 
     def _go_on(self, begun: Retirement) -> Retiring:
         leaving, steps, began = self.leaving, self.leaving.work.steps, time.monotonic()
-        a, source = leaving.anatomy, placed(leaving.anatomy, begun.partition)
-        aside = aside_name(_leaf(leaving, begun), begun.id)
+        a, source = leaving.anatomy, qualified_name(leaving.anatomy, begun.partition)
+        name = quarantine_name(_leaf(leaving, begun), begun.id)
         self._settle(begun.along)
         attached = {one.name: one for one in steps.leaves(a.schema, a.name)}
         along = list(begun.along)
@@ -67,26 +67,26 @@ class TakeOff:
         if not taken_off and begun.partition in attached and not attached[begun.partition].pending:
             why = leaving.why(leaving.weigh(source))
             if why:
-                return Aside(leaving).put_back(begun, along, None, why)
+                return Quarantine(leaving).put_back(begun, along, None, why)
         if not taken_off and begun.partition in attached:
             along = self._followers(begun, source, along)
             steps.detach(a, begun.partition)
-        place, patience = own_place(aside), leaving.place.patience
-        steps.put_aside(a, begun.partition, begun.range, aside, leaving.noted(begun, place, along), patience)
-        along = self._stragglers(begun, place, along)
+        location, patience = own_name(name), leaving.target.patience
+        steps.quarantine(a, begun.partition, begun.range, name, leaving.noted(begun, location, along), patience)
+        along = self._stragglers(begun, location, along)
         # A transaction that saw a row before the detachment may be about to refer to it: the guards must see that.
         steps.await_references(leaving.selections, patience)
-        weight = leaving.weigh(place)
+        weight = leaving.weigh(location)
         why = leaving.why(weight) or self._live_along(along)
         if why:
-            return Aside(leaving).put_back(begun, along, place, why)
+            return Quarantine(leaving).put_back(begun, along, location, why)
         drop_at = self._drop_at()
-        counts = self._quarantine(begun, place, along, weight, drop_at)
-        leaving.tell("quarantined", begun.partition, began)
+        counts = self._quarantine(begun, location, along, weight, drop_at)
+        leaving.emit("quarantined", begun.partition, began)
         if leaving.then is Retired.MOVE:
-            return Aside(leaving).move(begun, place, counts, along, began)
+            return Quarantine(leaving).move(begun, location, counts, along, began)
         return Retiring(
-            leaving.name, begun.partition, "quarantined", counts, "", place, drop_at, time.monotonic() - began
+            leaving.name, begun.partition, "quarantined", counts, "", location, drop_at, time.monotonic() - began
         )
 
     def _drop_at(self) -> datetime | None:
@@ -99,26 +99,26 @@ class TakeOff:
             return None
         if leaving.then is Retired.ARCHIVE:
             return leaving.now
-        return max(leaving.now, leaving.work.store.now()) + leaving.place.settings.quarantine
+        return max(leaving.now, leaving.work.store.now()) + leaving.target.settings.quarantine
 
     def _settle(self, along: Sequence[dict[str, Any]]) -> None:
-        """Set aside whatever a process that died had detached, and cover its range."""
+        """Move what a process that died had detached to the quarantine, and cover its range."""
         leaving, steps = self.leaving, self.leaving.work.steps
         for one in along:
-            # Once it is set aside, a partition of its name may exist again, and cover its range.
+            # Once it is in quarantine, a partition of its name may exist again, and cover its range.
             if "leaf" in one and not steps.is_there(one["place"]):
                 other, range_ = leaving.follower(one)
                 a = leaving.anatomy_of(other)
                 steps.detach(a, one["leaf"])
-                aside = one["place"].partition(".")[2].strip('"')
-                steps.put_aside(a, one["leaf"], range_, aside, leaving.require, other.patience)
+                name = one["place"].partition(".")[2].strip('"')
+                steps.quarantine(a, one["leaf"], range_, name, leaving.require, other.patience)
 
     def _followers(self, begun: Retirement, source: str, along: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Detach whole months of followers where all of their rows belong to the month's rows; then take the remaining
         rows along one batch at a time."""
         leaving = self.leaving
-        ends = leaving.place.calendar.moment(begun.range.upper)
-        for other in leaving.work.followers(leaving.place):
+        ends = leaving.target.calendar.timestamp(begun.range.upper)
+        for other in leaving.work.followers(leaving.target):
             for selection, path in paths_of(leaving.selections):
                 if len(path) == 1 and path[0].reference.table.qualified == other.info.qualified:
                     along = self._follow(begun, other, selection, path[0], source, ends, along)
@@ -137,7 +137,7 @@ class TakeOff:
     def _follow(
         self,
         begun: Retirement,
-        other: Place,
+        other: PartitionTarget,
         selection: Selection,
         follower: BoundFollower,
         source: str,
@@ -147,45 +147,49 @@ class TakeOff:
         leaving, steps = self.leaving, self.leaving.work.steps
         a = leaving.anatomy_of(other)
         for leaf in steps.leaves(a.schema, a.name):
-            upper = None if leaf.range.upper == MAX else other.calendar.moment(leaf.range.upper)
+            upper = None if leaf.range.upper == MAX else other.calendar.timestamp(leaf.range.upper)
             if upper is None or ends is None or upper > ends or is_cover(a, leaf):
                 continue
             known = next(
                 (one for one in along if one.get("leaf") == leaf.name and one["table"] == str(other.name)), None
             )
-            aside = aside_name(leaf, begun.id)
+            quarantined = quarantine_name(leaf, begun.id)
             if known is None:
-                if not leaf.pending and steps.elsewhere(selection, follower, placed(a, leaf.name), source):
+                if not leaf.pending and steps.elsewhere(selection, follower, qualified_name(a, leaf.name), source):
                     continue
                 known = {
                     "table": str(other.name),
                     "leaf": leaf.name,
                     "lower": leaf.range.lower,
                     "upper": leaf.range.upper,
-                    "place": own_place(aside),
+                    "place": own_name(quarantined),
                 }
                 along = [*along, known]
                 leaving.note(begun, along)
             steps.detach(a, leaf.name)
-            steps.put_aside(a, leaf.name, leaf.range, aside, leaving.noted(begun, None, along), other.patience)
+            steps.quarantine(a, leaf.name, leaf.range, quarantined, leaving.noted(begun, None, along), other.patience)
         return along
 
     def _stragglers(
         self, begun: Retirement, source: str, along: list[dict[str, Any]], *, many: bool = False
     ) -> list[dict[str, Any]]:
-        """Move rows that follow, wherever they are, aside in batches; with `many`, stretch by stretch.
+        """Move rows that follow to side tables in batches, wherever they are; with `many`, stretch by stretch.
 
         Return everything that was taken along so far.
         """
         leaving, work = self.leaving, self.leaving.work
         paths = paths_of(leaving.selections)
         sides = [
-            own_place(aside_name(_leaf(leaving, begun), begun.id)[:50] + f"_with_{number}")
+            own_name(quarantine_name(_leaf(leaving, begun), begun.id)[:50] + f"_with_{number}")
             for number in range(len(paths))
         ]
         for (selection, path), side in zip(paths, sides, strict=True):
             name = str(path[-1].reference.name)
-            below = [(inner, place) for (_, inner), place in zip(paths, sides, strict=True) if is_below(inner, path)]
+            below = [
+                (inner, side_table)
+                for (_, inner), side_table in zip(paths, sides, strict=True)
+                if is_below(inner, path)
+            ]
             known = {"table": name, "place": side}
             if known not in along:
                 along = [*along, known]
@@ -211,7 +215,7 @@ class TakeOff:
             work.rest(taken)
 
     def _quarantine(
-        self, begun: Retirement, place: str, along: list[dict[str, Any]], weight: Weight, drop_at: datetime | None
+        self, begun: Retirement, location: str, along: list[dict[str, Any]], weight: Weight, drop_at: datetime | None
     ) -> dict[str, int]:
         leaving, work = self.leaving, self.leaving.work
         counts: Counter[str] = Counter({leaving.name: weight.rows})
@@ -220,10 +224,10 @@ class TakeOff:
         with work.store.transaction() as transaction:
             leaving.require(transaction.execute)
             PartitionJournal(transaction.execute).move(
-                begun.id, "quarantined", place=place, along=along, counts=counts, drop_at=drop_at
+                begun.id, "quarantined", place=location, along=along, counts=counts, drop_at=drop_at
             )
             leaving.audit(Ledger.of(transaction), "retire", begun, dict(counts), leaving.cutoff)
-        declared = leaving.place.declared
+        declared = leaving.target.declared
         scheduler = None if declared is None else declared.scheduler
         work.listener(RowsPruned(scheduler, leaving.name, None, leaving.name, "retire", dict(counts), committed=True))
         return dict(counts)

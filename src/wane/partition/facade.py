@@ -17,7 +17,7 @@ from wane.prune.pace import Pace
 if TYPE_CHECKING:
     from wane.partition.model import PartitionDone, PartitionPlan, Retiring
     from wane.partition.sql import PostgresPartitions
-    from wane.partition.table import Place
+    from wane.partition.table import PartitionTarget
     from wane.partition.work import PartitionWork
 
 
@@ -48,7 +48,7 @@ class Partition:
         with self._steps() as steps:
             from wane.partition.plan import Planner
 
-            return Planner(self._store, self._contract, steps).plan(self._place(table))
+            return Planner(self._store, self._contract, steps).plan(self._target(table))
 
     def convert(self, table: str, *, accept: bool = False) -> PartitionDone:
         """Partition a table by month, and those partitioned along with it, while the application runs.
@@ -58,7 +58,7 @@ class Partition:
         with self._working() as work:
             from wane.partition.convert import Converter
 
-            return Converter(work).convert(self._place(table), accept=accept)
+            return Converter(work).convert(self._target(table), accept=accept)
 
     def maintain(self, *tables: str) -> list[PartitionDone]:
         """Create the partitions that are missing ahead: of the tables named, or of all that are partitioned."""
@@ -66,10 +66,10 @@ class Partition:
             from wane.partition.maintain import Maintainer
 
             names = tables or [str(one.table) for one in self._contract.partitions]
-            places = [self._place(name) for name in names]
+            targets = [self._target(name) for name in names]
             if not tables:
-                places = [place for place in places if place.info.kind is Kind.PARTITIONED]
-            return [Maintainer(work).maintain(place) for place in places]
+                targets = [target for target in targets if target.info.kind is Kind.PARTITIONED]
+            return [Maintainer(work).maintain(target) for target in targets]
 
     def undo(
         self,
@@ -82,16 +82,16 @@ class Partition:
         """Make a partitioned table plain again.
 
         The swap is immediate; rows that came since are moved in small batches. Safe to repeat. `reattach`: months that
-        are set aside are put back first; without it they are a reason to refuse.
+        are in quarantine are put back first; without it they are a reason to refuse.
         """
         with self._working(pace, stop) as work:
             from wane.partition.retire import Retirer
             from wane.partition.undo import Undoer
 
-            place = self._place(table)
+            target = self._target(table)
             if reattach:
-                Retirer(work, self._archiving).reattach_all(place)
-            return Undoer(work).undo(place)
+                Retirer(work, self._archiving).reattach_all(target)
+            return Undoer(work).undo(target)
 
     def split(self, table: str, *, pace: Pace | None = None, stop: threading.Event | None = None) -> PartitionDone:
         """Split the partition that holds everything from before the conversion into months.
@@ -101,7 +101,7 @@ class Partition:
         with self._working(pace, stop) as work:
             from wane.partition.split import Splitter
 
-            return Splitter(work).split(self._place(table))
+            return Splitter(work).split(self._target(table))
 
     def retire(
         self,
@@ -118,19 +118,19 @@ class Partition:
         with self._working(pace, stop) as work:
             from wane.partition.retire import Retirer
 
-            return Retirer(work, self._archiving).retire(self._place(table), dry_run=dry_run)
+            return Retirer(work, self._archiving).retire(self._target(table), dry_run=dry_run)
 
     def reattach(self, table: str, partition: str) -> Retiring:
-        """Put a partition that is set aside back, with what was taken along."""
+        """Put a partition that is in quarantine back, with what was taken along."""
         with self._working() as work:
             from wane.partition.retire import Retirer
 
-            return Retirer(work, self._archiving).reattach(self._place(table), partition)
+            return Retirer(work, self._archiving).reattach(self._target(table), partition)
 
-    def _place(self, table: str) -> Place:
-        from wane.partition.table import find_place
+    def _target(self, table: str) -> PartitionTarget:
+        from wane.partition.table import find_target
 
-        return find_place(self._store, self._contract, table)
+        return find_target(self._store, self._contract, table)
 
     @contextmanager
     def _working(self, pace: Pace | None = None, stop: threading.Event | None = None) -> Iterator[PartitionWork]:

@@ -1,5 +1,4 @@
-"""The journal of partitioning, in Wane's own tables: the progress of each table, and what became of partitions that
-were detached.
+"""The journal of partitioning: the progress of each table, and what became of partitions that were detached.
 
 A step that is one transaction writes here what it did in that same transaction; a step that cannot be one is safe to
 repeat.
@@ -7,21 +6,15 @@ repeat.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from wane.db.postgres.catalog import OWN_SCHEMA
+from wane.db.postgres.dialect import PostgresDialect
 from wane.db.statement import Execute
+from wane.journal import Entries, JournalTable
 from wane.partition.records import Range
-
-_CHANGE = f"{OWN_SCHEMA}.partition_change"
-_RETIRED = f"{OWN_SCHEMA}.partition_retired"
-_COLUMNS = (
-    "id, table_name, partition, state, lower, upper, place, along, counts, actor, retired_at, changed_at, drop_at"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,8 @@ class Retirement:
     table: str
     partition: str
     state: str
-    range: Range
+    lower: str
+    upper: str
     place: str | None
     along: list[dict[str, Any]]
     counts: dict[str, int]
@@ -54,101 +48,72 @@ class Retirement:
     changed_at: datetime
     drop_at: datetime | None
 
+    @property
+    def range(self) -> Range:
+        return Range(self.lower, self.upper)
+
+
+_CHANGES = JournalTable("partition_change", Change, order="table_name")
+_RETIRED = JournalTable(
+    "partition_retired",
+    Retirement,
+    moves={"detaching": ("detaching", "quarantined", "attached"), "quarantined": ("attached", "moved", "dropped")},
+)
+
 
 class PartitionJournal:
     """Reads and writes the journal through a function that executes statements."""
 
     def __init__(self, run: Execute) -> None:
         self._run = run
+        self._changes = Entries(_CHANGES, PostgresDialect(), run)
+        self._retired = Entries(_RETIRED, PostgresDialect(), run)
+
+    def _now(self) -> datetime:
+        [(now,)] = self._run("SELECT clock_timestamp()", {})
+        assert isinstance(now, datetime)
+        return now
 
     def change(self, table: str) -> Change | None:
-        found = self._run(
-            f"SELECT table_name, kind, state, facts, actor, began_at, changed_at FROM {_CHANGE} WHERE table_name = %(table)s",
-            {"table": table},
-        )
-        if not found:
-            return None
-        name, kind, state, facts, actor, began, changed = found[0]
-        return Change(name, kind, state, facts, actor, began.astimezone(UTC), changed.astimezone(UTC))
+        """Return the progress of a table; None for one that Wane never partitioned."""
+        return next(iter(self._changes.find(table_name=table)), None)
 
     def write(self, table: str, kind: str, state: str, facts: Mapping[str, Any], actor: str) -> None:
         """Record the progress of a table."""
-        self._run(
-            f"INSERT INTO {_CHANGE} AS c (table_name, kind, state, facts, actor, began_at, changed_at) VALUES (%(table)s,"
-            " %(kind)s, %(state)s, %(facts)s::jsonb, %(actor)s, clock_timestamp(), clock_timestamp())"
-            " ON CONFLICT (table_name) DO UPDATE SET kind = excluded.kind, state = excluded.state, facts = excluded.facts,"
-            " actor = excluded.actor, changed_at = excluded.changed_at,"
-            " began_at = CASE WHEN c.kind = excluded.kind THEN c.began_at ELSE excluded.began_at END",
-            {"table": table, "kind": kind, "state": state, "facts": json.dumps(facts), "actor": actor},
-        )
+        before, now = self.change(table), self._now()
+        values: dict[str, Any] = {"kind": kind, "state": state, "facts": facts, "actor": actor, "changed_at": now}
+        if before is None:
+            self._changes.add(table_name=table, began_at=now, **values)
+        else:
+            began_at = before.began_at if before.kind == kind else now
+            self._changes.change({"table_name": table}, began_at=began_at, **values)
 
     def forget(self, table: str) -> None:
         """Delete the record of a table that is plain again and of whose conversion nothing is left."""
-        self._run(f"DELETE FROM {_CHANGE} WHERE table_name = %(table)s", {"table": table})
+        self._changes.delete(table_name=table)
 
     # Partitions that were detached
 
-    def retire(self, table: str, partition: str, range_: Range, actor: str) -> int:
-        [(number,)] = self._run(
-            f"INSERT INTO {_RETIRED} (table_name, partition, state, lower, upper, along, counts, actor, retired_at, changed_at)"
-            " VALUES (%(table)s, %(partition)s, 'detaching', %(lower)s, %(upper)s, '[]', '{}', %(actor)s, clock_timestamp(),"
-            " clock_timestamp()) RETURNING id",
-            {
-                "table": table,
-                "partition": partition,
-                "lower": range_.lower,
-                "upper": range_.upper,
-                "actor": actor,
-            },
+    def retire(self, table: str, partition: str, range_: Range, actor: str) -> Retirement:
+        """Record that a partition is being detached."""
+        now = self._now()
+        return self._retired.add(
+            table_name=table,
+            partition=partition,
+            state="detaching",
+            lower=range_.lower,
+            upper=range_.upper,
+            along=[],
+            counts={},
+            actor=actor,
+            retired_at=now,
+            changed_at=now,
         )
-        return int(number)
 
-    def move(
-        self,
-        number: int,
-        state: str,
-        *,
-        place: str | None,
-        along: list[dict[str, Any]] | None = None,
-        counts: Mapping[str, int] | None = None,
-        drop_at: datetime | None = None,
-    ) -> None:
-        self._run(
-            f"UPDATE {_RETIRED} SET state = %(state)s, place = %(place)s, along = coalesce(%(along)s::jsonb, along),"
-            " counts = coalesce(%(counts)s::jsonb, counts), drop_at = %(drop_at)s, changed_at = clock_timestamp()"
-            " WHERE id = %(id)s",
-            {
-                "id": number,
-                "state": state,
-                "place": place,
-                "along": None if along is None else json.dumps(along),
-                "counts": None if counts is None else json.dumps(counts),
-                "drop_at": drop_at,
-            },
-        )
+    def move(self, number: int, state: str, *, drop_at: datetime | None = None, **values: Any) -> None:
+        """Record that a partition has reached a state, and what changed of its `place`, `along` and `counts`."""
+        self._retired.move(number, state, drop_at=drop_at, changed_at=self._now(), **values)
 
     def retired(self, table: str, *states: str) -> list[Retirement]:
         """Return the retirements of a table in some states, oldest first."""
-        found = self._run(
-            f"SELECT {_COLUMNS} FROM {_RETIRED} WHERE table_name = %(table)s AND state = ANY (%(states)s::text[]) ORDER BY id",
-            {"table": table, "states": list(states)},
-        )
-        return [_retirement(row) for row in found]
-
-
-def _retirement(row: tuple[Any, ...]) -> Retirement:
-    number, table, partition, state, lower, upper, place, along, counts, actor, retired, changed, drop_at = row
-    return Retirement(
-        number,
-        table,
-        partition,
-        state,
-        Range(lower, upper),
-        place,
-        along,
-        counts,
-        actor,
-        retired.astimezone(UTC),
-        changed.astimezone(UTC),
-        None if drop_at is None else drop_at.astimezone(UTC),
-    )
+        return self._retired.find(table_name=table, state=list(states))

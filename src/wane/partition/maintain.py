@@ -10,12 +10,11 @@ from wane.db.statement import Execute
 from wane.errors import PartitionError
 from wane.leases import Lease
 from wane.partition.anatomy import Anatomy, anatomy_from
-from wane.partition.lease import leased, require
 from wane.partition.model import PartitionDone
 from wane.partition.months import Month
 from wane.partition.records import MAX, MIN, Leaf, Range
 from wane.partition.statements import early_name, month_name, rest_name
-from wane.partition.table import Place
+from wane.partition.table import PartitionTarget
 from wane.partition.work import PartitionWork
 
 _MOST_MOVED = 10_000
@@ -30,40 +29,40 @@ class Maintainer:
 
     work: PartitionWork
 
-    def maintain(self, place: Place) -> PartitionDone:
+    def maintain(self, target: PartitionTarget) -> PartitionDone:
         """Create what is missing for a table, and for those that are partitioned along with it."""
         work, began = self.work, time.monotonic()
         made, moved = list[str](), 0
-        for one in (place, *work.followers(place)):
+        for one in (target, *work.followers(target)):
             # Splitting may take weeks, and new months do not wait for it.
-            change = work.partitioned(one, splitting=True, lead=place)
-            with leased(work.store, one.full) as lease:
+            change = work.partitioned(one, splitting=True, lead=target)
+            with work.leased(one) as lease:
                 names, rows = self._maintain(one, anatomy_from(change.facts["anatomy"]), lease)
             made += names
             moved += rows
-        return work.done(place, "maintained" if made else "nothing", began, partitions=tuple(made), rows=moved)
+        return work.done(target, "maintained" if made else "nothing", began, partitions=tuple(made), rows=moved)
 
-    def _maintain(self, place: Place, a: Anatomy, lease: Lease) -> tuple[list[str], int]:
+    def _maintain(self, target: PartitionTarget, a: Anatomy, lease: Lease) -> tuple[list[str], int]:
         steps = self.work.steps
         steps.partition_key(a.schema, a.name)
         made, moved = [], 0
 
         def note(run: Execute) -> None:
-            require(self.work.store, lease, run)
+            self.work.require(lease, run)
 
         leaves = steps.leaves(a.schema, a.name)
         for name, range_ in self._gaps(a, leaves):
-            steps.add_leaf(a, name, range_, note, place.patience)
+            steps.add_leaf(a, name, range_, note, target.patience)
             made.append(name)
         rest = _rest(steps.leaves(a.schema, a.name))
         assert rest is not None
-        for month in self._months(place, rest):
+        for month in self._months(target, rest):
             began = time.monotonic()
-            range_ = Range(place.calendar.literal(month), place.calendar.literal(month.later()))
+            range_ = Range(target.calendar.literal(month), target.calendar.literal(month.later()))
             name = month_name(a, month.name)
-            moved += steps.add_month(a, name, range_, rest, _MOST_MOVED, note, place.patience)
+            moved += steps.add_month(a, name, range_, rest, _MOST_MOVED, note, target.patience)
             made.append(name)
-            self.work.tell(place, "made", began, name)
+            self.work.emit(target, "made", began, name)
         return made, moved
 
     def _gaps(self, a: Anatomy, leaves: list[Leaf]) -> list[tuple[str, Range]]:
@@ -80,13 +79,16 @@ class Maintainer:
             gaps.append((rest_name(a), Range(highest.range.upper, MAX)))
         return gaps
 
-    def _months(self, place: Place, rest: Leaf) -> list[Month]:
+    def _months(self, target: PartitionTarget, rest: Leaf) -> list[Month]:
         """Return the months that should exist and are still part of the rest."""
-        calendar = place.calendar
-        begins = calendar.moment(rest.range.lower)
+        calendar = target.calendar
+        begins = calendar.timestamp(rest.range.lower)
         if begins is None:
-            raise PartitionError(f"{rest.name} begins at {rest.range.lower}, which is no moment", "look at its range")
-        first, end = calendar.month_of(begins), calendar.month_of(self.work.store.now()).later(place.settings.ahead + 1)
+            raise PartitionError(f"{rest.name} begins at {rest.range.lower}, which is no timestamp", "check its range")
+        first, end = (
+            calendar.month_of(begins),
+            calendar.month_of(self.work.store.now()).later(target.settings.ahead + 1),
+        )
         months: list[Month] = []
         while first < end and len(months) < _MOST_MONTHS:
             months.append(first)

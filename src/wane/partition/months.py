@@ -60,11 +60,11 @@ class Calendar:
             return str(int(self.begins(month).timestamp()) * _PER_SECOND[self.time.unit])
         return f"{month.year:04}-{month.month:02}-01 00:00:00" + ("+00" if self.time.zone is None else "")
 
-    def month_of(self, moment: datetime) -> Month:
-        local = moment.astimezone(self._zone)
+    def month_of(self, timestamp: datetime) -> Month:
+        local = timestamp.astimezone(self._zone)
         return Month(local.year, local.month)
 
-    def moment(self, literal: str) -> datetime | None:
+    def timestamp(self, literal: str) -> datetime | None:
         """Return the time that a value of the column means, in UTC.
 
         None for what no calendar has: the ends of everything, infinity, years BC.

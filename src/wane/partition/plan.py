@@ -27,7 +27,7 @@ from wane.partition.statements import (
     root_statements,
     swap_statements,
 )
-from wane.partition.table import Place, followers_of, place_of
+from wane.partition.table import PartitionTarget, followers_of, target_of
 
 MARGIN = timedelta(days=2)
 """A conversion that is left half-way must not stop the application when the month turns; this is the time left to
@@ -46,74 +46,76 @@ class Planner:
         self.contract = contract
         self.steps = steps
 
-    def plan(self, place: Place) -> PartitionPlan:
+    def plan(self, target: PartitionTarget) -> PartitionPlan:
         """Plan the conversion of a table, and of those that are partitioned along with it."""
-        followers = followers_of(self.contract, place.settings)
-        along = [self._plan(place_of(self.store, self.contract, one), (), parent=place) for one in followers]
-        return self._plan(place, tuple(along))
+        followers = followers_of(self.contract, target.settings)
+        along = [self._plan(target_of(self.store, self.contract, one), (), parent=target) for one in followers]
+        return self._plan(target, tuple(along))
 
-    def _plan(self, place: Place, along: tuple[PartitionPlan, ...], parent: Place | None = None) -> PartitionPlan:
-        rows = measure_rows(self.store, place.info, _COUNT_SECONDS)
-        state = self._state(place)
-        threshold, recommended, why = self._recommended(place, rows)
+    def _plan(
+        self, target: PartitionTarget, along: tuple[PartitionPlan, ...], parent: PartitionTarget | None = None
+    ) -> PartitionPlan:
+        rows = measure_rows(self.store, target.info, _COUNT_SECONDS)
+        state = self._state(target)
+        threshold, recommended, why = self._recommended(target, rows)
         standing: list[str] = []
         if state != "plain":
-            recommended, why = False, _way(state, str((parent or place).name))
-        if place.info.kind is Kind.PARTITIONED:
-            standing = [leaf.name for leaf in self.steps.leaves(place.info.schema, place.info.name)]
-        anatomy, refused, functions = self.steps.read(place.info.schema, place.info.name, place.settings.time.column)
+            recommended, why = False, _way(state, str((parent or target).name))
+        if target.info.kind is Kind.PARTITIONED:
+            standing = [leaf.name for leaf in self.steps.leaves(target.info.schema, target.info.name)]
+        anatomy, refused, functions = self.steps.read(target.info.schema, target.info.name, target.settings.time.column)
         if anatomy is not None and parent is not None:
             # Foreign keys to the table that it follows are gone by then, or refer to its time too.
             above = self.store.dialect.table(parent.info).replace('"', "")
-            kept = [
+            others = [
                 key for key in anatomy.outbound if key.table != above or parent.settings.time.column in key.definition
             ]
-            anatomy = replace(anatomy, outbound=kept)
+            anatomy = replace(anatomy, outbound=others)
         until: Month | None = None
         if state == "plain" and anatomy is not None:
-            refused = [*refused, *self._refused(place)]
-            until, more = self.boundary(place, self.store.now())
+            refused = [*refused, *self._refused(target)]
+            until, more = self.boundary(target, self.store.now())
             refused += more
         planned = anatomy is not None and until is not None
         return PartitionPlan(
-            table=str(place.name),
+            table=str(target.name),
             state=state,
             rows=rows,
             threshold=threshold,
             recommended=recommended,
             why=why,
             until=None if until is None else until.name,
-            partitions=tuple(name for name, _ in self.leaves(place, anatomy, until)) if planned else tuple(standing),
-            steps=tuple(self._steps(place, anatomy, until)) if planned else (),
+            partitions=tuple(name for name, _ in self.leaves(target, anatomy, until)) if planned else tuple(standing),
+            steps=tuple(self._steps(target, anatomy, until)) if planned else (),
             breaks=tuple(_breaks(anatomy, functions)) if anatomy is not None else (),
-            notes=tuple(self._notes(place, anatomy, until)) if planned else tuple(self._aside(place, state)),
+            notes=tuple(self._notes(target, anatomy, until)) if planned else tuple(self._quarantined(target, state)),
             refused=tuple(refused) if state == "plain" else (),
             along=along,
         )
 
-    def _state(self, place: Place) -> str:
-        partitioned = "partitioned" if place.info.kind is Kind.PARTITIONED else "plain"
+    def _state(self, target: PartitionTarget) -> str:
+        partitioned = "partitioned" if target.info.kind is Kind.PARTITIONED else "plain"
         if not self.store.is_migrated():
             return partitioned
         with self.steps.journaling() as journal:
-            change = journal.change(place.full)
+            change = journal.change(target.full)
         if change is None or (change.kind == "convert" and change.state == "done"):
             return partitioned
         return f"{change.kind}: {change.state}"
 
-    def _recommended(self, place: Place, rows: Count | None) -> tuple[int, bool, str]:
+    def _recommended(self, target: PartitionTarget, rows: Count | None) -> tuple[int, bool, str]:
         """Recommend by the size that the contract gives, and for a table with states by its finished rows.
 
         Return the threshold, the recommendation and its reason. Partitioning is never done automatically.
         """
-        threshold = place.settings.rows or self.contract.health.partition_rows
+        threshold = target.settings.rows or self.contract.health.partition_rows
         if rows is not None and rows.rows >= threshold:
             return (
                 threshold,
                 True,
                 f"it has {rows.rows:,} rows; from {threshold:,} on, partitions are worth their while",
             )
-        finished = self._finished(place, rows)
+        finished = self._finished(target, rows)
         most = self.contract.health.partition_finished_rows
         if finished is not None and finished >= most:
             return (
@@ -124,82 +126,82 @@ class Planner:
         count = "an unknown number of" if rows is None else f"{rows.rows:,}"
         return threshold, False, f"it has {count} rows; below {threshold:,}, pruning by rows is simpler and does"
 
-    def _finished(self, place: Place, rows: Count | None) -> int | None:
-        table = place.declared
+    def _finished(self, target: PartitionTarget, rows: Count | None) -> int | None:
+        table = target.declared
         if table is None or table.state is None or rows is None:
             return None
         if rows.rows < self.contract.health.partition_finished_rows:
             return None
-        column = place.info.column(table.state)
+        column = target.info.column(table.state)
         if column is None:
             return None
-        return self.steps.estimate_beside(place.info, column, table.live)
+        return self.steps.estimate_beside(target.info, column, table.live)
 
-    def _refused(self, place: Place) -> list[tuple[str, str]]:
+    def _refused(self, target: PartitionTarget) -> list[tuple[str, str]]:
         refused = []
-        if len(place.info.name.encode()) > _LONGEST_NAME:
-            refused.append((f"the name {place.info.name} is too long for names of partitions", "rename the table"))
+        if len(target.info.name.encode()) > _LONGEST_NAME:
+            refused.append((f"the name {target.info.name} is too long for names of partitions", "rename the table"))
         if self.store.is_migrated():
             with self.store.snapshot() as transaction:
-                sweep = Journal(transaction).unfinished(str(place.name))
+                sweep = Journal(transaction).unfinished(str(target.name))
             if sweep is not None:
                 refused.append((f"sweep {sweep.id} of its archive is unfinished", "`wane archive run` finishes it"))
         return refused
 
-    def boundary(self, place: Place, now: datetime) -> tuple[Month | None, list[tuple[str, str]]]:
+    def boundary(self, target: PartitionTarget, now: datetime) -> tuple[Month | None, list[tuple[str, str]]]:
         """Return the first month that gets a partition of its own; None and the reasons if there is none.
 
         It is the next month that is far enough ahead and beyond which no row lies.
         """
-        calendar = place.calendar
+        calendar = target.calendar
         until = calendar.month_of(now).later()
         if calendar.begins(until) - now < MARGIN:
             until = until.later()
-        table = self.store.dialect.table(place.info)
-        _, last = self.steps.edges(table, place.settings.time.column)
+        table = self.store.dialect.table(target.info)
+        _, last = self.steps.edges(table, target.settings.time.column)
         if last is None:
             return until, []
-        latest = calendar.moment(last)
+        latest = calendar.timestamp(last)
         if latest is None or latest > calendar.begins(calendar.month_of(now).later(_MOST_AHEAD)):
             return None, [
                 (
                     f"a row lies at {last}, further ahead than {_MOST_AHEAD} months",
-                    f"correct its {place.settings.time.column}, or its unit in the contract",
+                    f"correct its {target.settings.time.column}, or its unit in the contract",
                 )
             ]
         return max(until, calendar.month_of(latest).later()), []
 
-    def leaves(self, place: Place, a: Anatomy | None, until: Month | None) -> list[tuple[str, Range]]:
+    def leaves(self, target: PartitionTarget, a: Anatomy | None, until: Month | None) -> list[tuple[str, Range]]:
         """Return the partitions that a conversion creates: the months ahead, and one that catches the rest."""
         assert a is not None
         assert until is not None
-        calendar = place.calendar
-        end = max(until, calendar.month_of(self.store.now()).later()).later(place.settings.ahead)
+        calendar = target.calendar
+        end = max(until, calendar.month_of(self.store.now()).later()).later(target.settings.ahead)
         made, month = [], until
         while month < end:
             made.append((month_name(a, month.name), Range(calendar.literal(month), calendar.literal(month.later()))))
             month = month.later()
         return [*made, (rest_name(a), Range(calendar.literal(month), MAX))]
 
-    def _steps(self, place: Place, a: Anatomy | None, until: Month | None) -> list[PlannedStep]:
+    def _steps(self, target: PartitionTarget, a: Anatomy | None, until: Month | None) -> list[PlannedStep]:
         assert a is not None
         assert until is not None
-        upper = place.calendar.literal(until)
+        upper = target.calendar.literal(until)
         old, root = old_name(a, until.name), root_name(a)
         hidden = "none that anybody waits for"
         leaves = [
             Ddl(text, hidden, f"a partition {range_.sql}")
-            for name, range_ in self.leaves(place, a, until)
+            for name, range_ in self.leaves(target, a, until)
             for text in leaf_statements(a, root, name, range_)
         ]
         add, validate = bound_statements(a, upper)
         tables = ", ".join(dict.fromkeys([a.table, *(key.table for key in a.inbound)]))
-        exclusive = f"ACCESS EXCLUSIVE on {tables}: everybody waits, for milliseconds"
+        exclusive = f"ACCESS EXCLUSIVE on {tables}: blocks reads and writes for milliseconds"
         swap = [
             Ddl(text, exclusive, f"all in one transaction; {MIN} is where everything begins")
             for text in swap_statements(a, old, upper)
         ]
-        light = f"SHARE UPDATE EXCLUSIVE on {a.table}: nobody waits"
+        light = f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes"
         last = [Ddl(f"ANALYZE {a.table}", light, "the planner must know the new table")]
         last += [
             Ddl(f'ALTER TABLE {key.table} VALIDATE CONSTRAINT "{key.name}"', light, "proven again for old rows")
@@ -214,22 +216,22 @@ class Planner:
             PlannedStep("done", tuple(last)),
         ]
 
-    def _aside(self, place: Place, state: str) -> list[str]:
+    def _quarantined(self, target: PartitionTarget, state: str) -> list[str]:
         """Report what was detached and can still be put back."""
         if state == "plain" or not self.store.is_migrated():
             return []
         with self.steps.journaling() as journal:
-            aside = journal.retired(place.full, "quarantined")
+            quarantined = journal.retired(target.full, "quarantined")
         return [
-            f"{one.partition} is aside until {one.drop_at:%Y-%m-%d %H:%M} UTC: `wane partition retire {place.name} --reattach {one.partition}` puts it back"
-            for one in aside
+            f"{one.partition} is in quarantine until {one.drop_at:%Y-%m-%d %H:%M} UTC: `wane partition retire {target.name} --reattach {one.partition}` puts it back"
+            for one in quarantined
             if one.drop_at is not None
         ]
 
-    def _notes(self, place: Place, a: Anatomy | None, until: Month | None) -> list[str]:
+    def _notes(self, target: PartitionTarget, a: Anatomy | None, until: Month | None) -> list[str]:
         assert a is not None
         assert until is not None
-        begins = place.calendar.literal(until)
+        begins = target.calendar.literal(until)
         sequence = (
             []
             if a.identity is None
@@ -237,9 +239,9 @@ class Planner:
         )
         return [
             *sequence,
-            f"between the steps `bounded` and `swapped`, an INSERT with {place.settings.time.column} at or after {begins} fails",
+            f"between the steps `bounded` and `swapped`, an INSERT with {target.settings.time.column} at or after {begins} fails",
             "a conversion that is interrupted goes on with `wane partition convert`, or is taken back with `wane partition undo`",
-            "FROM ONLY finds no rows any more; names of partitions are for nobody but Wane",
+            "FROM ONLY finds no rows any more; names of partitions are private to Wane",
         ]
 
 
@@ -262,7 +264,7 @@ def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:
                 "on-conflict",
                 f"INSERT INTO {a.name} … ON CONFLICT ({key}), and ON CONFLICT ON CONSTRAINT of the old key: ({key}) is unique in"
                 " each partition only",
-                f"ON CONFLICT ({key}, {a.time}), or look before",
+                f"ON CONFLICT ({key}, {a.time}), or check first",
             )
         )
     for index in a.alone:
@@ -285,9 +287,7 @@ def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:
     ]
     if a.extended:
         breaks += [
-            Break(
-                "function", f"the function {name} speaks of {a.name} and of ON CONFLICT", "look whether it still works"
-            )
+            Break("function", f"the function {name} speaks of {a.name} and of ON CONFLICT", "check that it still works")
             for name in functions
         ]
     return breaks

@@ -24,31 +24,33 @@ _ASKED = "asked for"
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
-    """Months of one table that are set aside."""
+class Quarantine:
+    """Months of one table that were detached and wait to be dropped, moved or put back."""
 
     leaving: Leaving
 
-    def quarantined(self) -> list[Retirement]:
-        """Return the months that are set aside, in the order in which they were detached."""
+    def months(self) -> list[Retirement]:
+        """Return the months in quarantine, in the order in which they were detached."""
         with self.leaving.work.steps.journaling() as journal:
-            return journal.retired(self.leaving.place.full, "quarantined")
+            return journal.retired(self.leaving.target.full, "quarantined")
 
     def reattach(self, partition: str) -> Retiring:
-        """Put a month back because a user asks for it; raise PartitionError if it is not set aside."""
-        aside = self.quarantined()
-        found = [one for one in aside if one.partition == partition]
+        """Put a month back because a user asks for it; raise PartitionError if it is not in quarantine."""
+        quarantined = self.months()
+        found = [one for one in quarantined if one.partition == partition]
         if not found:
             raise PartitionError(
-                f"no partition {partition!r} of {self.leaving.name} is aside",
-                f"aside: {', '.join(one.partition for one in aside) or 'none'}",
+                f"no partition {partition!r} of {self.leaving.name} is in quarantine",
+                f"in quarantine: {', '.join(one.partition for one in quarantined) or 'none'}",
             )
         return self.put_back(found[0], found[0].along, found[0].place, _ASKED)
 
-    def put_back(self, begun: Retirement, along: Sequence[dict[str, Any]], place: str | None, why: str) -> Retiring:
+    def put_back(self, begun: Retirement, along: Sequence[dict[str, Any]], location: str | None, why: str) -> Retiring:
         """Put a month back with what was taken along: all of it or nothing."""
         leaving, work, began = self.leaving, self.leaving.work, time.monotonic()
-        parts: list[tuple[Anatomy, str, Range, str | None]] = [(leaving.anatomy, begun.partition, begun.range, place)]
+        parts: list[tuple[Anatomy, str, Range, str | None]] = [
+            (leaving.anatomy, begun.partition, begun.range, location)
+        ]
         for one in along:
             if "leaf" in one:
                 other, range_ = leaving.follower(one)
@@ -61,8 +63,8 @@ class Aside:
             counts = begun.counts if begun.state == "quarantined" else {}
             leaving.audit(Ledger(work.store.dialect, run), "reattach", begun, counts)
 
-        work.steps.put_back(parts, sides, note, leaving.place.patience)
-        leaving.tell("attached", begun.partition, began)
+        work.steps.put_back(parts, sides, note, leaving.target.patience)
+        leaving.emit("attached", begun.partition, began)
         outcome = "attached" if why == _ASKED else "stays"
         return Retiring(leaving.name, begun.partition, outcome, begun.counts, why, None, None, time.monotonic() - began)
 
@@ -73,23 +75,23 @@ class Aside:
         raise PartitionError(f"{name} follows {self.leaving.name} no longer", "put the rule back")
 
     def move(
-        self, begun: Retirement, place: str, counts: dict[str, int], along: list[dict[str, Any]], began: float
+        self, begun: Retirement, location: str, counts: dict[str, int], along: list[dict[str, Any]], began: float
     ) -> Retiring:
         """Move a month, with what was taken along, to the schema of archived tables, for good."""
         leaving, roles = self.leaving, self.leaving.work.contract.roles
         month = self._month(begun.range.upper if begun.range.lower == MIN else begun.range.lower)
         suffix = f"before_{month}" if begun.range.lower == MIN else month
         moves = [(one["place"], f"{one['table']}_{suffix}" + ("" if "leaf" in one else "_with")) for one in along]
-        moves.append((place, f"{leaving.place.info.name}_{suffix}"))
-        target = f"{quote(roles.archive_schema)}.{quote(moves[-1][1])}"
+        moves.append((location, f"{leaving.target.info.name}_{suffix}"))
+        destination = f"{quote(roles.archive_schema)}.{quote(moves[-1][1])}"
 
         def note(run: Execute) -> None:
             leaving.require(run)
-            PartitionJournal(run).move(begun.id, "moved", place=target)
+            PartitionJournal(run).move(begun.id, "moved", place=destination)
 
-        leaving.work.steps.move_aside(moves, roles.archive_schema, roles.reader, note, leaving.place.patience)
-        leaving.tell("moved", begun.partition, began)
-        return Retiring(leaving.name, begun.partition, "moved", counts, "", target, None, time.monotonic() - began)
+        leaving.work.steps.move_to_schema(moves, roles.archive_schema, roles.reader, note, leaving.target.patience)
+        leaving.emit("moved", begun.partition, began)
+        return Retiring(leaving.name, begun.partition, "moved", counts, "", destination, None, time.monotonic() - began)
 
     def move_again(self, one: Retirement) -> Retiring:
         """Finish a move that was interrupted."""
@@ -97,10 +99,10 @@ class Aside:
         return self.move(one, one.place, one.counts, one.along, time.monotonic())
 
     def _month(self, literal: str) -> str:
-        calendar = self.leaving.place.calendar
-        moment = calendar.moment(literal)
-        assert moment is not None
-        return calendar.month_of(moment).archived_name
+        calendar = self.leaving.target.calendar
+        timestamp = calendar.timestamp(literal)
+        assert timestamp is not None
+        return calendar.month_of(timestamp).archived_name
 
     def drop(self, one: Retirement) -> Retiring:
         """Drop a month whose quarantine is over, if the flags allow it and still nothing keeps its rows."""
@@ -125,11 +127,11 @@ class Aside:
                     name = hard_deleted_name(table)
                     write_event(work.store, run, events.outbox, name, table, rows, numbers[0], now)
 
-        counts = work.steps.drop_aside(
-            [one.place, *(each["place"] for each in one.along)], note, leaving.place.patience
+        counts = work.steps.drop_quarantined(
+            [one.place, *(each["place"] for each in one.along)], note, leaving.target.patience
         )
         for table, rows in one.counts.items():
             if rows and work.contract.events.tells_hard_deleted(table):
                 work.listener(hard_deleted(table, None, rows, numbers[0]))
-        leaving.tell("dropped", one.partition, began)
+        leaving.emit("dropped", one.partition, began)
         return Retiring(leaving.name, one.partition, "dropped", counts, seconds=time.monotonic() - began)

@@ -16,17 +16,14 @@ from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger
 from wane.partition.anatomy import Anatomy, anatomy_from
 from wane.partition.journal import PartitionJournal, Retirement
-from wane.partition.lease import require
 from wane.partition.records import Range
 from wane.partition.sql_retire import Weight
 from wane.partition.sql_steps import Note
-from wane.partition.table import Place
+from wane.partition.table import PartitionTarget
 from wane.partition.work import PartitionWork
 from wane.prune.binding import Bindings
 from wane.prune.gates import closed_gate
 from wane.rules.selection import Selection
-
-_UNDER_WAY = ("detaching", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class Leaving:
     """One table, under a lease; without one, read-only."""
 
     work: PartitionWork
-    place: Place
+    target: PartitionTarget
     lease: Lease | None
     anatomy: Anatomy
     selections: tuple[Selection, ...]
@@ -43,42 +40,42 @@ class Leaving:
     """The database's clock when this began: it decides what is due until the end, however long that takes."""
 
     @classmethod
-    def of(cls, work: PartitionWork, place: Place, lease: Lease | None) -> Leaving:
+    def of(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
         """Build this for a table; raise if it is not partitioned."""
-        anatomy = anatomy_from(work.partitioned(place).facts["anatomy"])
-        assert place.declared is not None
-        kinds = (Prune, Shelve) if place.settings.then is Retired.MOVE else (Prune,)
+        anatomy = anatomy_from(work.partitioned(target).facts["anatomy"])
+        assert target.declared is not None
+        kinds = (Prune, Shelve) if target.settings.then is Retired.MOVE else (Prune,)
         bindings = Bindings(work.store, work.contract)
         selections = tuple(
-            bindings.selection(place.declared, rule)
-            for rule in place.declared.rules
+            bindings.selection(target.declared, rule)
+            for rule in target.declared.rules
             if rule.active and isinstance(rule.action, kinds)
         )
-        return cls(work, place, lease, anatomy, selections, work.store.now())
+        return cls(work, target, lease, anatomy, selections, work.store.now())
 
     @property
     def name(self) -> str:
-        return str(self.place.name)
+        return str(self.target.name)
 
     @property
     def then(self) -> Retired:
-        return self.place.settings.then
+        return self.target.settings.then
 
     # Deciding
 
     @property
     def cutoff(self) -> datetime | None:
         """Return the time by which a month must have ended to be past its time; None if months stay forever."""
-        keep = self.place.settings.keep
+        keep = self.target.settings.keep
         return None if isinstance(keep, Forever) else self.now - keep
 
     def closed(self) -> str:
         """Report why nothing of the table may leave now; "" if it may."""
-        place = self.place
-        if place.declared is None or place.declared.append_only:
-            return f"{place.name} is append-only: only an explicit prune takes rows from it"
+        target = self.target
+        if target.declared is None or target.declared.append_only:
+            return f"{target.name} is append-only: only an explicit prune takes rows from it"
         with self.work.store.transaction() as transaction:
-            return closed_gate(Ledger.of(transaction).flags(), place.name, self.work.contract.sweep)
+            return closed_gate(Ledger.of(transaction).flags(), target.name, self.work.contract.sweep)
 
     def weigh(self, table: str) -> Weight:
         return self.work.steps.weigh(table, self.selections, self.now)
@@ -101,44 +98,39 @@ class Leaving:
         other = weight.staying - weight.held
         if other > 0:
             reasons.append(f"{other:,} that no rule lets go now, by state, age or guard")
-        assert self.place.declared is not None
-        if any(isinstance(rule.action, ToArchive) for rule in self.place.declared.rules):
+        assert self.target.declared is not None
+        if any(isinstance(rule.action, ToArchive) for rule in self.target.declared.rules):
             reasons.append('rows of a rule that archives leave through the archive: then = "archive"')
         return f"{weight.staying:,} of its {weight.rows:,} rows must stay: {'; '.join(reasons)}"
 
     # Followers
 
-    def follower(self, taken: dict[str, Any]) -> tuple[Place, Range]:
+    def follower(self, taken: dict[str, Any]) -> tuple[PartitionTarget, Range]:
         """Return the table and the range of a follower's month that was taken along."""
-        place = next(one for one in self.work.followers(self.place) if str(one.name) == taken["table"])
-        return place, Range(taken["lower"], taken["upper"])
+        target = next(one for one in self.work.followers(self.target) if str(one.name) == taken["table"])
+        return target, Range(taken["lower"], taken["upper"])
 
-    def anatomy_of(self, follower: Place) -> Anatomy:
+    def anatomy_of(self, follower: PartitionTarget) -> Anatomy:
         """Return the anatomy of a table that is partitioned along."""
-        return anatomy_from(self.work.partitioned(follower, lead=self.place).facts["anatomy"])
+        return anatomy_from(self.work.partitioned(follower, lead=self.target).facts["anatomy"])
 
     # The journal
 
     def require(self, run: Execute) -> None:
         """Raise unless the lease is still held, and keep it held until the transaction has ended."""
         assert self.lease is not None
-        require(self.work.store, self.lease, run)
+        self.work.require(self.lease, run)
 
-    def noted(self, begun: Retirement, place: str | None, along: list[dict[str, Any]] | None) -> Note:
+    def noted(self, begun: Retirement, location: str | None, along: list[dict[str, Any]]) -> Note:
         """Return what writes, in the transaction of a step, what was taken along so far and where the month itself is.
 
-        `place` None: the month is where it was.
+        `location` None: the month is where it was.
         """
 
         def note(run: Execute) -> None:
             self.require(run)
-            journal = PartitionJournal(run)
-            now = place
-            if place is None:
-                now = next(
-                    (one.place for one in journal.retired(self.place.full, *_UNDER_WAY) if one.id == begun.id), None
-                )
-            journal.move(begun.id, "detaching", place=now, along=along)
+            moved: dict[str, Any] = {} if location is None else {"place": location}
+            PartitionJournal(run).move(begun.id, "detaching", along=along, **moved)
 
         return note
 
@@ -167,5 +159,5 @@ class Leaving:
             )
         )
 
-    def tell(self, step: str, partition: str, began: float) -> None:
-        self.work.tell(self.place, step, began, partition)
+    def emit(self, step: str, partition: str, began: float) -> None:
+        self.work.emit(self.target, step, began, partition)

@@ -13,13 +13,11 @@ from wane.errors import PartitionError
 from wane.leases import Lease
 from wane.partition.anatomy import Anatomy, anatomy_from
 from wane.partition.journal import Change
-from wane.partition.lease import leased
 from wane.partition.model import PartitionDone
 from wane.partition.months import Month
 from wane.partition.records import MIN, Range
-from wane.partition.statements import early_name, month_name
-from wane.partition.statements import place as placed
-from wane.partition.table import Place
+from wane.partition.statements import early_name, month_name, qualified_name
+from wane.partition.table import PartitionTarget
 from wane.partition.work import PartitionWork
 
 _MOST_MONTHS = 240
@@ -31,52 +29,52 @@ class Splitter:
 
     work: PartitionWork
 
-    def split(self, place: Place) -> PartitionDone:
+    def split(self, target: PartitionTarget) -> PartitionDone:
         """Split what a table was before it was partitioned, and what is partitioned along; resume where an earlier
         attempt ended."""
         self.work.store.require_migrated()
         began, made, rows = time.monotonic(), list[str](), 0
-        for one in (place, *self.work.followers(place)):
-            with leased(self.work.store, one.full) as lease:
-                names, copied = self._split(one, lease, place)
+        for one in (target, *self.work.followers(target)):
+            with self.work.leased(one) as lease:
+                names, copied = self._split(one, lease, target)
             made, rows = made + names, rows + copied
             if self.work.stop.is_set():
                 break
         did = "split" if made else "copied" if rows else "nothing"
-        return self.work.done(place, did, began, partitions=tuple(made), rows=rows, stopped=self.work.stop.is_set())
+        return self.work.done(target, did, began, partitions=tuple(made), rows=rows, stopped=self.work.stop.is_set())
 
-    def _split(self, place: Place, lease: Lease, lead: Place) -> tuple[list[str], int]:
+    def _split(self, target: PartitionTarget, lease: Lease, lead: PartitionTarget) -> tuple[list[str], int]:
         work, steps, began = self.work, self.work.steps, time.monotonic()
-        change = work.partitioned(place, splitting=True, lead=lead)
+        change = work.partitioned(target, splitting=True, lead=lead)
         a, old = anatomy_from(change.facts["anatomy"]), change.facts["old"]
         if old not in [leaf.name for leaf in steps.leaves(a.schema, a.name)]:
             return [], 0  # It was split already, or has left.
         if change.kind == "convert":
-            leaves = self._months(place, a, change)
+            leaves = self._months(target, a, change)
             facts = {**change.facts, "split": [[name, range_.lower, range_.upper] for name, range_ in leaves]}
-            steps.begin_split(a, old, leaves, work.noted(place, lease, "split", "copying", facts), place.patience)
-            change = work.partitioned(place, splitting=True, lead=lead)
-        rows = self._copy(place, lease, a, change)
+            steps.begin_split(a, old, leaves, work.noted(target, lease, "split", "copying", facts), target.patience)
+            change = work.partitioned(target, splitting=True, lead=lead)
+        rows = self._copy(target, lease, a, change)
         if work.stop.is_set():
             return [], rows
         wrong = steps.differs(a, old)
         if wrong:
             raise PartitionError(
-                f"the copy of {place.name} is not what it was copied from: {wrong}", "nothing was swapped; undo it"
+                f"the copy of {target.name} is not what it was copied from: {wrong}", "nothing was swapped; undo it"
             )
         names = [name for name, _, _ in change.facts["split"]]
         facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
-        steps.swap_split(a, old, work.noted(place, lease, "convert", "done", facts), place.patience)
+        steps.swap_split(a, old, work.noted(target, lease, "convert", "done", facts), target.patience)
         steps.analyze(a.table)
         steps.validate_keys(a)
-        work.tell(place, "split", began)
+        work.emit(target, "split", began)
         return names, rows
 
-    def _months(self, place: Place, a: Anatomy, change: Change) -> list[tuple[str, Range]]:
+    def _months(self, target: PartitionTarget, a: Anatomy, change: Change) -> list[tuple[str, Range]]:
         """Return the months of the rows that exist, and the partition that catches whatever lies before."""
-        calendar, until = place.calendar, Month.named(change.facts["until"])
-        first, _ = self.work.steps.edges(placed(a, change.facts["old"]), a.time)
-        earliest = None if first is None else calendar.moment(first)
+        calendar, until = target.calendar, Month.named(change.facts["until"])
+        first, _ = self.work.steps.edges(qualified_name(a, change.facts["old"]), a.time)
+        earliest = None if first is None else calendar.timestamp(first)
         month = until if earliest is None else min(calendar.month_of(earliest), until)
         month = max(month, until.later(-_MOST_MONTHS))
         leaves = [(early_name(a), Range(MIN, calendar.literal(month)))]
@@ -85,14 +83,14 @@ class Splitter:
             month = month.later()
         return leaves
 
-    def _copy(self, place: Place, lease: Lease, a: Anatomy, change: Change) -> int:
+    def _copy(self, target: PartitionTarget, lease: Lease, a: Anatomy, change: Change) -> int:
         work, facts, rows = self.work, change.facts, 0
         floor, batch = facts.get("floor"), work.pace.first_batch
         while not work.stop.is_set():
             began = time.monotonic()
 
             def note(run: Execute, end: list[str]) -> None:
-                work.noted(place, lease, "split", "copying", {**facts, "floor": end})(run)
+                work.noted(target, lease, "split", "copying", {**facts, "floor": end})(run)
 
             count, floor = work.steps.copy_some(a, facts["old"], floor, batch, note)
             if not count:

@@ -12,7 +12,7 @@ from wane.partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, Steps
 from wane.partition.statements import (
     bound_statements,
     leaf_statements,
-    place,
+    qualified_name,
     root_name,
     root_statements,
     swap_statements,
@@ -41,7 +41,7 @@ class Converting(Steps):
         if found is not None:
             if not found[1]:
                 raise StoreError(f"{a.schema}.{name} is in the way", "rename it")
-            self.store.alone(f"DROP INDEX CONCURRENTLY {place(a, name)}", PATIENCE_SECONDS)
+            self.store.alone(f"DROP INDEX CONCURRENTLY {qualified_name(a, name)}", PATIENCE_SECONDS)
         self.store.alone(ddl.text, PATIENCE_SECONDS)
 
     def make_root(self, a: Anatomy, leaves: Sequence[tuple[str, Range]], note: Note, patience: LockPatience) -> None:
@@ -117,4 +117,4 @@ class Converting(Steps):
         """Drop the indexes that were built for a swap, concurrently."""
         for name in own_names(a.name)[:2]:
             if self._one(_INDEX, {"table": a.table, "schema": a.schema, "index": name}) is not None:
-                self.store.alone(f"DROP INDEX CONCURRENTLY {place(a, name)}", PATIENCE_SECONDS)
+                self.store.alone(f"DROP INDEX CONCURRENTLY {qualified_name(a, name)}", PATIENCE_SECONDS)

@@ -14,7 +14,7 @@ from wane.errors import StoreError
 from wane.partition.anatomy import Anatomy, fitted
 from wane.partition.records import MAX, MIN, Leaf, Range
 from wane.partition.sql_steps import LockPatience, Note, Steps, doubled, read_leaves
-from wane.partition.statements import early_name, leaf_statements, place
+from wane.partition.statements import early_name, leaf_statements, qualified_name
 
 _MOST_LATE = 10_000
 """The most rows that came late for a range and are moved while the table is locked."""
@@ -38,9 +38,12 @@ class Covering(Steps):
             run(doubled(text), {})
 
     def _widen(self, run: Execute, a: Anatomy, early: Leaf, upper: str) -> None:
-        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, early.name)}"), {})
+        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, early.name)}"), {})
         wider = Range(MIN, upper)
-        run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, early.name)} FOR VALUES {wider.sql}"), {})
+        run(
+            doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {qualified_name(a, early.name)} FOR VALUES {wider.sql}"),
+            {},
+        )
 
     def join_covers(self, a: Anatomy, note: Note, patience: LockPatience) -> bool:
         """Extend the partition that catches early rows over the gap behind it, with the rows that came late for it.
@@ -54,16 +57,16 @@ class Covering(Steps):
             run = transaction.execute
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             found = _gap(a, read_leaves(run, a.schema, a.name))
-            if found is None or self._many(run, place(a, found[1].name)):
+            if found is None or self._many(run, qualified_name(a, found[1].name)):
                 return False  # Rows that came late leave by their rules; then there are few.
             early, gap = found
-            table, columns = place(a, gap.name), self._columns(run, a.table)
+            table, columns = qualified_name(a, gap.name), self._columns(run, a.table)
             run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})
             self._widen(run, a, early, gap.range.upper)
-            with self._quietly(run, place(a, early.name)):
+            with self._quietly(run, qualified_name(a, early.name)):
                 run(
                     doubled(
-                        f"INSERT INTO {place(a, early.name)} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {table}"
+                        f"INSERT INTO {qualified_name(a, early.name)} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {table}"
                     ),
                     {},
                 )
@@ -82,7 +85,7 @@ class Covering(Steps):
         if not covering:
             return False
         [cover] = covering
-        table = place(a, cover.name)
+        table = qualified_name(a, cover.name)
         self._require_few(run, table)
         run(doubled(f"CREATE TEMPORARY TABLE {late} ON COMMIT DROP AS SELECT * FROM {table}"), {})
         run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {table}"), {})

@@ -7,7 +7,7 @@ from wane.errors import StoreError
 from wane.partition.anatomy import Anatomy, quote
 from wane.partition.records import MAX, Leaf, Range, quoted
 from wane.partition.sql_steps import LockPatience, Note, Steps, doubled
-from wane.partition.statements import leaf_statements, place
+from wane.partition.statements import leaf_statements, qualified_name
 
 
 class Months(Steps):
@@ -24,23 +24,23 @@ class Months(Steps):
         def work(transaction: Transaction) -> int:
             run = transaction.execute
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
-            catch = place(a, rest.name)
+            catch = qualified_name(a, rest.name)
             found = run(doubled(f"SELECT count(*) FROM (SELECT 1 FROM {catch} LIMIT {int(most) + 1}) AS caught"), {})
             if found[0][0] > most:
                 raise StoreError(
                     f"{catch} holds more than {most:,} rows that lie beyond every month",
-                    "correct or delete those whose times are wrong; if they are right, nobody made months for too long:"
-                    " `wane partition undo` and then `wane partition convert` give every row its place",
+                    "correct or delete those whose times are wrong; if they are right, months were not created for too long:"
+                    " `wane partition undo` and then `wane partition convert` move every row to its month",
                 )
             run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {catch}"), {})
             for text in leaf_statements(a, a.table, name, range_):
                 run(doubled(text), {})
             columns, inside = self._columns(run, a.table), f"{quote(a.time)} < {quoted(range_.upper)}"
-            with self._quietly(run, place(a, name)):
+            with self._quietly(run, qualified_name(a, name)):
                 moved = run(
                     doubled(
                         f"WITH moved AS (DELETE FROM {catch} WHERE {inside} RETURNING {columns}) INSERT INTO"
-                        f" {place(a, name)} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved RETURNING 1"
+                        f" {qualified_name(a, name)} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved RETURNING 1"
                     ),
                     {},
                 )

@@ -1,7 +1,7 @@
 """Retiring whole partitions: checked row by row against the rules' own conditions, detached concurrently, quarantined,
 then dropped or moved.
 
-What is set aside lies in Wane's own schema, where no contract looks for tables. The range that a partition leaves is
+What is in quarantine lies in Wane's own schema, where no contract looks for tables. The range that a partition leaves is
 covered again, so that a row which comes late is still caught.
 """
 
@@ -20,7 +20,7 @@ from wane.partition.anatomy import Anatomy, fitted, own_names, quote
 from wane.partition.records import Leaf, Range, quoted
 from wane.partition.sql_cover import Covering
 from wane.partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
-from wane.partition.statements import alone_name, place
+from wane.partition.statements import alone_name, qualified_name
 from wane.prune.dialects import taking
 from wane.rules.relied_postgres import require_same_effects
 from wane.rules.rows import rows_of
@@ -61,13 +61,13 @@ class Stretch:
 
     def where(self, values: dict[str, Any]) -> str:
         """Write the condition on rows called t; the keys are added to `values`."""
-        told = []
+        conditions = []
         for end, sign, keys in (("after", ">", self.after), ("until", "<=", self.until)):
             if keys is not None:
                 values |= {f"{end}_{number}": key for number, key in enumerate(keys)}
                 typed = ", ".join(f"%({end}_{number})s::text::{kind}" for number, kind in enumerate(self.types))
-                told.append(f"({doubled(', '.join(f't.{quote(name)}' for name in self.names))}) {sign} ({typed})")
-        return " AND ".join(told) or "true"
+                conditions.append(f"({doubled(', '.join(f't.{quote(name)}' for name in self.names))}) {sign} ({typed})")
+        return " AND ".join(conditions) or "true"
 
 
 class RetireSteps(Covering):
@@ -120,26 +120,28 @@ class RetireSteps(Covering):
         if not found:
             return
         how = "FINALIZE" if found[0].pending else "CONCURRENTLY"
-        self.store.alone(f"ALTER TABLE {a.table} DETACH PARTITION {place(a, leaf)} {how}", PATIENCE_SECONDS)
+        self.store.alone(f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, leaf)} {how}", PATIENCE_SECONDS)
 
-    def put_aside(self, a: Anatomy, leaf: str, range_: Range, aside: str, note: Note, patience: LockPatience) -> None:
+    def quarantine(
+        self, a: Anatomy, leaf: str, range_: Range, detached: str, note: Note, patience: LockPatience
+    ) -> None:
         """Move a detached partition to Wane's own schema, and cover its range again."""
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
-            source = place(a, leaf)
+            source = qualified_name(a, leaf)
             if self._there(run, source) and not any(one.name == leaf for one in read_leaves(run, a.schema, a.name)):
                 # A table that is out of sight must not keep others from deleting what it refers to.
                 for (key,) in run(_OUTBOUND, {"table": source}):
                     run(doubled(f"ALTER TABLE {source} DROP CONSTRAINT {quote(key)}"), {})
                 # Its range is covered by another partition of its name, whose indexes may have to coexist with these
                 # one day.
-                mark = "_" + aside.rpartition("_")[2]
+                mark = "_" + detached.rpartition("_")[2]
                 for (index,) in run(_INDEXES, {"table": source}):
-                    run(doubled(f"ALTER INDEX {place(a, index)} RENAME TO {quote(fitted(index, mark))}"), {})
-                run(doubled(f"ALTER TABLE {source} RENAME TO {quote(aside)}"), {})
-                run(doubled(f"ALTER TABLE {place(a, aside)} SET SCHEMA {OWN_SCHEMA}"), {})
+                    run(doubled(f"ALTER INDEX {qualified_name(a, index)} RENAME TO {quote(fitted(index, mark))}"), {})
+                run(doubled(f"ALTER TABLE {source} RENAME TO {quote(detached)}"), {})
+                run(doubled(f"ALTER TABLE {qualified_name(a, detached)} SET SCHEMA {OWN_SCHEMA}"), {})
             self._cover(run, a, leaf, range_)
             note(run)
 
@@ -192,9 +194,9 @@ class RetireSteps(Covering):
         stretch: Stretch | None = None,
         below: Sequence[tuple[tuple[BoundFollower, ...], str]] = (),
     ) -> int:
-        """Move some rows that follow a partition's rows, or a stretch of them, to a table aside; return how many.
+        """Move some rows that follow a partition's rows, or a stretch of them, to a side table; return how many.
 
-        Rows that follow those (`below`, the deepest first, each with its table aside) left before. What was inserted
+        Rows that follow those (`below`, the deepest first, each with its side table) left before. What was inserted
         since moves with them, under their locks: the foreign key's ON DELETE CASCADE would delete it.
         """
         rows = rows_of(self.store)
@@ -211,21 +213,21 @@ class RetireSteps(Covering):
                 f" LIMIT {p.bind('limit', limit)} FOR UPDATE OF {last}",
                 p.values,
             )
-            inner = [(one[len(path) :], place) for one, place in below] if found else []
+            inner = [(one[len(path) :], table) for one, table in below] if found else []
             for tail, _ in sorted(inner, key=lambda one: len(one[0])):
                 if tail[-1].followers:
                     statement = rows.lock_below(follower, tail, found)
                     run(statement.text, statement.parameters)
-            for tail, place in inner:
-                self._move_aside(run, tail[-1], place, rows.delete_below(follower, tail, found))
-            moved = self._move_aside(run, follower, side, rows.delete_identified(follower, found))
+            for tail, table in inner:
+                self._move_to_side(run, tail[-1], table, rows.delete_below(follower, tail, found))
+            moved = self._move_to_side(run, follower, side, rows.delete_identified(follower, found))
             if moved:
                 # RetireSteps detaches partitions, so the tables' stamps differ.
                 require_same_effects(rows, run, selection)
             note(run)
         return moved
 
-    def _move_aside(self, run: Execute, follower: BoundFollower, side: str, deleting: Statement) -> int:
+    def _move_to_side(self, run: Execute, follower: BoundFollower, side: str, deleting: Statement) -> int:
         table = self.store.dialect.table(follower.reference.table).replace("%%", "%")
         run(doubled(f"CREATE TABLE IF NOT EXISTS {side} AS TABLE {table} WITH NO DATA"), {})
         [(moved,)] = run(
@@ -244,7 +246,7 @@ class RetireSteps(Covering):
         note: Note,
         patience: LockPatience,
     ) -> None:
-        """Attach partitions that are set aside again, and put rows that were taken along back: all of it or nothing."""
+        """Attach partitions in quarantine again, and put rows that were taken along back: all of it or nothing."""
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
@@ -254,29 +256,29 @@ class RetireSteps(Covering):
             early = [one for one in waiting if not run(_OUTBOUND_TO, {"table": one[1], "to": parts[0][0].table})]
             self._pour_sides(run, early)
             self._lock(transaction, [a.table for a, *_ in parts], "ACCESS EXCLUSIVE")
-            for number, (a, leaf, range_, aside) in enumerate(parts):
-                if aside is not None and self._there(run, aside):
-                    self._put_back(run, a, leaf, range_, aside, f"wane_late_{number}")
+            for number, (a, leaf, range_, detached) in enumerate(parts):
+                if detached is not None and self._there(run, detached):
+                    self._put_back(run, a, leaf, range_, detached, f"wane_late_{number}")
             self._pour_sides(run, [one for one in waiting if one not in early])
             note(run)
 
         self.patiently(work, patience)
 
-    def _put_back(self, run: Execute, a: Anatomy, leaf: str, range_: Range, aside: str, late: str) -> None:
+    def _put_back(self, run: Execute, a: Anatomy, leaf: str, range_: Range, detached: str, late: str) -> None:
         came_late = self._uncover(run, a, range_, late)
-        bare = aside.partition(".")[2]
-        run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(a.schema)}"), {})
+        bare = detached.partition(".")[2]
+        run(doubled(f"ALTER TABLE {detached} SET SCHEMA {quote(a.schema)}"), {})
         run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
         mark = "_" + bare.rpartition("_")[2].rstrip('"')
         # A long name was shortened to make room for the mark; those that undoing asks for are known.
         asked = [*own_names(a.name), *(one.name for one in a.indexes)]
         asked += [alone_name(leaf, number) for number in range(len(a.alone))]
         was = {fitted(name, mark): name for name in asked}
-        for (index,) in run(_INDEXES, {"table": place(a, leaf)}):
+        for (index,) in run(_INDEXES, {"table": qualified_name(a, leaf)}):
             if index.endswith(mark):
                 name = was.get(index, index.removesuffix(mark))
-                run(doubled(f"ALTER INDEX {place(a, index)} RENAME TO {quote(name)}"), {})
-        run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {place(a, leaf)} FOR VALUES {range_.sql}"), {})
+                run(doubled(f"ALTER INDEX {qualified_name(a, index)} RENAME TO {quote(name)}"), {})
+        run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {qualified_name(a, leaf)} FOR VALUES {range_.sql}"), {})
         if came_late:
             self._pour(run, f"pg_temp.{late}", a.table)
 
@@ -291,8 +293,8 @@ class RetireSteps(Covering):
 
     # Ending
 
-    def drop_aside(self, tables: Sequence[str], note: Any, patience: LockPatience) -> dict[str, int]:
-        """Drop tables that are set aside; `note` receives the number of rows of each, in the same transaction."""
+    def drop_quarantined(self, tables: Sequence[str], note: Any, patience: LockPatience) -> dict[str, int]:
+        """Drop tables in quarantine; `note` receives the number of rows of each, in the same transaction."""
 
         def work(transaction: Transaction) -> dict[str, int]:
             run = transaction.execute
@@ -309,10 +311,10 @@ class RetireSteps(Covering):
 
         return self.patiently(work, patience)
 
-    def move_aside(
+    def move_to_schema(
         self, moves: Sequence[tuple[str, str]], schema: str, reader: str, note: Note, patience: LockPatience
     ) -> None:
-        """Move tables that are set aside to the schema of archived tables, readable by its reader alone.
+        """Move tables in quarantine to the schema of archived tables, readable by its reader alone.
 
         Each gets its name. Empty tables are dropped, except the last.
         """
@@ -321,35 +323,35 @@ class RetireSteps(Covering):
             run = transaction.execute
             if not run("SELECT 1 FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema}):
                 run(doubled(f"CREATE SCHEMA {quote(schema)}"), {})
-            for aside, name in moves:
-                if not self._there(run, aside):
+            for detached, name in moves:
+                if not self._there(run, detached):
                     continue
-                if aside != moves[-1][0] and not self._holds_rows(run, aside):
-                    run(doubled(f"DROP TABLE {aside}"), {})
+                if detached != moves[-1][0] and not self._holds_rows(run, detached):
+                    run(doubled(f"DROP TABLE {detached}"), {})
                     continue
-                self._move(run, aside, schema, name)
+                self._move(run, detached, schema, name)
                 if run("SELECT 1 FROM pg_roles WHERE rolname = %(role)s", {"role": reader}):
                     run(doubled(f"GRANT SELECT ON {quote(schema)}.{quote(name)} TO {quote(reader)}"), {})
             note(run)
 
         self.patiently(work, patience)
 
-    def _move(self, run: Execute, aside: str, schema: str, name: str) -> None:
+    def _move(self, run: Execute, detached: str, schema: str, name: str) -> None:
         if self._there(run, f"{quote(schema)}.{quote(name)}"):
             raise StoreError(f"{schema}.{name} is there already", "rename it, then retire again")
-        for (grantee,) in run(_GRANTEES, {"table": aside}):
-            run(doubled(f"REVOKE ALL ON {aside} FROM {grantee}"), {})
-        run(doubled(f"ALTER TABLE {aside} SET SCHEMA {quote(schema)}"), {})
-        bare = aside.partition(".")[2]
+        for (grantee,) in run(_GRANTEES, {"table": detached}):
+            run(doubled(f"REVOKE ALL ON {detached} FROM {grantee}"), {})
+        run(doubled(f"ALTER TABLE {detached} SET SCHEMA {quote(schema)}"), {})
+        bare = detached.partition(".")[2]
         run(doubled(f"ALTER TABLE {quote(schema)}.{bare} RENAME TO {quote(name)}"), {})
 
 
-def aside_name(leaf: Leaf, number: int) -> str:
-    """Return the name of a partition while it is set aside, in Wane's own schema."""
+def quarantine_name(leaf: Leaf, number: int) -> str:
+    """Return the name of a partition while it is in quarantine, in Wane's own schema."""
     return fitted(f"{leaf.schema}_{leaf.name}", f"_{number}")
 
 
-def own_place(name: str) -> str:
+def own_name(name: str) -> str:
     return f"{OWN_SCHEMA}.{quote(name)}"
 
 

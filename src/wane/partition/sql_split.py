@@ -17,7 +17,7 @@ from wane.db.transaction import Transaction
 from wane.partition.anatomy import Anatomy, AnatomyKey, fitted, quote, read_standing
 from wane.partition.records import MIN, Range, quoted
 from wane.partition.sql_steps import LockPatience, Note, Steps, doubled, read_leaves
-from wane.partition.statements import key_statements, leaf_statements, place, root_name, root_statements
+from wane.partition.statements import key_statements, leaf_statements, qualified_name, root_name, root_statements
 
 _TRIGGER = "wane_split"
 _RANGE = "wane_range"
@@ -40,8 +40,13 @@ class Splitting(Steps):
                 for text in leaf_statements(a, root_name(a), name, range_):
                     run(doubled(text), {})
                 # Proves the range when the month is attached, so that its rows need not be read then.
-                run(doubled(f"ALTER TABLE {place(a, name)} ADD CONSTRAINT {_RANGE} CHECK ({_inside(a, range_)})"), {})
-            self._lock(transaction, [place(a, old)], "SHARE ROW EXCLUSIVE")
+                run(
+                    doubled(
+                        f"ALTER TABLE {qualified_name(a, name)} ADD CONSTRAINT {_RANGE} CHECK ({_inside(a, range_)})"
+                    ),
+                    {},
+                )
+            self._lock(transaction, [qualified_name(a, old)], "SHARE ROW EXCLUSIVE")
             columns = [name.strip() for name in self._columns(run, a.table).split(", ")]
             key = " AND ".join(f"t.{quote(name)} = OLD.{quote(name)}" for name in dict.fromkeys([*a.key, a.time]))
             values = ", ".join(f"NEW.{name}" for name in columns)
@@ -59,7 +64,7 @@ class Splitting(Steps):
             )
             # A role with EXECUTE could make it the trigger of another table, and write here with our rights.
             run(doubled(f"REVOKE EXECUTE ON FUNCTION {_function(a)}() FROM PUBLIC"), {})
-            source = place(a, old)
+            source = qualified_name(a, old)
             run(
                 doubled(
                     f"CREATE TRIGGER {_TRIGGER} AFTER INSERT OR UPDATE OR DELETE ON {source} FOR EACH ROW"
@@ -101,7 +106,7 @@ class Splitting(Steps):
             # By the columns themselves, not by their text.
             backwards = ", ".join(f"picked.{quote(name)} DESC" for name in names)
             found = run(
-                f"WITH picked AS MATERIALIZED (SELECT {doubled(columns)} FROM {doubled(place(a, old))} {behind}"
+                f"WITH picked AS MATERIALIZED (SELECT {doubled(columns)} FROM {doubled(qualified_name(a, old))} {behind}"
                 f" ORDER BY {doubled(order)} LIMIT {int(limit)} FOR SHARE), copied AS (INSERT INTO {doubled(root_name(a))}"
                 f" ({doubled(columns)}) OVERRIDING SYSTEM VALUE SELECT * FROM picked ON CONFLICT DO NOTHING RETURNING 1)"
                 f" SELECT (SELECT count(*) FROM picked), {doubled(out)} FROM picked ORDER BY {doubled(backwards)} LIMIT 1",
@@ -124,7 +129,7 @@ class Splitting(Steps):
             run = transaction.execute
             run("SELECT set_config('statement_timeout', '0', true)", {})
             columns = self._columns(run, a.table)
-            [(mine, theirs)] = run(doubled(f"SELECT {sums(place(a, old))}, {sums(root_name(a))}"), {})
+            [(mine, theirs)] = run(doubled(f"SELECT {sums(qualified_name(a, old))}, {sums(root_name(a))}"), {})
         return "" if mine == theirs else f"the original has {mine}, the copy {theirs}"
 
     def swap_split(self, a: Anatomy, old: str, note: Note, patience: LockPatience) -> None:
@@ -137,11 +142,11 @@ class Splitting(Steps):
             self._lock(transaction, [a.table, *(key.table for key in keys)], "ACCESS EXCLUSIVE")
             for key in keys:
                 run(doubled(f"ALTER TABLE {key.table} DROP CONSTRAINT {quote(key.name)}"), {})
-            source, shadow = place(a, old), root_name(a)
+            source, shadow = qualified_name(a, old), root_name(a)
             run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {source}"), {})
             own, _, bare = shadow.partition(".")
             for leaf in read_leaves(run, own, bare.strip('"')):
-                month = place(a, leaf.name)
+                month = qualified_name(a, leaf.name)
                 run(doubled(f"ALTER TABLE {shadow} DETACH PARTITION {month}"), {})
                 run(doubled(f"ALTER TABLE {a.table} ATTACH PARTITION {month} FOR VALUES {leaf.range.sql}"), {})
                 run(doubled(f"ALTER TABLE {month} DROP CONSTRAINT {_RANGE}"), {})
@@ -164,7 +169,7 @@ class Splitting(Steps):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            self._lock(transaction, [place(a, old)], "ACCESS EXCLUSIVE")
+            self._lock(transaction, [qualified_name(a, old)], "ACCESS EXCLUSIVE")
             self._clear_split(run, a, old)
             note(run)
 
@@ -172,7 +177,7 @@ class Splitting(Steps):
 
     def _clear_split(self, run: Execute, a: Anatomy, old: str) -> None:
         for name in (_TRIGGER, f"{_TRIGGER}_all"):
-            run(doubled(f"DROP TRIGGER IF EXISTS {name} ON {place(a, old)}"), {})
+            run(doubled(f"DROP TRIGGER IF EXISTS {name} ON {qualified_name(a, old)}"), {})
         run(doubled(f"DROP FUNCTION IF EXISTS {_function(a)}()"), {})
         run(doubled(f"DROP TABLE IF EXISTS {root_name(a)}"), {})
 

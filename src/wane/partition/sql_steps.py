@@ -24,7 +24,7 @@ from wane.errors import Locked, StoreError
 from wane.partition.anatomy import Anatomy, functions_with_conflicts, quote, read_anatomy
 from wane.partition.journal import PartitionJournal
 from wane.partition.records import MAX, MIN, Leaf, Range
-from wane.partition.statements import place
+from wane.partition.statements import qualified_name
 from wane.rules.rows import rows_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Steps:
             raise StoreError(f"{schema}.{name} is not partitioned by ranges of one column", "Wane leaves it alone")
         if default:
             raise StoreError(
-                f"{schema}.{name} has a DEFAULT partition, which keeps others from being detached while everybody works",
+                f"{schema}.{name} has a DEFAULT partition, which prevents detaching others concurrently",
                 "move its rows, and detach it",
             )
         return str(column)
@@ -214,7 +214,7 @@ class Steps:
 
     def _largest(self, run: Execute, a: Anatomy, leaves: Sequence[str]) -> str:
         sizes = [
-            (run("SELECT pg_relation_size(%(leaf)s::regclass)", {"leaf": place(a, leaf)})[0][0], leaf)
+            (run("SELECT pg_relation_size(%(leaf)s::regclass)", {"leaf": qualified_name(a, leaf)})[0][0], leaf)
             for leaf in leaves
         ]
         return max(sizes)[1]
@@ -251,12 +251,12 @@ class Steps:
 def read_leaves(run: Execute, schema: str, name: str) -> list[Leaf]:
     found = run(_LEAVES, {"table": f"{quote(schema)}.{quote(name)}"})
     leaves = []
-    for place_, leaf, bound, pending, rows in found:
+    for schema_, leaf, bound, pending, rows in found:
         match = _BOUND.fullmatch(bound or "")
         if match is None:
-            raise StoreError(f"{place_}.{leaf} is a partition of another kind: {bound}", "Wane leaves it alone")
+            raise StoreError(f"{schema_}.{leaf} is a partition of another kind: {bound}", "Wane leaves it alone")
         ends = [end if end in (MIN, MAX) else end[1:-1].replace("''", "'") for end in match.group("lower", "upper")]
-        leaves.append(Leaf(place_, leaf, Range(*ends), pending, None if rows < 0 else rows))
+        leaves.append(Leaf(schema_, leaf, Range(*ends), pending, None if rows < 0 else rows))
     return leaves
 
 

@@ -10,7 +10,7 @@ from wane.errors import StoreError
 from wane.partition.anatomy import Anatomy, AnatomyKey, quote, read_standing
 from wane.partition.sql_convert import CONSTRAINT
 from wane.partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, Steps, doubled, read_leaves
-from wane.partition.statements import key_statements, place, swap_back_statements
+from wane.partition.statements import key_statements, qualified_name, swap_back_statements
 
 _INVALID_KEYS = """
 SELECT format('%%I.%%I', n.nspname, c.relname), k.conname::text
@@ -42,7 +42,7 @@ class GoingBack(Steps):
             now = read_standing(run, a.schema, a.name, leaves)
             original = old in leaves
             base = old if original else self._largest(run, a, leaves)
-            filled = [leaf for leaf in leaves if leaf != base and self._holds_rows(run, place(a, leaf))]
+            filled = [leaf for leaf in leaves if leaf != base and self._holds_rows(run, qualified_name(a, leaf))]
             position = self._position(run, a)
             self._drop_own_checks(run, a, leaves)
             for text in swap_back_statements(a, now, base, filled, original=original):
@@ -59,8 +59,8 @@ class GoingBack(Steps):
         the partition that becomes the table, nor those that inherit from it.
         """
         for leaf in leaves:
-            for (name,) in run(_OWN_CHECKS, {"leaf": place(a, leaf)}):
-                run(doubled(f"ALTER TABLE {place(a, leaf)} DROP CONSTRAINT {quote(name)}"), {})
+            for (name,) in run(_OWN_CHECKS, {"leaf": qualified_name(a, leaf)}):
+                run(doubled(f"ALTER TABLE {qualified_name(a, leaf)} DROP CONSTRAINT {quote(name)}"), {})
 
     def merge(self, a: Anatomy, leaf: str, limit: int, patience: LockPatience) -> int:
         """Move some rows of a table that inherits into the table itself; return how many.
@@ -70,7 +70,7 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> int:
             run = transaction.execute
-            source = place(a, leaf)
+            source = qualified_name(a, leaf)
             if not run("SELECT 1 WHERE to_regclass(%(leaf)s) IS NOT NULL", {"leaf": source}):
                 return 0
             self._lock(transaction, [a.table], "SHARE ROW EXCLUSIVE")
@@ -96,7 +96,7 @@ class GoingBack(Steps):
 
         def work(transaction: Transaction) -> bool:
             run = transaction.execute
-            source = place(a, leaf)
+            source = qualified_name(a, leaf)
             if run("SELECT 1 WHERE to_regclass(%(leaf)s) IS NOT NULL", {"leaf": source}):
                 self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
                 if self._holds_rows(run, source):

@@ -50,7 +50,7 @@ def early_name(a: Anatomy) -> str:
     return fitted(a.name, "_p_before")
 
 
-def place(a: Anatomy, name: str) -> str:
+def qualified_name(a: Anatomy, name: str) -> str:
     return f"{quote(a.schema)}.{quote(name)}"
 
 
@@ -63,7 +63,7 @@ def index_statements(a: Anatomy) -> list[tuple[str, Ddl]]:
     if not a.extended:
         return []
     key, alone, _ = own_names(a.name)
-    lock = f"SHARE UPDATE EXCLUSIVE on {a.table}: nobody waits"
+    lock = f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes"
     columns = ", ".join(quote(name) for name in [*a.key, a.time])
     return [
         (
@@ -90,7 +90,7 @@ def root_statements(a: Anatomy) -> Iterator[Ddl]:
     yield Ddl(
         f"CREATE TABLE {root} (LIKE {a.table} {like}) PARTITION BY RANGE ({quote(a.time)})",
         f"ACCESS SHARE on {a.table}",
-        "the partitioned table, where nobody sees it yet",
+        "the partitioned table, which nothing uses yet",
     )
     yield Ddl(f"ALTER TABLE {root} OWNER TO {quote(a.owner)}", lock, "the same owner")
     key = ", ".join(quote(name) for name in ([*a.key, a.time] if a.extended else a.key))
@@ -112,7 +112,7 @@ def root_statements(a: Anatomy) -> Iterator[Ddl]:
     for key_out in a.outbound:
         yield Ddl(
             f"ALTER TABLE {root} ADD CONSTRAINT {quote(key_out.name)} {key_out.definition}",
-            f"SHARE ROW EXCLUSIVE on {key_out.table}: its writers wait, for the moment that an empty table takes",
+            f"SHARE ROW EXCLUSIVE on {key_out.table}: blocks its writers for as long as an empty table takes",
             "the same foreign key",
         )
     yield from (Ddl(text, lock, "comment, rights, policies, statistics") for text in dress(a, root))
@@ -154,7 +154,7 @@ def _statistics(a: Anatomy, table: str) -> Iterator[str]:
 
 def leaf_statements(a: Anatomy, root: str, name: str, range_: Range) -> Iterator[str]:
     """Yield the statements of a partition, with what it does not inherit from the partitioned table."""
-    leaf = place(a, name)
+    leaf = qualified_name(a, name)
     options = [*a.options, *(f"toast.{option}" for option in a.toast_options)]
     text = f"CREATE TABLE {leaf} PARTITION OF {root} FOR VALUES {range_.sql}"
     text += f" WITH ({', '.join(options)})" if options else ""
@@ -164,7 +164,7 @@ def leaf_statements(a: Anatomy, root: str, name: str, range_: Range) -> Iterator
 
 
 def leaf_details(a: Anatomy, name: str) -> Iterator[str]:
-    leaf = place(a, name)
+    leaf = qualified_name(a, name)
     for number, index in enumerate(a.alone):
         yield f"CREATE UNIQUE INDEX {quote(alone_name(name, number))} ON {leaf} {index.tail}"
     yield from _statistics(a, leaf)
@@ -183,12 +183,12 @@ def bound_statements(a: Anatomy, upper: str) -> list[Ddl]:
     return [
         Ddl(
             f"ALTER TABLE {a.table} ADD CONSTRAINT {quote(bound)} CHECK ({quote(a.time)} < {quoted(upper)}) NOT VALID",
-            f"{_EXCLUSIVE} on {a.table}: everybody waits, for a moment",
+            f"{_EXCLUSIVE} on {a.table}: blocks reads and writes for milliseconds",
             "no new row lies beyond",
         ),
         Ddl(
             f"ALTER TABLE {a.table} VALIDATE CONSTRAINT {quote(bound)}",
-            f"SHARE UPDATE EXCLUSIVE on {a.table}: nobody waits",
+            f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes",
             "and no old one does",
         ),
     ]
@@ -200,7 +200,7 @@ def bound_statements(a: Anatomy, upper: str) -> list[Ddl]:
 def swap_statements(a: Anatomy, old: str, upper: str) -> Iterator[str]:
     """Yield the statements that make the table a partition and the partitioned table its replacement, all in one
     transaction."""
-    root, before = root_name(a), place(a, old)
+    root, before = root_name(a), qualified_name(a, old)
     for key in a.inbound:
         yield f"ALTER TABLE {key.table} DROP CONSTRAINT {quote(key.name)}"
     for trigger in a.triggers:
@@ -219,7 +219,7 @@ def swap_statements(a: Anatomy, old: str, upper: str) -> Iterator[str]:
         if index.constraint is not None:
             yield f"ALTER TABLE {a.table} RENAME CONSTRAINT {quote(index.constraint)} TO {quote(old_index(index))}"
         else:
-            yield f"ALTER INDEX {place(a, index.name)} RENAME TO {quote(old_index(index))}"
+            yield f"ALTER INDEX {qualified_name(a, index.name)} RENAME TO {quote(old_index(index))}"
     yield f"ALTER TABLE {a.table} RENAME TO {quote(old)}"
     yield f"ALTER TABLE {root} SET SCHEMA {quote(a.schema)}"
     yield f"ALTER TABLE {quote(a.schema)}.{root.partition('.')[2]} RENAME TO {quote(a.name)}"
@@ -301,18 +301,18 @@ def swap_back_statements(
     The others are dropped if they are empty, and otherwise inherit from it until they are. `original`: the base is the
     original table, which still has its own rights and comments.
     """
-    was, aside = place(a, base), fitted(a.name, "_p_aside")
+    was, replaced = qualified_name(a, base), fitted(a.name, "_p_aside")
     for key in now.inbound:
         yield f"ALTER TABLE {key.table} DROP CONSTRAINT {quote(key.name)}"
     for leaf in now.leaves:
-        yield f"ALTER TABLE {a.table} DETACH PARTITION {place(a, leaf)}"
+        yield f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, leaf)}"
     for column in a.columns:
         if column.sequence is not None and not column.identity:
             yield f"ALTER SEQUENCE {column.sequence} OWNED BY {was}.{quote(column.name)}"
-    yield f"ALTER TABLE {a.table} RENAME TO {quote(aside)}"
+    yield f"ALTER TABLE {a.table} RENAME TO {quote(replaced)}"
     yield f"ALTER TABLE {was} RENAME TO {quote(a.name)}"
     yield from view_statements(now.views)
-    yield f"DROP TABLE {place(a, aside)}"
+    yield f"DROP TABLE {qualified_name(a, replaced)}"
     yield from _keys_back(a, base, now.indexes[base], original=original)
     yield from _identity(a)
     yield from trigger_statements(now.triggers, a.table)
@@ -321,11 +321,11 @@ def swap_back_statements(
         if leaf == base:
             continue
         if leaf not in filled:
-            yield f"DROP TABLE {place(a, leaf)}"
+            yield f"DROP TABLE {qualified_name(a, leaf)}"
             continue
         # Changes to its rows through the table must still fire the table's triggers.
-        yield from trigger_statements(now.leaf_triggers.get(leaf, ()), place(a, leaf))
-        yield f"ALTER TABLE {place(a, leaf)} INHERIT {a.table}"
+        yield from trigger_statements(now.leaf_triggers.get(leaf, ()), qualified_name(a, leaf))
+        yield f"ALTER TABLE {qualified_name(a, leaf)} INHERIT {a.table}"
 
 
 def _dress_back(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
@@ -368,7 +368,7 @@ def _keys_back(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: b
         if known is not None and known.constraint is not None:
             yield f"ALTER TABLE {a.table} RENAME CONSTRAINT {quote(at_base)} TO {quote(name)}"
         else:
-            yield f"ALTER INDEX {place(a, at_base)} RENAME TO {quote(name)}"
+            yield f"ALTER INDEX {qualified_name(a, at_base)} RENAME TO {quote(name)}"
     for number, index in enumerate([] if original else a.alone):
         if index.primary:
             continue
@@ -376,4 +376,4 @@ def _keys_back(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: b
             using = quote(alone_name(base, number))
             yield f"ALTER TABLE {a.table} ADD CONSTRAINT {quote(index.constraint)} UNIQUE USING INDEX {using}"
         else:
-            yield f"ALTER INDEX {place(a, alone_name(base, number))} RENAME TO {quote(index.name)}"
+            yield f"ALTER INDEX {qualified_name(a, alone_name(base, number))} RENAME TO {quote(index.name)}"

@@ -19,7 +19,7 @@ ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionTarget:
     """One table of [partition], resolved."""
 
     settings: Partitioned
@@ -45,7 +45,7 @@ class Place:
         return LockPatience(self.settings.lock.total_seconds(), ATTEMPTS)
 
 
-def find_place(store: Store, contract: Contract, name: str) -> Place:
+def find_target(store: Store, contract: Contract, name: str) -> PartitionTarget:
     """Resolve the table of this name under [partition]; raise with what to write if there is none."""
     settings = next((one for one in contract.partitions if str(one.table) == name), None)
     if settings is None:
@@ -58,10 +58,10 @@ def find_place(store: Store, contract: Contract, name: str) -> Place:
             f'write [partition.{name}] with `time = "…"` and `keep = "…"` into the contract'
         )
         raise PartitionError(f"the contract does not say how {name} is partitioned", hint)
-    return place_of(store, contract, settings)
+    return target_of(store, contract, settings)
 
 
-def place_of(store: Store, contract: Contract, settings: Partitioned) -> Place:
+def target_of(store: Store, contract: Contract, settings: Partitioned) -> PartitionTarget:
     """Resolve a table of [partition] in the database; raise if it or its time column is missing or has the wrong
     type."""
     info = store.reflect().find(settings.table.schema, settings.table.name)
@@ -75,7 +75,7 @@ def place_of(store: Store, contract: Contract, settings: Partitioned) -> Place:
     if problem:
         raise PartitionError(problem, f"correct `time` under [partition.{settings.table}]")
     declared = next((one for one in contract.tables if one.name == settings.table), None)
-    return Place(settings, info, declared)
+    return PartitionTarget(settings, info, declared)
 
 
 def followers_of(contract: Contract, settings: Partitioned) -> list[Partitioned]:

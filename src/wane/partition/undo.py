@@ -15,10 +15,9 @@ from wane.errors import PartitionError
 from wane.leases import Lease
 from wane.partition.anatomy import Anatomy, AnatomyKey, anatomy_from
 from wane.partition.journal import Change, PartitionJournal
-from wane.partition.lease import leased, require
 from wane.partition.model import PartitionDone
 from wane.partition.sql_steps import Note
-from wane.partition.table import Place
+from wane.partition.table import PartitionTarget
 from wane.partition.work import PartitionWork
 
 
@@ -28,21 +27,21 @@ class Undoer:
 
     work: PartitionWork
 
-    def undo(self, place: Place) -> PartitionDone:
+    def undo(self, target: PartitionTarget) -> PartitionDone:
         """Make a table plain, after those that were partitioned along; resume where an earlier attempt ended."""
         work, began = self.work, time.monotonic()
         work.store.require_migrated()
-        self._require_whole(place)
+        self._require_whole(target)
         ways = []
-        for one in (*work.followers(place), place):
-            with leased(work.store, one.full) as lease:
+        for one in (*work.followers(target), target):
+            with work.leased(one) as lease:
                 way = _WayBack(work, one, lease)
                 ways.append(way)
-                way.run(required=one is place and not any(other.did != "nothing" for other in ways[:-1]))
+                way.run(required=one is target and not any(other.did != "nothing" for other in ways[:-1]))
             if way.stopped:
                 break
         return work.done(
-            place,
+            target,
             ways[-1].did,
             began,
             partitions=tuple(name for way in ways for name in way.gone),
@@ -51,30 +50,33 @@ class Undoer:
             problems=tuple(problem for way in ways for problem in way.problems),
         )
 
-    def _require_whole(self, place: Place) -> None:
-        """Raise if months are set aside or being retired: a plain table could not take them back."""
+    def _require_whole(self, target: PartitionTarget) -> None:
+        """Raise if months are in quarantine or being retired: a plain table could not take them back."""
         with self.work.steps.journaling() as journal:
-            leaving, aside = journal.retired(place.full, "detaching"), journal.retired(place.full, "quarantined")
+            leaving, quarantined = (
+                journal.retired(target.full, "detaching"),
+                journal.retired(target.full, "quarantined"),
+            )
         if leaving:
             raise PartitionError(
-                f"a partition of {place.name} is being retired", "`wane partition retire` finishes that first"
+                f"a partition of {target.name} is being retired", "`wane partition retire` finishes that first"
             )
-        if aside:
+        if quarantined:
             raise PartitionError(
-                f"{', '.join(one.partition for one in aside)} of {place.name} {'is' if len(aside) == 1 else 'are'} aside,"
+                f"{', '.join(one.partition for one in quarantined)} of {target.name} {'is' if len(quarantined) == 1 else 'are'} in quarantine,"
                 " and could not be put back into a plain table",
-                f"`wane partition undo {place.name} --reattach` puts them back first; or wait until they are dropped",
+                f"`wane partition undo {target.name} --reattach` puts them back first; or wait until they are dropped",
             )
 
 
 class _WayBack:
     """One table, under a lease."""
 
-    def __init__(self, work: PartitionWork, place: Place, lease: Lease) -> None:
+    def __init__(self, work: PartitionWork, target: PartitionTarget, lease: Lease) -> None:
         self.work = work
         self.store = work.store
         self.steps = work.steps
-        self.place = place
+        self.target = target
         self.lease = lease
         self.did = "nothing"
         self.gone: list[str] = []
@@ -86,7 +88,7 @@ class _WayBack:
         change = self._change()
         if change is None:
             if required:
-                raise PartitionError(f"{self.place.name} was not partitioned by Wane", "there is nothing to take back")
+                raise PartitionError(f"{self.target.name} was not partitioned by Wane", "there is nothing to take back")
             return
         a = anatomy_from(change.facts["anatomy"])
         if change.kind == "convert" and change.state not in ("swapped", "done"):
@@ -105,37 +107,37 @@ class _WayBack:
             self._restore(a)
 
     def _change(self) -> Change | None:
-        return self.work.change(self.place)
+        return self.work.change(self.target)
 
-    def _tell(self, step: str, began: float, partition: str | None = None) -> None:
-        self.work.tell(self.place, step, began, partition)
+    def _emit(self, step: str, began: float, partition: str | None = None) -> None:
+        self.work.emit(self.target, step, began, partition)
 
     def _note(self, state: str, facts: dict[str, Any]) -> Note:
-        return self.work.noted(self.place, self.lease, "undo", state, facts)
+        return self.work.noted(self.target, self.lease, "undo", state, facts)
 
     def _take_back(self, a: Anatomy) -> None:
         """Remove what was prepared for a conversion that has not swapped yet."""
         began = time.monotonic()
-        note = self.work.noted(self.place, self.lease, "convert", "planned", {"anatomy": a.as_json()})
-        self.steps.discard(a, note, self.place.patience)
+        note = self.work.noted(self.target, self.lease, "convert", "planned", {"anatomy": a.as_json()})
+        self.steps.discard(a, note, self.target.patience)
         self.steps.drop_own_indexes(a)
         self._forget()
         self.did = "rolled back"
-        self._tell("rolled back", began)
+        self._emit("rolled back", began)
 
     def _unsplit(self, a: Anatomy, change: Change) -> Change:
         """Discard an unfinished copy into months."""
         facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
-        note = self.work.noted(self.place, self.lease, "convert", "done", facts)
-        self.steps.discard_split(a, change.facts["old"], note, self.place.patience)
+        note = self.work.noted(self.target, self.lease, "convert", "done", facts)
+        self.steps.discard_split(a, change.facts["old"], note, self.target.patience)
         found = self._change()
         assert found is not None
         return found
 
     def _forget(self) -> None:
         with self.store.transaction() as transaction:
-            require(self.store, self.lease, transaction.execute)
-            PartitionJournal(transaction.execute).forget(self.place.full)
+            self.work.require(self.lease, transaction.execute)
+            PartitionJournal(transaction.execute).forget(self.target.full)
 
     def _swap_back(self, a: Anatomy, change: Change) -> None:
         began = time.monotonic()
@@ -145,8 +147,8 @@ class _WayBack:
             facts = {**change.facts, "filled": filled, "restore": [asdict(key) for key in keys.values()]}
             self._note("merging", facts)(run)
 
-        self.steps.swap_back(a, change.facts["old"], note, self.place.patience)
-        self._tell("swapped back", began)
+        self.steps.swap_back(a, change.facts["old"], note, self.target.patience)
+        self._emit("swapped back", began)
 
     def _merge(self, a: Anatomy, facts: dict[str, Any]) -> None:
         for leaf in facts["filled"]:
@@ -156,17 +158,17 @@ class _WayBack:
                     self.stopped = True
                     return
                 started = time.monotonic()
-                moved = self.steps.merge(a, leaf, batch, self.place.patience)
+                moved = self.steps.merge(a, leaf, batch, self.target.patience)
                 self.rows += moved
                 taken = time.monotonic() - started
-                if moved == 0 and self.steps.drop_merged(a, leaf, self._note("merging", facts), self.place.patience):
+                if moved == 0 and self.steps.drop_merged(a, leaf, self._note("merging", facts), self.target.patience):
                     break
                 batch = self.work.pace.next_batch(batch, taken)
                 self.work.rest(taken)
             self.gone.append(leaf)
-            self._tell("merged", began, leaf)
+            self._emit("merged", began, leaf)
         keys = [AnatomyKey(**key) for key in facts["restore"]]
-        self.steps.restore_keys(a, keys, self._note("restored", facts), self.place.patience)
+        self.steps.restore_keys(a, keys, self._note("restored", facts), self.target.patience)
 
     def _restore(self, a: Anatomy) -> None:
         began = time.monotonic()
@@ -174,4 +176,4 @@ class _WayBack:
         self.steps.drop_own_indexes(a)
         self.steps.analyze(a.table)
         self._forget()
-        self._tell("plain", began)
+        self._emit("plain", began)

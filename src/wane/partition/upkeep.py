@@ -11,7 +11,7 @@ from wane.partition.convert import Converter
 from wane.partition.maintain import Maintainer
 from wane.partition.retire import Retirer
 from wane.partition.sql import partitions_of
-from wane.partition.table import place_of
+from wane.partition.table import target_of
 from wane.partition.work import PartitionWork
 from wane.prune.pace import Pace
 
@@ -24,18 +24,18 @@ def keep_table(store: Store, contract: Contract, settings: Partitioned, *, actor
     """
     steps = partitions_of(store)
     try:
-        place = place_of(store, contract, settings)
+        target = target_of(store, contract, settings)
         work = PartitionWork(store, contract, steps, actor, listener, Pace.of(contract.sweep), threading.Event())
         converter = Converter(work)
-        places = (place, *work.followers(place))
-        for one in places:
+        targets = (target, *work.followers(target))
+        for one in targets:
             converter.unbind(one)
-        change, *along = [work.change(one) for one in places]
+        change, *along = [work.change(one) for one in targets]
         if change is None or (change.kind, change.state) not in (("convert", "done"), ("split", "copying")):
             return
-        Maintainer(work).maintain(place)
+        Maintainer(work).maintain(target)
         if not any(one is not None and one.kind == "split" for one in (change, *along)):
             # What is to be archived leaves with the table's own sweeps, and its month when it is empty.
-            Retirer(work, archiving=None).retire(place)
+            Retirer(work, archiving=None).retire(target)
     finally:
         steps.close()

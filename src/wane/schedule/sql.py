@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane.db.statement import Dialect, Execute
+from wane.db.clocked import ClockedStatements
+from wane.db.statement import Execute
 
 SILENT_AFTER_BEATS = 3
 """An executor that missed this number of heartbeats is silent."""
@@ -58,22 +59,10 @@ class InForce:
     adopted_by: str
 
 
-class Timetable:
+class Timetable(ClockedStatements):
     """Reads and writes these tables through a function that runs statements."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self._locks = dialect.locks_rows
-        self._now = "coalesce(%(now)s::timestamptz, clock_timestamp())" if self._locks else ":now"
-
-    def _(self, name: str) -> str:
-        return self.dialect.placeholder(name)
-
-    def _times(self, now: datetime | None) -> dict[str, object]:
-        assert now is not None or self._locks
-        return {"now": None if now is None else self.dialect.encode_time(now)}
-
-    def _moment(self, stamp: Any) -> datetime | None:
+    def _time(self, stamp: Any) -> datetime | None:
         return None if stamp is None else self.dialect.decode_time(stamp)
 
     # Windows
@@ -120,7 +109,7 @@ class Timetable:
     def _window(self, row: tuple[Any, ...]) -> Window:
         scheduler, window_at, due_at, ticked_at, ticked_by = row
         return Window(
-            scheduler, self._moment(window_at), self.dialect.decode_time(due_at), self._moment(ticked_at), ticked_by
+            scheduler, self._time(window_at), self.dialect.decode_time(due_at), self._time(ticked_at), ticked_by
         )
 
     # Heartbeats
@@ -155,9 +144,9 @@ class Timetable:
             f" FROM {self.dialect.own_table('heartbeat')} ORDER BY role, executor LIMIT {self._('limit')}",
             {"limit": limit},
         )
-        moment = self.dialect.decode_time
+        decode = self.dialect.decode_time
         return [
-            Heartbeat(executor, role, doing, fingerprint, every, moment(started), moment(beat))
+            Heartbeat(executor, role, doing, fingerprint, every, decode(started), decode(beat))
             for executor, role, doing, fingerprint, every, started, beat in found
         ]
 
