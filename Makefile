@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect demo test check lint format bench crash soak cluster mutations clean
+.PHONY: help setup prefect demo test check lint format docs bench crash soak cluster mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ lint: setup ## ruff, mypy (strict) and the direction of imports
 format: setup ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+docs: setup ## write the tables of options in docs/reference/cli.md from the commands
+	@$(BIN)/python docs/generate_cli.py
 
 bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/python -m bench.check_plan

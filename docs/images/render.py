@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from wane.cli import demo, output, plan, prune, steer
+from wane.cli import audit, demo, output, plan, prune
 
 FOLDER = Path(__file__).parent
 COLUMNS = 112
@@ -44,10 +44,10 @@ def demonstration() -> list[str]:
     """The lines that `wane demo` prints on a terminal, colours and all."""
     file = io.StringIO()
     printed = Console(file=file, width=COLUMNS, force_terminal=True, color_system="truecolor", highlight=False)
-    for module in (output, plan, prune, steer, demo):
+    for module in (output, plan, prune, audit, demo):
         vars(module)["console"] = lambda *, stderr=False: Console(stderr=True, quiet=True) if stderr else printed
     with tempfile.TemporaryDirectory() as folder:
-        demo.demo(Path(folder) / ".demo", rows=300_000, archive=False, as_json=False)
+        demo.walk_through(Path(folder) / ".demo", rows=300_000, archive=False)
         text = file.getvalue().replace(f"{folder}/", "")
     return text.splitlines()
 

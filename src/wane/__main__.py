@@ -12,7 +12,7 @@ import sys
 
 def main() -> None:
     """Import the commands and run one."""
-    _start("main")
+    _start()
 
 
 def coordination() -> None:
@@ -20,7 +20,7 @@ def coordination() -> None:
     _start("coordination")
 
 
-def _start(program: str) -> None:
+def _start(group: str | None = None) -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:  # Not where the shell ignores the signal.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -29,7 +29,7 @@ def _start(program: str) -> None:
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        getattr(cli, program)()
+        cli.main(group)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 

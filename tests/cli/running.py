@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from servers import Database
-from wane.cli import app
 
 AT = "2026-01-10T00:00:00Z"
 """The moment that the tests plan for."""
@@ -84,13 +80,3 @@ def write_contract(folder: Path, url: str, text: str = CONTRACT) -> Path:
     path = folder / "wane.toml"
     path.write_text(text.format(url=url), encoding="utf-8")
     return path
-
-
-def commands(command: object = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every command with its path, those below a noun too."""
-    command = command or typer.main.get_command(app)
-    below = getattr(command, "commands", {})
-    if not below:
-        yield path, command
-    for name, one in below.items():
-        yield from commands(one, (*path, name))

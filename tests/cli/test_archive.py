@@ -46,13 +46,18 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     checked = wane("archive", "verify")
     assert checked.code == 0
     assert "event: 30 rows" in checked.out
+    assert checked.err.endswith("verified: 2 tables, every file as the log has it\n")
     asked = wane("archive", "query", "event", "--where", "id < 4", "--columns", "id, body", "--json")
     assert sorted(row["id"] for row in asked.json) == [1, 2, 3]
     read = list(csv.DictReader(io.StringIO(wane("archive", "query", "event", "--limit", "5", "--format", "csv").out)))
     assert len(read) == 5
+    for options in ("--limit 29", "--limit 29 --json", "--format csv"):
+        assert "there are more, --limit shows them" in wane("archive", "query", "event", *options.split()).err
+    assert "there are more" not in wane("archive", "query", "event", "--limit", "30").err
     assert "body 7" in wane("archive", "query", "event", "--where", "id = 7").out
     written = wane("archive", "query", "event", "--format", "parquet", "--out", folder / "some.parquet")
     assert (written.code, pq.read_metadata(folder / "some.parquet").num_rows) == (0, 20)
+    assert "there are more, --limit shows them" in written.err
     assert [one.name for one in folder.iterdir() if one.name.startswith(".some")] == []
     none = wane("archive", "query", "event", "--where", "id < 0", "--format", "parquet", "--out", folder / "none")
     assert (none.code, pq.read_metadata(folder / "none").num_rows) == (0, 0)
@@ -75,7 +80,10 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert (side.code, "in the archive still" in side.err) == (0, True)
     assert shop.query("SELECT id FROM side") == [(3,)]
     gone = wane("archive", "restore", "event", "--key", "id=1")
-    assert (gone.code, "the archive has no such row" in gone.err) == (0, True)
+    assert (gone.code, "the archive has no such row" in gone.err) == (1, True)
+    some = wane("archive", "restore", "event", "--key", "id=3", "--key", "id=1", "--dry-run")
+    assert (some.code, "the archive has no row for 1 key" in some.err) == (1, True)
+    assert wane("archive", "restore", "event", "--where", "id < 0").code == 0
     listed = wane("archive", "restores", "event", "--json").json
     assert [(one["id"], one["state"], one["into"], one["chosen"], one["kept"]) for one in listed] == [
         (3, "done", "side", 1, 0),
@@ -99,6 +107,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     broken = wane("archive", "verify", "event")
     assert broken.code == 1
     assert str(damaged) in broken.err.replace("\n", "")
+    assert "damaged: 1 problem; " in broken.err
 
 
 def test_mistakes_are_told(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:

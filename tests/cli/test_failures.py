@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Wane
-from cli.running import CONTRACT, commands, write_contract
+from cli.running import CONTRACT, write_contract
 from servers import Database
+from wane.cli import commands
 from wane.prune.plan import Plan
 
 SECRET = "hunter2"

@@ -157,6 +157,13 @@ def test_the_trail_for_people_shows_what_left(wane: Wane, ready: Database) -> No
     assert "anna [desk]" in shown
 
 
+def test_the_trail_for_people_shows_the_whole_run(wane: Wane, ready: Database) -> None:
+    wane("enable")
+    wane("sweep", "--approve", "inbox.failed")
+    [entry] = wane("audit", "list", "--json").json
+    assert wane("audit", "list").out.splitlines()[-1].endswith(f" {entry['run']}")
+
+
 def test_a_moment_that_is_none_is_wrong_usage(wane: Wane, ready: Database) -> None:
     assert wane("audit", "list", "--since", "yesterday").code == 2
     assert wane("audit", "list", "--since", "1700000000000").code == 2

@@ -77,7 +77,7 @@ sys.meta_path.insert(0, Waits())
 def test_an_interrupt_while_commands_are_imported_causes_no_trace(folder: Path, name: str) -> None:
     (folder / "sitecustomize.py").write_text(WAITS.format(name=name))
     running = subprocess.Popen(
-        [*WANE, "--version"],
+        [*WANE, "schema"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -96,6 +96,20 @@ def test_the_package_itself_imports_nothing_heavy() -> None:
     lightly = "import sys, wane, wane.__main__; print([one for one in ('pydantic', 'typer', 'psycopg', 'wane.cli') if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", lightly], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_what_needs_no_command_imports_none(word: str) -> None:
+    lightly = (
+        "import sys, wane.__main__\n"
+        f"sys.argv = ['wane', {word!r}]\n"
+        "try: wane.__main__.main()\n"
+        "except SystemExit: pass\n"
+        "heavy = ('pydantic', 'pyarrow', 'pyspark', 'psycopg', 'sqlite3', 'wane.keeper')\n"
+        "print([one for one in heavy if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", lightly], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.endswith("[]\n")
 
 
 HIDDEN = """

@@ -61,6 +61,15 @@ def test_a_dry_run_takes_nothing_and_writes_nothing(wane: Wane, ready: Database)
     assert wane("audit", "list", "--json").json == []
 
 
+@pytest.mark.usefixtures("ready")
+def test_a_dry_run_says_how_much_the_limit_lets_leave(wane: Wane) -> None:
+    words = ("prune", "inbox", "--state", "failed", "--older-than", CUTOFF, "--dry-run", "--limit")
+    few = "3 rows of inbox due; at most 4 (--limit, followers included) would leave: nothing was changed\n"
+    assert wane(*words, "4").out.startswith(few)
+    assert wane(*words, "5").out.startswith("3 rows of inbox would leave: nothing was changed\n")
+    assert wane(*words, "4", "--json").json["limit"] == 4
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -210,7 +219,21 @@ def test_a_rule_that_fails_fails_alone_and_the_exit_code_says_so(wane: Wane, rea
     assert ids(ready) == [5, 6]
     done = wane("sweep", "gone")
     assert done.code == 1
-    assert "the database has no table gone" in done.err
+    assert done.err.count("the database has no table gone") == 1
+    asked = wane("sweep", "gone", "--log-level", "error")
+    assert "event=tick.lifecycle_tick_failed" in asked.err
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_sweep_names_the_rules_that_it_leaves_to_the_archive(wane: Wane, folder: Path, filled: Database) -> None:
+    filled.execute("CREATE TABLE event (id integer PRIMARY KEY, at_ms bigint)")
+    cold = '[archive]\nurl = "cold"\n[archive.event]\nkeep = "forever"\n[table.event]\nwhy = "x"\nscheduler = "tick"\n'
+    cold += 'time = {{ column = "at_ms", unit = "ms" }}\nrule.cold = {{ keep = "1d", then = "archive" }}\n[excused]'
+    write_contract(folder, filled.url, CONTRACT.replace("[excused]", cold))
+    told = "not swept: event.cold; `wane archive run` moves their rows"
+    assert told in wane("sweep").err
+    assert told in wane("sweep", "event").err
+    assert told not in wane("sweep", "inbox").err
 
 
 def test_a_budget_on_the_command_line_replaces_only_what_it_names(wane: Wane, ready: Database, folder: Path) -> None:
@@ -274,6 +297,7 @@ def test_a_signal_stops_between_two_batches(
     out, err = running.communicate(timeout=60)
     assert running.returncode == code, err
     assert "Traceback" not in err
+    assert "stopping after the current batch\n" in err
     [rule] = json.loads(out)["rules"]
     assert rule["outcome"] == "stopped"
     left = len(ids(ready))

@@ -145,7 +145,7 @@ def test_a_signal_stops_it_within_a_batch(filled: Database, wane: Wane, folder: 
         assert running.returncode == 0, err
         ran = json.loads(out)
         assert (ran["sweeps"], ran["failures"]) == (0, 0)
-        assert "stopping at the next batch" in err
+        assert "stopping after the current batch" in err
         assert "Traceback" not in err
     left = len(ids(filled))
     [(told,)] = filled.query(f"SELECT sum(row_count) FROM {own(filled, 'audit')}")

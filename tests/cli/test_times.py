@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from cli.conftest import Wane
-from cli.running import CONTRACT, commands, fill, write_contract
+from cli.running import CONTRACT, fill, write_contract
 from servers import Database
+from wane.cli import commands
 from wane.reference import schema_sql
 
 LIKE_A_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")

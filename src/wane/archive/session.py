@@ -125,18 +125,26 @@ def _start(settings: SparkSettings) -> SparkSession:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C until Java is connected: before that, Java would not notice that we are gone, and run for ever."""
+    """Defer what Ctrl-C raises until Java is connected: before that, Java would not notice that we are gone, and run for ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda sign, frame: came.append((sign, frame)))
+    raised: list[BaseException] = []
+
+    def interrupt(sign: int, frame: FrameType | None) -> None:
+        try:
+            if callable(before):
+                before(sign, frame)
+        except BaseException as problem:
+            raised.append(problem)
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came and callable(before):
-        before(*came[0])
+    if raised:
+        raise raised[0]
 
 
 def _hush() -> None:

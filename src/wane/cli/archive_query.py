@@ -1,4 +1,4 @@
-"""`wane archive query`: archived rows as people, spreadsheets and programs want them, one after the other, however many there are."""
+"""`wane archive query`: archived rows as a table, CSV, JSON or Parquet, streamed one after the other."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ import typer
 from rich.markup import escape
 
 from wane.archive.condition import refused, spark_errors
-from wane.cli.archive import starting
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, many, say, table
+from wane.cli.archive import app, starting
+from wane.cli.harness import Call, command
+from wane.cli.output import console, many, prints_unicode, say, table
 from wane.errors import WrongArgument
-from wane.keeper import open_keeper
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SHOWN = 20
 _MOST_IN_TABLE = 10_000
 """A table's columns are as wide as its widest row, so all of them have to be read first."""
 
@@ -43,22 +41,25 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
+@command(app, "query")
 def query(
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows are asked for.")],
     where: Annotated[
         str | None,
-        typer.Option(help="A condition over the row's columns in Spark's SQL, for example \"id < 10\"."),
+        typer.Option(
+            metavar="CONDITION", help="A condition over the row's columns in Spark's SQL, for example \"id < 10\"."
+        ),
     ] = None,
-    columns: Annotated[str | None, typer.Option(help="Names, with commas between them; all if left out.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most rows to show.")] = _SHOWN,
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Columns, with commas between them; all if left out.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="The most rows to show.")] = 20,
     style: Annotated[Format, typer.Option("--format", help="How to show them; parquet needs --out.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="With --format parquet: the new file to write.")] = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Show archived rows. The archive is only read, and a condition can look at nothing else."""
-    style = Format.JSON if as_json else style
+    """Show archived rows. The archive is only read, and a condition can read nothing else."""
+    style = Format.JSON if call.as_json else style
     if (style is Format.PARQUET) != (out is not None):
         raise typer.BadParameter("parquet is written to a new file, and nothing else is", param_hint="--out")
     if out is not None and (out.exists() or not out.absolute().parent.is_dir()):
@@ -69,22 +70,28 @@ def query(
             f"a table shows at most {_MOST_IN_TABLE:,} rows; ask for csv, json or parquet", param_hint="--limit"
         )
     chosen = [one.strip() for one in columns.split(",")] if columns else None
-    with _beside(out) as folder, open_keeper(url, contract=contract) as keeper:
-        found = keeper.archive.query(name, where=where, columns=chosen, limit=limit, starting=starting)
+    with _beside(out) as folder:
+        # One row more than is shown: whether there are more is cheap to know, how many is not.
+        found = call.open().archive.query(name, where=where, columns=chosen, limit=limit + 1, starting=starting)
         try:
             if out is None or folder is None:
-                print_rows(found.columns, (tuple(row) for row in found.toLocalIterator()), style)
+                rows = (tuple(row) for row in found.toLocalIterator())
+                print_rows(found.columns, islice(rows, limit), style)
+                more = next(rows, None) is not None
             else:
-                rows = _write_parquet(found, folder, out)
-                say(f"{many(rows, 'row')} written to {escape(str(out))}")
+                written = _write_parquet(found.limit(limit), folder, out)
+                say(f"{many(written, 'row')} written to {escape(str(out))}")
+                more = written == limit and found.count() > limit
         except spark_errors() as problem:
             # A condition may fail on a row only: a text that is no number, a division by zero.
             raise refused(problem, found.columns) from None
+    if more:
+        say(f"[yellow]the first {many(limit, 'row')}:[/] there are more, --limit shows them")
 
 
 @contextmanager
 def _beside(out: Path | None) -> Iterator[Path | None]:
-    """Make a folder beside the new file, to write it in, before anything is queried, so that one that cannot be made is told at once."""
+    """Make a folder beside the new file, to write it in, before anything is queried, so that one that cannot be made fails at once."""
     if out is None:
         yield None
         return
@@ -134,11 +141,10 @@ def print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], style: Forma
 
 def _print_json(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     """Print a list of objects, each as it arrives."""
-    readable = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     before = "["
     for row in rows:
         one = dict(zip(columns, map(_plain, row), strict=True))
-        sys.stdout.write(f"{before}\n  {json.dumps(one, ensure_ascii=not readable, default=str)}")
+        sys.stdout.write(f"{before}\n  {json.dumps(one, ensure_ascii=not prints_unicode(), default=str)}")
         before = ","
     sys.stdout.write("[]\n" if before == "[" else "\n]\n")
 

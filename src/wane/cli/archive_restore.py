@@ -1,9 +1,8 @@
-"""`wane archive restore`: archived rows, back in the hot table or beside it."""
+"""`wane archive restore | restores | cancel-restore`: archived rows, back in the hot table or beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,34 +10,46 @@ import typer
 from rich.markup import escape
 
 from wane.archive.journal_restore import OnConflict
-from wane.archive.model import Restored
-from wane.cli.archive import TableArgument, starting
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, counts_text, many, moment_text, print_json, say, table
-from wane.cli.prune import ActorOption
-from wane.contract.duration import parse_duration
-from wane.keeper import open_keeper
+from wane.archive.model import Restored, RestoreStatus
+from wane.cli.archive import TableArgument, app, starting
+from wane.cli.harness import Call, CommandResult, Services, command
+from wane.cli.options import FastOption, ShownOption
+from wane.cli.output import console, counts_text, many, say, table, time_text
+from wane.cli.values import parse_key, parse_length
 from wane.prune.pace import FAST
 
-_SHOWN = 20
 _SWEEP = "archive-"
-"""How the trail writes the run of an archive's sweep."""
+"""The prefix of an archive sweep's run in the audit trail."""
 
 
+@command(app, "restore", Services(actor=True))
 def restore(
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows come back.")],
     where: Annotated[
-        str | None, typer.Option(help="A condition over the row's columns in Spark's SQL, for example \"id < 10\".")
+        str | None,
+        typer.Option(
+            metavar="CONDITION", help="A condition over the row's columns in Spark's SQL, for example \"id < 10\"."
+        ),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="SWEEP", help="Everything that one sweep moved, by its number.")
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="SWEEP",
+            help="Everything that one sweep moved: its number (`wane archive status`), or its run in the audit trail (archive-7).",
+        ),
     ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="One row; with commas between the columns of its key. Repeatable."),
     ] = None,
     into: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Copy them into a side table, made if it is not there.")
+        str | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Copy them into a side table, made if it is not there; what left with them goes to `<TABLE>_<follower>`.",
+        ),
     ] = None,
     on_conflict: Annotated[
         OnConflict,
@@ -48,98 +59,82 @@ def restore(
         str, typer.Option(metavar="DURATION", help="How long no sweep takes them again; 0 for not at all.")
     ] = "7d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back, and change nothing.")] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    fast: FastOption = False,
+) -> CommandResult:
     """Bring archived rows back, with everything that left with them.
 
-    Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied. Whatever stops
-    it, running it again finishes the job. Exits 1 if rows that were chosen could not come back.
+    Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied. After any
+    interruption, running it again finishes the job. Exits 1 if rows that were chosen could not come back, or if a key has no row.
     """
     if (where is not None) + (run is not None) + bool(key) != 1:
         raise typer.BadParameter("say which rows: exactly one of --where, --run and --key")
-    with open_keeper(url, contract=contract, actor=actor) as keeper:
-        done = keeper.archive.restore(
-            name,
-            where=where,
-            sweep=None if run is None else _sweep(run),
-            keys=[_key(one) for one in key or ()],
-            into=into,
-            on_conflict=on_conflict.value,
-            protect=_duration(protect),
-            dry_run=dry_run,
-            pace=FAST if fast else None,
-            starting=starting,
-        )
-    if as_json:
-        print_json(asdict(done))
-    else:
-        print_restored(done)
-    if done.kept and not (on_conflict is OnConflict.SKIP and _only_conflicts(done.reasons)):
-        raise typer.Exit(1)
+    keys = [dict(parse_key(part) for part in text.split(",")) for text in dict.fromkeys(key or ())]
+    done = call.open().archive.restore(
+        name,
+        where=where,
+        sweep=None if run is None else _sweep(run),
+        keys=keys,
+        into=into,
+        on_conflict=on_conflict.value,
+        protect=timedelta(0) if protect.strip() == "0" else parse_length(protect, "--protect"),
+        dry_run=dry_run,
+        pace=FAST if fast else None,
+        starting=starting,
+    )
+    missing = max(0, len(keys) - done.chosen.get(name, 0))
+    skipped = on_conflict is OnConflict.SKIP and _only_conflicts(done.reasons)
+    return CommandResult(
+        done, lambda: print_restored(done, missing), 1 if missing or (done.kept and not skipped) else 0
+    )
 
 
-def restores(
-    name: TableArgument = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")] = _SHOWN,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(app, "restores")
+def restores(call: Call, name: TableArgument = None, limit: ShownOption = 20) -> CommandResult:
     """List restores, newest first: what was asked for, how far each came, and what came back."""
-    with open_keeper(url, contract=contract) as keeper:
-        found = keeper.archive.restores(name, limit=limit)
-    if as_json:
-        print_json([asdict(one) for one in found])
-        return
+    found = call.open().archive.restores(name, limit=limit)
+    return CommandResult(found, lambda: _print_restores(found))
+
+
+def _print_restores(found: Sequence[RestoreStatus]) -> None:
     heads = ("restore", "table", "asked for", "state", "chosen", "came back", "stayed", "by", "since", "changed")
     shown = table(*heads, right=("restore", "chosen", "stayed"))
     for one in found:
+        inputs = [f"{key} {value}" for key, value in one.inputs.items() if key not in ("into", "on_conflict")]
         shown.add_row(
             str(one.id),
             escape(one.table if one.into is None else f"{one.table} into {one.into}"),
-            escape(
-                ", ".join(f"{key} {value}" for key, value in one.inputs.items() if key not in ("into", "on_conflict"))
-            ),
+            escape(", ".join(inputs)),
             f"[{'green' if one.state == 'done' else 'yellow'}]{one.state}[/]",
             f"{one.chosen:,}",
             counts_text(one.restored),
             f"{one.kept:,}",
             escape(one.actor),
-            moment_text(one.planned_at),
-            moment_text(one.changed_at),
+            time_text(one.planned_at),
+            time_text(one.changed_at),
         )
     console().print(shown)
     if not found:
         say("nothing was restored, or not lately")
 
 
+@command(app, "cancel-restore", Services(actor=True))
 def cancel_restore(
+    call: Call,
     number: Annotated[int, typer.Argument(metavar="RESTORE", help="The number of a restore that is not finished.")],
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """End a restore that cannot finish: its schema is gone, say, or its disk is full.
 
     Rows that are back in the hot table stay there and leave the archive; what was copied into a side table stays there; no other row
     comes back. The audit trail records it.
     """
-    with open_keeper(url, contract=contract, actor=actor) as keeper:
-        ended = keeper.archive.cancel_restore(number)
-    if as_json:
-        print_json(asdict(ended))
-        return
+    ended = call.open().archive.cancel_restore(number)
     came = counts_text(ended.restored) or "no row"
-    say(f"restore {ended.id} of {escape(ended.table)} has ended: {came} came back, the rest stays in the archive")
+    text = f"restore {ended.id} of {escape(ended.table)} has ended: {came} came back, the rest stays in the archive"
+    return CommandResult(ended, lambda: say(text))
 
 
-def print_restored(done: Restored) -> None:
-    """Print what came back, and what did not."""
+def print_restored(done: Restored, missing: int = 0) -> None:
+    """Print what came back, and what did not; `missing` keys have no row in the archive."""
     would = "would come back" if done.dry_run else "came back"
     shown = table("table", "chosen", would, right=("chosen", would))
     for name, chosen in done.chosen.items():
@@ -147,16 +142,20 @@ def print_restored(done: Restored) -> None:
     console().print(shown)
     if not any(done.chosen.values()):
         say("the archive has no such row; what was restored has left it: `wane archive restores`")
+    elif missing:
+        say(
+            f"the archive has no row for {many(missing, 'key')}; what was restored has left it: `wane archive restores`"
+        )
     if done.there:
         say(f"{many(done.there, 'row')} {'was' if done.there == 1 else 'were'} there already, exactly as archived")
     if done.replaced:
-        say(f"{many(done.replaced, 'row')} took the place of others")
+        say(f"{many(done.replaced, 'row')} replaced others")
     if done.kept:
         say(f"[yellow]{many(done.kept, 'row')}[/] {'stays' if done.kept == 1 else 'stay'} in the archive:")
         for key, reason in done.reasons:
             say(f"  {escape(key)}: {escape(reason)}")
     if done.protected_until is not None:
-        say(f"no sweep takes them before {moment_text(done.protected_until)}")
+        say(f"no sweep takes them before {time_text(done.protected_until)}")
     if done.into is not None and not done.dry_run:
         say(f"they are in [bold]{escape(done.into)}[/], and in the archive still")
 
@@ -170,22 +169,3 @@ def _sweep(text: str) -> int:
         return int(text.removeprefix(_SWEEP))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no number of a sweep", param_hint="--run") from None
-
-
-def _key(text: str) -> dict[str, str]:
-    key = {}
-    for part in text.split(","):
-        column, equals, value = part.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{part!r} is not COLUMN=VALUE", param_hint="--key")
-        key[column.strip()] = value
-    return key
-
-
-def _duration(text: str) -> timedelta:
-    if text.strip() == "0":
-        return timedelta(0)
-    try:
-        return parse_duration(text)
-    except ValueError as problem:
-        raise typer.BadParameter(f"{text!r} is no duration such as 7d: {problem}", param_hint="--protect") from None

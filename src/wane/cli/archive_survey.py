@@ -3,50 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from wane.archive.model import Surveyed
-from wane.cli.archive import starting
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, print_json, say, table
-from wane.keeper import open_keeper
+from wane.cli.archive import app, starting
+from wane.cli.harness import Call, CommandResult, command
+from wane.cli.output import console, say, table
 
 _BAR = 30
 """The widest bar of a histogram, in characters."""
 
 
+@command(app, "survey")
 def survey(
+    call: Call,
     only: Annotated[
         list[str] | None, typer.Argument(metavar="TABLE...", help="All tables of the contract if none is named.")
     ] = None,
-    months: Annotated[bool, typer.Option("--months", help="Show the rows of each month too.")] = False,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    months: Annotated[bool, typer.Option("--months", help="Show the rows of each month too, as a histogram.")] = False,
+) -> CommandResult:
     """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to a million and to five, and what will be due.
 
     Hot tables are read in slices of time. Days are `never` for tables that do not grow, and `n/a` where the last four weeks were not alike.
     """
-    with open_keeper(url, contract=contract) as keeper:
-        found = keeper.archive.survey(*(only or ()), starting=starting)
-    if as_json:
-        print_json([asdict(one) for one in found])
-        return
-    print_survey(found)
-    for one in found if months else ():
-        _print_months(one)
+    found = call.open().archive.survey(*(only or ()), starting=starting)
+
+    def show() -> None:
+        print_survey(found)
+        for one in found if months else ():
+            _print_months(one)
+
+    return CommandResult(found, show)
 
 
 def print_survey(found: Sequence[Surveyed]) -> None:
-    """Print two tables, because one would be too wide: what there is, and what becomes of it."""
+    """Print two tables, because one would be too wide: what there is, and what will be due."""
     shown = table("table", "tier", "rows", "bytes", "oldest", "newest", right=("rows", "bytes"))
     for one in found:
-        ends = ("" if moment is None else f"{moment:%Y-%m-%d}" for moment in (one.oldest, one.newest))
+        ends = ("" if time is None else f"{time:%Y-%m-%d}" for time in (one.oldest, one.newest))
         shown.add_row(escape(one.table), one.tier, _number(one.rows), _number(one.bytes), *ends)
     console().print(shown)
     console().print()

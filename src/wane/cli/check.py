@@ -17,7 +17,8 @@ from wane.archive.facade import Archive
 from wane.check.cover import cover
 from wane.check.live import live
 from wane.check.propose import propose
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
+from wane.cli.harness import Call, CommandResult, Services, command
+from wane.cli.options import CONTRACT
 from wane.cli.output import many, print_findings, print_json, print_widest, say, summary, table
 from wane.contract.document import UNDECIDED
 from wane.contract.fingerprint import fingerprint
@@ -30,50 +31,62 @@ from wane.db.url import resolve_url, unset_variable
 from wane.findings import Finding, Severity, errors_of
 from wane.keeper import database_url
 
+app = typer.Typer()
 
+
+@command(app, "check")
 def check(
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    cover_: Annotated[bool, typer.Option("--cover", help="Compare it with the database too (reads only).")] = False,
+    call: Call,
+    cover_: Annotated[
+        bool,
+        typer.Option(
+            "--cover",
+            help="Compare it with the database too (reads only): tables, columns, encodings, indexes, foreign keys, cascades,"
+            " triggers, row security, excuses.",
+        ),
+    ] = False,
     live_: Annotated[
         bool, typer.Option("--live", help="Prove that the database keeps the contract's promises now (reads only).")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Tables and states nobody mentions are errors.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="With --cover: tables and states that the contract does not mention are errors."),
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the contract as a table for people.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="With --show: print Markdown.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Check a contract: every mistake at once, each with its fix.
 
     Exits 1 if there are errors. Without --cover and --live no database is touched.
     """
     if strict and not cover_:
-        raise typer.BadParameter("what nobody mentions shows against a database: add --cover", param_hint="--strict")
+        raise typer.BadParameter(
+            "only a comparison with the database finds unmentioned tables and states: add --cover",
+            param_hint="--strict",
+        )
     if as_markdown and not show:
         raise typer.BadParameter("Markdown of what? add --show", param_hint="--markdown")
-    reading = read_contract(contract)
-    findings = list(reading.findings)
-    database = ""
-    if reading.contract is not None and (cover_ or live_):
-        with open_store(database_url(url, reading.contract), reading.contract.store, read_only=True) as store:
+    reading = read_contract(call.contract)
+    contract, findings, database = reading.contract, list(reading.findings), ""
+    if contract is not None and (cover_ or live_):
+        with open_store(database_url(call.url, contract), contract.store, read_only=True) as store:
             database = store.shown
             if cover_:
-                findings += cover(store, reading.contract, strict=strict)
+                findings += cover(store, contract, strict=strict)
             if live_:
-                # What does not fit both find.
-                kept = [*live(store, reading.contract), *Archive(store, reading.contract, actor="").findings()]
-                findings += [one for one in kept if one not in findings]
-    elif reading.contract is not None and url is None:
-        findings += _unset(reading.contract)
-    failed = bool(errors_of(findings))
-    if as_json:
-        print_json(_as_json(reading.contract, database, findings, show=show))
-    else:
-        if show and reading.contract is not None:
-            _show(reading.contract, as_markdown=as_markdown)
+                broken = [*live(store, contract), *Archive(store, contract, actor="").findings()]
+                findings += [one for one in broken if one not in findings]  # Both report what does not fit.
+    elif contract is not None and call.url is None:
+        findings += _unset(contract)
+
+    def print_all() -> None:
+        if show and contract is not None:
+            _show(contract, as_markdown=as_markdown)
         print_findings(findings)
-        _verdict(reading.contract, contract, database, findings)
-    raise typer.Exit(1 if failed else 0)
+        _print_verdict(contract, call.contract, database, findings)
+
+    failed = bool(errors_of(findings))
+    return CommandResult(_as_json(contract, database, findings, show=show), print_all, 1 if failed else 0)
 
 
 def _unset(contract: Contract) -> list[Finding]:
@@ -113,31 +126,31 @@ def _show(contract: Contract, *, as_markdown: bool) -> None:
     print_widest(wide, narrow)
 
 
-def _verdict(contract: Contract | None, path: Path, database: str, findings: list[Finding]) -> None:
-    told = summary(findings)
+def _print_verdict(contract: Contract | None, path: Path, database: str, findings: list[Finding]) -> None:
+    counts = summary(findings)
     subject = escape(f"{path} against {database}" if database else str(path))
     if contract is None or errors_of(findings):
-        say(f"[red]{subject}: {told}[/]")
+        say(f"[red]{subject}: {counts}[/]")
     else:
         covered = f"{many(len(contract.tables), 'table')} with rules, {len(contract.excused)} excused"
-        say(f"[green]{subject}: fine[/] ({covered}; {told})")
+        say(f"[green]{subject}: fine[/] ({covered}; {counts})")
 
 
-def schema(
-    _as_json: Annotated[bool, typer.Option("--json", help="Changes nothing: a schema is JSON already.")] = False,
-) -> None:
+@command(app, "schema", Services(database=False))
+def schema(_call: Call) -> CommandResult:
     """Print the JSON Schema of contract files, for editors."""
-    print_json(json_schema())
+    return CommandResult(json_schema(), lambda: print_json(json_schema()))
 
 
+@command(app, "init", Services(database=False))
 def init(
+    _call: Call,
     url: Annotated[
         str, typer.Argument(metavar="URL", help="The database to read, or the name of the variable that holds its URL.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the proposal; - for stdout.")] = CONTRACT,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Read a live database and propose a contract for it.
 
     It proposes no windows: what only you can decide says DECIDE, and `wane check` fails until you have.
@@ -150,15 +163,18 @@ def init(
         database = store.shown
     if not to_stdout:
         _write(out, text)
-    if as_json:
-        file = None if to_stdout else str(out)
-        print_json({"database": database, "file": file, "undecided": _undecided(text), "contract": text})
-    elif to_stdout:
-        typer.echo(text, nl=False)
-    else:
-        command = "wane check --cover" if out == CONTRACT else f"wane check --cover -c {out}"
-        say(f"wrote [bold]{escape(str(out))}[/] with {many(_undecided(text), 'thing')} to DECIDE")
-        say(f"then run [bold]{escape(command)}[/]")
+    undecided = _undecided(text)
+
+    def show() -> None:
+        if to_stdout:
+            typer.echo(text, nl=False)
+            return
+        check_it = "wane check --cover" if out == CONTRACT else f"wane check --cover -c {out}"
+        say(f"wrote [bold]{escape(str(out))}[/] with {many(undecided, 'thing')} to DECIDE")
+        say(f"then run [bold]{escape(check_it)}[/]")
+
+    file = None if to_stdout else str(out)
+    return CommandResult({"database": database, "file": file, "undecided": undecided, "contract": text}, show)
 
 
 def _exists(out: Path) -> bool:

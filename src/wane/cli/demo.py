@@ -1,4 +1,4 @@
-"""`wane demo`: the main job, told step by step."""
+"""`wane demo`: the main job, step by step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from wane.cli.archive import print_run, starting
 from wane.cli.archive_query import Format, print_rows
 from wane.cli.archive_restore import print_restored
 from wane.cli.archive_survey import print_survey
-from wane.cli.flags import print_trail
-from wane.cli.options import JsonOption
-from wane.cli.output import console, many, print_findings, print_json, say, summary, table
+from wane.cli.audit import print_trail
+from wane.cli.harness import Call, CommandResult, Services, command
+from wane.cli.output import console, many, print_findings, say, summary, table
 from wane.cli.plan import print_plan
 from wane.cli.prune import print_pruned, print_sweep
 from wane.demo import walk
@@ -26,31 +26,36 @@ from wane.demo.seed import ROWS, Trap
 from wane.errors import SparkError
 from wane.findings import Finding
 
+app = typer.Typer()
 _TRAIL = 8
 _LARGEST = 8
 """Tables that are named one by one."""
 
 
+@command(app, "demo", Services(database=False))
 def demo(
-    folder: Annotated[Path, typer.Option("--dir", help="Where to build it; made afresh each time.")] = Path(".demo"),
+    call: Call,
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="FOLDER", help="Where to build it; made afresh each time.")
+    ] = Path(".demo"),
     rows: Annotated[int, typer.Option(min=1_000, max=10_000_000, help="About how many rows.")] = ROWS,
     archive: Annotated[
         bool, typer.Option("--archive/--no-archive", help="Show the archive too, which starts Spark.")
     ] = True,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult | None:
     """Build a sample database with every table family, and walk through the main job."""
     try:
-        if as_json:
-            _run_silently(folder, rows, archive=archive)
-        else:
-            _run(folder, rows, archive=archive)
+        if call.as_json:
+            return CommandResult(_walk_silently(folder, rows, archive=archive), lambda: None)
+        walk_through(folder, rows, archive=archive)
+        return None
     except OSError as problem:
         message = f"{folder} cannot be used: {problem.strerror}; name another folder"
         raise typer.BadParameter(message, param_hint="--dir") from None
 
 
-def _run(folder: Path, rows: int, *, archive: bool) -> None:
+def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
+    """Build the database, do the main job, and print each step when it is done."""
     out = console()
     _heading("A busy application's database", "Every table family of the reference contracts, with traps in it.")
     built = _build(folder, rows)
@@ -92,17 +97,17 @@ def _run(folder: Path, rows: int, *, archive: bool) -> None:
     stayed = walk.stayed(built, before)
     _traps(stayed)
 
-    kept = sum(count for _, count in stayed)
+    safe = sum(count for _, count in stayed)
     planted = sum(trap.rows for trap, _ in stayed)
     left = sum(rule.rows for rule in swept.rules if rule.action == "prune") + pruned.rows
     marked = sum(rule.rows for rule in swept.rules if rule.action == "mark")
     elsewhere = "" if moved is None else f" {_archived(moved):,} are in the archive,"
     out.print(
         f"\nOf {sum(built.counts.values()):,} rows [bold]{left:,}[/] left, {marked:,} were marked,{elsewhere}"
-        f" and [bold]{kept}[/] of {planted} planted traps stayed.\n\nLook around:"
+        f" and [bold]{safe}[/] of {planted} planted traps stayed.\n\nLook around:"
     )
-    for command in ("plan -v job_queue", "check --show", "audit list", "sweep"):
-        out.print(f"  {_wane()} {command} -c {escape(str(built.contract))}", soft_wrap=True)
+    for words in ("plan -v job_queue", "check --show", "audit list", "sweep"):
+        out.print(f"  {_wane()} {words} -c {escape(str(built.contract))}", soft_wrap=True)
 
 
 def _archive(built: walk.Built) -> walk.Archived | None:
@@ -110,7 +115,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
     contract, table_ = f"-c {built.contract}", walk.ARCHIVED
     headings = {
         "run": (
-            "Move what must be kept to the archive, on Spark: copied, proven, then let go",
+            "Move what must be kept to the archive, on Spark: copied, proven, then evicted",
             f"$ wane archive run --fast {contract}",
         ),
         "query": (
@@ -124,7 +129,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
         ),
     }
 
-    def told(step: str, found: Any) -> None:
+    def print_step(step: str, found: Any) -> None:
         title, command = headings[step]
         if step == "restore":
             keys = " ".join(f"--key id={row[0]}" for row in rows)
@@ -142,7 +147,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
 
     rows: list[tuple[Any, ...]] = []
     try:
-        return walk.archive(built, starting, told)
+        return walk.archive(built, starting, print_step)
     except SparkError as problem:
         # Everything else works without it.
         say(f"[yellow]the archive is left out:[/] {escape(str(problem))}")
@@ -155,29 +160,27 @@ def _archived(moved: walk.Archived) -> int:
     return into - sum(moved.restored.restored.values())
 
 
-def _run_silently(folder: Path, rows: int, *, archive: bool) -> None:
+def _walk_silently(folder: Path, rows: int, *, archive: bool) -> dict[str, object]:
     built = _build(folder, rows)
     findings, made = walk.check(built), walk.plan(built)
     swept, pruned = walk.apply(built, made), walk.prune_webhooks(built)
     before = walk.stayed(built)
     moved = walk.archive(built, starting, lambda *_: None) if archive else None
     stayed = walk.stayed(built, before)
-    print_json(
-        {
-            "contract": str(built.contract),
-            "tables": built.counts,
-            "findings": [finding.as_dict() for finding in findings],
-            "due": {f"{step.table}.{step.rule}": step.due and step.due.rows for step in made.steps},
-            "swept": {f"{rule.table}.{rule.rule}": rule.counts for rule in swept.rules},
-            "pruned": pruned.counts,
-            "archived": None if moved is None else {rule.table: rule.evicted for rule in moved.run.rules},
-            "restored": None if moved is None else moved.restored.restored,
-            "stayed": [
-                {"table": trap.table, "trap": trap.name, "why": trap.why, "planted": trap.rows, "rows": count}
-                for trap, count in stayed
-            ],
-        }
-    )
+    return {
+        "contract": str(built.contract),
+        "tables": built.counts,
+        "findings": [finding.as_dict() for finding in findings],
+        "due": {f"{step.table}.{step.rule}": step.due and step.due.rows for step in made.steps},
+        "swept": {f"{rule.table}.{rule.rule}": rule.counts for rule in swept.rules},
+        "pruned": pruned.counts,
+        "archived": None if moved is None else {rule.table: rule.evicted for rule in moved.run.rules},
+        "restored": None if moved is None else moved.restored.restored,
+        "stayed": [
+            {"table": trap.table, "trap": trap.name, "why": trap.why, "planted": trap.rows, "rows": count}
+            for trap, count in stayed
+        ],
+    }
 
 
 def _wane() -> str:

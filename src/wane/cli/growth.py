@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -11,10 +9,9 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, many, moment_text, print_json, print_widest, say, table
+from wane.cli.harness import Call, CommandResult, command
+from wane.cli.output import console, many, print_widest, prints_unicode, say, table, time_text
 from wane.cli.plot import plot, short, sparkline
-from wane.keeper import open_keeper
 from wane.observe.forecast import DaysTo, Verdict
 from wane.observe.growth import TableGrowth
 
@@ -33,51 +30,46 @@ class _ShowsByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-growth_app = typer.Typer(
+app = typer.Typer(
     cls=_ShowsByDefault,
     help="How fast tables grow. Without a command: show.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@growth_app.command("snapshot")
-def growth_snapshot(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Measure every table now and remember it, as `wane run` does by itself once in an interval."""
-    with open_keeper(url, contract=contract) as keeper:
-        taken = keeper.take_snapshots()
-    if as_json:
-        print_json([asdict(one) for one in taken])
-        return
+@command(app, "snapshot")
+def growth_snapshot(call: Call) -> CommandResult:
+    """Measure every table now and store it, as `wane run` does by itself once in an interval."""
+    taken = call.open().take_snapshots()
     counted = sum(one.exact for one in taken)
     missing = sum(one.rows is None for one in taken)
-    told = f"{many(len(taken), 'table')}: {counted} counted, {len(taken) - counted - missing} estimated"
-    say(told + (f", {missing} neither: counting took too long" if missing else ""))
+    text = f"{many(len(taken), 'table')}: {counted} counted, {len(taken) - counted - missing} estimated"
+    return CommandResult(taken, lambda: say(text + (f", {missing} neither: counting took too long" if missing else "")))
 
 
-@growth_app.command("show")
+@command(app, "show")
 def growth_show(
+    call: Call,
     name: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="One table, with a plot; all if left out.")
     ] = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Show how fast tables grow, from their snapshots: the rate, days to every threshold, a forecast. Warns before a threshold."""
-    with open_keeper(url, contract=contract) as keeper:
-        found = keeper.growth(name)
-        now = keeper.store.now()
-    if as_json:
-        print_json([one.as_json() for one in found])
-    elif name is None:
-        _print_all(found, [one.threshold for one in found[0].days] if found else [])
-    else:
-        _print_one(found[0], now.timestamp())
-    if not as_json and all(one.taken_at is None for one in found):
-        say("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
-    for one in found:
-        if one.alert is not None and not as_json:
-            say(f"[yellow]warning:[/] {_alert_text(one)}")
+    keeper = call.open()
+    found, now = keeper.growth(name), keeper.store.now()
+
+    def show() -> None:
+        if name is None:
+            _print_all(found, [one.threshold for one in found[0].days] if found else [])
+        else:
+            _print_one(found[0], now.timestamp())
+        if all(one.taken_at is None for one in found):
+            say("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
+        for one in found:
+            if one.alert is not None:
+                say(f"[yellow]warning:[/] {_alert_text(one)}")
+
+    return CommandResult([one.as_json() for one in found], show)
 
 
 def _alert_text(one: TableGrowth) -> str:
@@ -105,8 +97,8 @@ def _print_all(found: list[TableGrowth], thresholds: list[int]) -> None:
             *(days_text(each) for each in one.days),
         ]
         values = [float(rows) for _, rows in one.history]
-        full.add_row(*cells, sparkline(values, 24) if _unicode() else "")
-        narrow.add_row(*cells, sparkline(values, 8) if _unicode() else "")
+        full.add_row(*cells, sparkline(values, 24) if prints_unicode() else "")
+        narrow.add_row(*cells, sparkline(values, 8) if prints_unicode() else "")
     print_widest(full, narrow)
 
 
@@ -114,11 +106,11 @@ def _print_one(one: TableGrowth, now: float) -> None:
     out = console()
     size = "" if one.bytes is None else f", {'' if one.bytes_exact else '~'}{short(one.bytes)}B with indexes"
     out.print(
-        f"[bold]{escape(one.table)}[/] {rows_text(one)} rows{size}, measured {moment_text(one.taken_at) or 'never'}",
+        f"[bold]{escape(one.table)}[/] {rows_text(one)} rows{size}, measured {time_text(one.taken_at) or 'never'}",
         soft_wrap=True,
     )
     words = {
-        Verdict.UNKNOWN: "too little is known of it to tell a rate",
+        Verdict.UNKNOWN: "too few snapshots to estimate a rate",
         Verdict.IRREGULAR: "irregular: it may as well grow as shrink",
         Verdict.STEADY: "steady",
         Verdict.SHRINKING: "shrinking",
@@ -147,10 +139,10 @@ def _print_plot(one: TableGrowth, now: float) -> None:
     ahead = [(f.days, float(f.rows), float(f.low), float(f.high)) for f in one.forecast if f.days <= max(span, 7)]
     width = min(out.width if out.width < 1_000 else _PLOT_WIDTH, _WIDEST)
     limits = [float(each.threshold) for each in one.days]
-    for line in plot(known, ahead, width=width, height=_HEIGHT, limits=limits, braille=_unicode()):
+    for line in plot(known, ahead, width=width, height=_HEIGHT, limits=limits, braille=prints_unicode()):
         out.print(line, soft_wrap=True, markup=False)
-    left = moment_text(one.history[0][0], "days")
-    right = f"+{ahead[-1][0]:.0f} days" if ahead else moment_text(one.history[-1][0], "days")
+    left = time_text(one.history[0][0], "days")
+    right = f"+{ahead[-1][0]:.0f} days" if ahead else time_text(one.history[-1][0], "days")
     out.print(f"{'':8}{left}{right:>{max(width - 8 - len(left), len(right) + 1)}}", soft_wrap=True)
 
 
@@ -188,7 +180,3 @@ def _signed(value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}".removesuffix(".0")
-
-
-def _unicode() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import typer
 from rich.markup import escape
 
 from wane.check.live import about
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import (
-    console,
-    count_text,
-    moment_text,
-    print_findings,
-    print_json,
-    print_widest,
-    say,
-    summary,
-    table,
-)
-from wane.keeper import open_keeper
+from wane.cli.harness import Call, CommandResult, command
+from wane.cli.output import console, count_text, print_findings, print_widest, say, summary, table, time_text
 from wane.observe.health import Health, TableHealth
+from wane.observe.pressure import Pressure
 
+app = typer.Typer()
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def pressure(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(app, "pressure")
+def pressure(call: Call) -> CommandResult:
     """Show how many rows each table has, how old they are, and how many are due. Reads little, however large the tables are."""
-    with open_keeper(url, contract=contract, read_only=True) as keeper:
-        found = keeper.pressure()
-    if as_json:
-        print_json([one.as_dict() for one in found])
-        return
+    found = call.open(read_only=True).pressure()
+    return CommandResult([one.as_dict() for one in found], lambda: _print_pressure(found))
+
+
+def _print_pressure(found: Sequence[Pressure]) -> None:
     shown = table("table", "rows", "oldest", "newest", "due", "share", right=("rows", "due", "share"))
     for one in found:
         share = one.share
@@ -40,27 +33,22 @@ def pressure(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json
         shown.add_row(
             escape(one.table),
             count_text(one.rows),
-            moment_text(one.oldest),
-            moment_text(one.newest),
+            time_text(one.oldest),
+            time_text(one.newest),
             count_text(one.due) if ruled else "",
             "" if share is None else f"{share:.1%}",
         )
     console().print(shown)
 
 
-def health(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(app, "health")
+def health(call: Call) -> CommandResult:
     """Report whether retention does its work, and if not, what to do. Exits 0 if it is healthy, 1 if not."""
-    with open_keeper(url, contract=contract, read_only=True) as keeper:
-        found = keeper.health()
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        _print(found)
-    if not found.healthy:
-        raise typer.Exit(1)
+    found = call.open(read_only=True).health()
+    return CommandResult(found.as_dict(), lambda: _print_health(found), 0 if found.healthy else 1)
 
 
-def _print(found: Health) -> None:
+def _print_health(found: Health) -> None:
     wide = table(
         "table", "rows", "size", "oldest", "due", "late", "last sweep", "drains in", "read",
         right=("rows", "size", "due", "late", "drains in", "read"),
@@ -69,7 +57,7 @@ def _print(found: Health) -> None:
     for one in found.tables:
         name, rows = escape(one.pressure.table), count_text(one.pressure.rows)
         due = count_text(one.pressure.due) if one.rules else ""
-        late, swept = _length(one.late_seconds), moment_text(one.last_sweep) or ("never" if one.every_seconds else "")
+        late, swept = _length(one.late_seconds), time_text(one.last_sweep) or ("never" if one.every_seconds else "")
         read = "" if one.hot_read_ms is None else f"{one.hot_read_ms:g} ms"
         oldest = _length(one.oldest_age_seconds)
         wide.add_row(name, rows, _bytes(one.bytes), oldest, due, late, swept, _drain(one), read)

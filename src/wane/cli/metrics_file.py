@@ -1,4 +1,4 @@
-"""`--metrics-file`: what a one-shot run counted, left behind for Prometheus."""
+"""`--metrics-file`: the counts of a one-shot run, in a file for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,33 +11,26 @@ from rich.markup import escape
 
 from wane.cli.output import say
 from wane.contract.model import Contract
-from wane.db import Store, open_store
+from wane.db import open_store
 from wane.errors import MetricsError
-from wane.events import Listener, nobody
+from wane.events import Listener
 from wane.keeper import database_url
 
 
 @contextmanager
-def measured(file: Path | None, contract: Contract, url: str | None) -> Iterator[Listener]:
-    """Yield a listener whose counts are written to the file at the end, also after a failure; without a file, one that ignores events."""
-    if file is None:
-        yield nobody
-        return
+def measured(file: Path, contract: Contract, url: str | None) -> Iterator[Listener]:
+    """Yield a listener whose counts are written to the file at the end, also after a failure."""
     from wane.observe.metrics import Metrics
 
     _require_writable(file)
-
-    def again() -> Store:
-        return open_store(database_url(url, contract), contract.store, read_only=True)
-
     metrics = Metrics(contract)
-    metrics.watch(again)
+    metrics.watch(lambda: open_store(database_url(url, contract), contract.store, read_only=True))
     try:
         yield metrics
     except BaseException:
         try:
             metrics.write_textfile(file)
-        except MetricsError as problem:  # What went wrong before is what must be told at the end.
+        except MetricsError as problem:  # The first error is the one to raise.
             say(f"[red]error:[/] {escape(problem.message)}")
         raise
     else:

@@ -1,4 +1,4 @@
-"""What people and scripts see: tables and JSON on stdout, everything else on stderr."""
+"""Output for people and scripts: tables and JSON on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -38,13 +38,20 @@ def say(text: str) -> None:
     console(stderr=True).print(text, soft_wrap=True)
 
 
-def print_json(data: Any) -> None:
-    readable = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not readable, default=_plain) + "\n")
+def print_json(data: object) -> None:
+    """Print data as one JSON document; dataclasses as objects."""
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not prints_unicode(), default=_plain) + "\n")
 
 
-def _plain(value: object) -> str:
-    """Write times in ISO 8601, in UTC: JSON has none of its own, and every command writes them alike."""
+def prints_unicode() -> bool:
+    """Return whether stdout can print every character."""
+    return (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+
+
+def _plain(value: object) -> object:
+    """Convert what JSON does not have. Times become ISO 8601 in UTC, so that every command writes them alike."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     if isinstance(value, datetime):
         return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     return str(value)
@@ -56,8 +63,8 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
     order = list(Severity)
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):
         colour = _COLOURS[finding.severity]
-        place = " ".join(part for part in (finding.file, finding.path or finding.table) if part)
-        head = f"[{colour}]{finding.severity.value}[/] [dim]{finding.code}[/] [bold]{escape(place)}[/]"
+        subject = " ".join(part for part in (finding.file, finding.path or finding.table) if part)
+        head = f"[{colour}]{finding.severity.value}[/] [dim]{finding.code}[/] [bold]{escape(subject)}[/]"
         out.print(head, soft_wrap=True)
         out.print(f"  {escape(finding.message)}", soft_wrap=True)
         if finding.fix:
@@ -67,13 +74,13 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
 def summary(findings: list[Finding]) -> str:
     """Summarise findings: `2 errors, 1 warning`."""
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
-    told = [many(count, severity.value) for severity, count in counts.items() if count]
-    return ", ".join(told) or "nothing to report"
+    return ", ".join(many(count, severity.value) for severity, count in counts.items() if count) or "nothing to report"
 
 
-def many(count: int, noun: str) -> str:
+def many(count: int, noun: str, *, bold: bool = False) -> str:
     """Format a count of things: `1 rule`, `1,234 rules`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    number = f"[bold]{count:,}[/]" if bold else f"{count:,}"
+    return f"{number} {noun}{'' if count == 1 else 's'}"
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = (), show_header: bool = True) -> Table:
@@ -101,16 +108,14 @@ def print_widest(*choices: Table) -> None:
 
 
 def print_fitting(
-    rows: Iterable[Callable[[str], Mapping[str, str]]],
-    *layouts: tuple[Sequence[str], str],
-    right: Iterable[str] = (),
+    rows: Iterable[Callable[[str], Mapping[str, str]]], *layouts: tuple[Sequence[str], str], right: Iterable[str] = ()
 ) -> None:
-    """Print rows in the first layout that fits. A layout is its columns, and how exactly moments are told; a row makes cells of that."""
-    told, right = list(rows), tuple(right)
+    """Print rows in the first layout that fits. A layout has columns and a precision of times, of which each row makes its cells."""
+    rows, right = list(rows), tuple(right)
     choices = []
     for columns, timespec in layouts:
         shown = table(*columns, right=right)
-        for row in told:
+        for row in rows:
             cells = row(timespec)
             shown.add_row(*(cells[column] for column in columns))
         choices.append(shown)
@@ -130,11 +135,17 @@ def count_text(count: Count | None) -> str:
     return f"{sign}{count.rows:,}"
 
 
-def moment_text(moment: datetime | None, timespec: str = "seconds") -> str:
+def counted(count: Count | None, noun: str) -> str:
+    """Format a count of things that may be an estimate: `1 row`, `~1,234 rows`."""
+    text = count_text(count)
+    return f"{text} {noun}{'' if text == '1' else 's'}"
+
+
+def time_text(time: datetime | None, timespec: str = "seconds") -> str:
     """Format a time in UTC, to the `seconds`, `minutes` or `days`."""
-    if moment is None:
+    if time is None:
         return ""
-    utc = moment.astimezone(UTC).replace(tzinfo=None)
+    utc = time.astimezone(UTC).replace(tzinfo=None)
     return utc.date().isoformat() if timespec == "days" else utc.isoformat(" ", timespec)
 
 

@@ -1,54 +1,33 @@
-"""`wane partition`: tables by the month, converted while everybody works, and back."""
+"""`wane partition`: tables by the month, converted online, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from wane.cli.options import (
-    CONTRACT,
-    ContractOption,
-    JsonOption,
-    LogFormatOption,
-    LogLevelOption,
-    UrlOption,
-)
-from wane.cli.output import console, count_text, counts_text, many, moment_text, print_json, say, seconds_text, table
-from wane.cli.prune import ActorOption, sweeping
-from wane.contract.load import load_contract
-from wane.events import Event, Listener, PartitionStep, nobody
-from wane.keeper import Keeper, open_keeper
-from wane.observe.logs import LogFormat, LogLevel, configure_logging, log_event
+from wane.cli.harness import Call, CommandResult, Services, command
+from wane.cli.options import FastOption
+from wane.cli.output import console, count_text, counts_text, many, say, seconds_text, table, time_text
+from wane.events import Event, PartitionStep
+from wane.keeper import Keeper
 from wane.partition.model import PartitionDone, PartitionPlan, Retiring
 from wane.prune.pace import FAST
 
-partition_app = typer.Typer(
-    help="Tables by the month (PostgreSQL): converted while everybody works, retired by the month, and back.",
-    no_args_is_help=True,
+app = typer.Typer(
+    help="Tables by the month (PostgreSQL): converted online, retired by the month, and back.", no_args_is_help=True
 )
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="A table that [partition] of the contract names.")]
+_LONG_WORK = Services(actor=True, logs=True, progress=True, stops_after="batch")
 
 
-@partition_app.command("plan")
-def partition_plan(
-    name: TableArgument,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(app, "plan")
+def partition_plan(call: Call, name: TableArgument) -> CommandResult:
     """Show what converting a table would do: every statement, its lock, and what would stop working. Changes nothing."""
-    with open_keeper(url, contract=contract, read_only=True) as keeper:
-        plan = keeper.partition.plan(name)
-    if as_json:
-        print_json(plan.as_json())
-        return
-    _print_plan(plan)
+    plan = call.open(read_only=True).partition.plan(name)
+    return CommandResult(plan.as_json(), lambda: _print_plan(plan))
 
 
 def _print_plan(plan: PartitionPlan) -> None:
@@ -79,101 +58,90 @@ def _print_plan(plan: PartitionPlan) -> None:
         _print_plan(following)
 
 
-@partition_app.command("convert")
+@command(app, "convert", _LONG_WORK)
 def partition_convert(
+    call: Call,
     name: TableArgument,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Proceed although the plan lists what will stop working.")
+        bool,
+        typer.Option(
+            "--accept",
+            help="Proceed although the plan lists what will stop working; without it such a table is refused.",
+        ),
     ] = False,
     split: Annotated[
-        bool, typer.Option("--split", help="Then split what was there into months, too: copied beside the application.")
+        bool,
+        typer.Option(
+            "--split",
+            help="Then split what was there into months, too: copied a few rows at a time beside the application, proven, then"
+            " swapped.",
+        ),
     ] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="With --split: no pauses between batches.")] = False,
+    fast: FastOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.WARNING,
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Partition a table by the month while everybody works. Whatever stops it, running it again goes on; undo takes it back."""
+) -> CommandResult:
+    """Partition a table by the month without blocking the application. After any interruption, running it again continues; undo reverts it."""
     if dry_run:
-        partition_plan(name, contract, url, as_json=as_json)
-        return
-    configure_logging(log_level, log_format)
-    with (
-        sweeping(nobody, as_json=as_json) as (stop, listener),
-        _changing(contract, url, actor, listener, as_json=as_json) as keeper,
-    ):
-        done = [keeper.partition.convert(name, accept=accept)]
-        if split and not stop.event.is_set():
-            done.append(keeper.partition.split(name, pace=FAST if fast else None, stop=stop.event))
-    _tell(done, as_json=as_json)
-    stop.end()
+        return partition_plan(call, name)
+    partition = _open(call).partition
+    done = [partition.convert(name, accept=accept)]
+    if split and not call.stop.event.is_set():
+        done.append(partition.split(name, pace=FAST if fast else None, stop=call.stop.event))
+    return CommandResult(done, lambda: _print_done(done))
 
 
-@partition_app.command("maintain")
+@command(app, "maintain", Services(actor=True, logs=True))
 def partition_maintain(
+    call: Call,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="TABLE...", help="All that are partitioned if none is named.")
     ] = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.WARNING,
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Make partitions ahead. `wane run` does the same by itself."""
-    configure_logging(log_level, log_format)
-    with _changing(contract, url, actor, log_event, as_json=as_json) as keeper:
-        done = keeper.partition.maintain(*(names or ()))
-    if not done and not as_json:
-        say("no table is partitioned yet: `wane partition convert TABLE` does that")
-    _tell(done, as_json=as_json)
+    done = _open(call).partition.maintain(*(names or ()))
+
+    def show() -> None:
+        if not done:
+            say("no table is partitioned yet: `wane partition convert TABLE` does that")
+        _print_done(done)
+
+    return CommandResult(done, show)
 
 
-@partition_app.command("retire")
+@command(app, "retire", _LONG_WORK)
 def partition_retire(
+    call: Call,
     name: TableArgument,
     reattach: Annotated[
-        str | None, typer.Option(metavar="PARTITION", help="Put this partition back instead, while it is aside.")
+        str | None,
+        typer.Option(
+            metavar="PARTITION",
+            help="Attach this partition again instead, with what left with it, while it is in quarantine.",
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would leave and what stays; change nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would leave, and what stays and why, whatever the flags say; change nothing."
+        ),
     ] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.WARNING,
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Let months go that are past their time, if the flags allow it, and drop those that were aside for long enough.
+    fast: FastOption = False,
+) -> CommandResult:
+    """Retire months that are past their retention window, if the flags allow it, and drop those whose quarantine is over.
 
-    A month with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again goes on. Exits 1 if a month failed. `wane run` does the same by itself.
+    A month with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again
+    continues. Exits 1 if a month failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
         raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
-    configure_logging(log_level, log_format)
-    with (
-        sweeping(nobody, as_json=as_json) as (stop, listener),
-        _changing(contract, url, actor, listener, as_json=as_json) as keeper,
-    ):
-        if reattach is not None:
-            done = [keeper.partition.reattach(name, reattach)]
-            say(
-                "still past its retention window: `wane run` will retire it again unless you add a hold or raise `keep`"
-            )
-        else:
-            done = keeper.partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=stop.event)
-    if as_json:
-        print_json([asdict(one) for one in done])
+    partition = _open(call).partition
+    if reattach is not None:
+        done = [partition.reattach(name, reattach)]
+        say("still past its retention window: `wane run` will retire it again unless you add a hold or raise `keep`")
     else:
-        _print_retired(name, done)
-    stop.end(failed=any(one.outcome == "failed" for one in done))
+        done = partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=call.stop.event)
+    failed = any(one.outcome == "failed" for one in done)
+    return CommandResult(done, lambda: _print_retired(name, done), 1 if failed else 0)
 
 
 def _print_retired(name: str, done: list[Retiring]) -> None:
@@ -188,7 +156,7 @@ def _print_retired(name: str, done: list[Retiring]) -> None:
             f"[{colour}]{one.outcome}[/]",
             counts_text(one.counts),
             escape(one.place or ""),
-            moment_text(one.drop_at),
+            time_text(one.drop_at),
         )
     console().print(shown)
     for one in done:
@@ -196,59 +164,36 @@ def _print_retired(name: str, done: list[Retiring]) -> None:
             say(f"{escape(one.partition or name)}: {escape(one.why)}")
 
 
-@partition_app.command("undo")
+@command(app, "undo", _LONG_WORK)
 def partition_undo(
+    call: Call,
     name: TableArgument,
     reattach: Annotated[
-        bool, typer.Option("--reattach", help="Put months back first that are aside. Without it they refuse.")
+        bool,
+        typer.Option("--reattach", help="Attach months in quarantine first; without it they are a reason to refuse."),
     ] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")] = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.WARNING,
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    fast: FastOption = False,
+) -> CommandResult:
     """Make a plain table of it again: at once; rows that came since follow in batches. Ctrl-C and SIGTERM stop between two.
 
-    A conversion that was not finished is taken back.
+    A conversion that was not finished is reverted.
     """
-    configure_logging(log_level, log_format)
-    with (
-        sweeping(nobody, as_json=as_json) as (stop, listener),
-        _changing(contract, url, actor, listener, as_json=as_json) as keeper,
-    ):
-        done = keeper.partition.undo(name, reattach=reattach, pace=FAST if fast else None, stop=stop.event)
-    _tell([done], as_json=as_json)
-    stop.end()
+    done = _open(call).partition.undo(name, reattach=reattach, pace=FAST if fast else None, stop=call.stop.event)
+    return CommandResult([done], lambda: _print_done([done]))
 
 
-@contextmanager
-def _changing(
-    contract: Path, url: str | None, actor: str | None, listener: Listener, *, as_json: bool
-) -> Iterator[Keeper]:
-    loaded = load_contract(contract)
-    with open_keeper(url, contract=loaded, actor=actor, listener=_told(listener, as_json=as_json)) as keeper:
-        yield keeper
+def _open(call: Call) -> Keeper:
+    """Open a keeper that prints every step when it is done: some of them take long."""
 
-
-def _told(listener: Listener, *, as_json: bool) -> Listener:
-    """Print every step when it is done: some of them take long."""
-
-    def listen(event: Event) -> None:
-        listener(event)
-        if isinstance(event, PartitionStep) and not as_json:
+    def print_step(event: Event) -> None:
+        if isinstance(event, PartitionStep) and not call.as_json:
             what = f"{event.partition} is {event.step}" if event.partition else event.step
             say(f"[dim]{escape(event.table)}: {escape(what)} ({seconds_text(event.seconds) or '< 1 s'})[/]")
 
-    return listen
+    return call.open(listeners=[print_step])
 
 
-def _tell(done: list[PartitionDone], *, as_json: bool) -> None:
-    if as_json:
-        print_json([asdict(one) for one in done])
-        return
+def _print_done(done: Sequence[PartitionDone]) -> None:
     for one in done:
         parts = [f"[bold]{escape(one.table)}[/] {'nothing to do' if one.did == 'nothing' else one.did}"]
         if one.partitions:
@@ -258,7 +203,7 @@ def _tell(done: list[PartitionDone], *, as_json: bool) -> None:
         if one.longest_lock_seconds:
             parts.append(f"the longest lock {one.longest_lock_seconds * 1000:.0f} ms")
         if one.lock_waits:
-            parts.append(f"{many(one.lock_waits, 'lock')} asked for again")
+            parts.append(f"{many(one.lock_waits, 'lock')} retried")
         say(", ".join(parts))
         for problem in one.problems:
             say(f"[yellow]left:[/] {escape(problem)}")

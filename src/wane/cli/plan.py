@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,67 +13,80 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import (
-    console,
-    count_text,
-    many,
-    moment_text,
-    print_findings,
-    print_json,
-    print_widest,
-    say,
-    seconds_text,
-    table,
-)
-from wane.cli.times import parse_time
+from wane.cli.harness import Call, CommandResult, command
+from wane.cli.output import console, count_text, many, print_findings, print_widest, say, seconds_text, table, time_text
+from wane.cli.values import parse_time
 from wane.db.counting import Exactness
-from wane.keeper import open_keeper
 from wane.prune.plan import Plan, Step
 from wane.prune.planning import READ_SECONDS
 
+app = typer.Typer()
 
+
+@command(app, "plan")
 def plan(
+    call: Call,
     only: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE[.RULE]", help="Only these; all if none is named.")
+        list[str] | None, typer.Argument(metavar="TABLE[.RULE]...", help="Only these; all if none is named.")
     ] = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the statements and their query plans.")
+        bool, typer.Option("--verbose", "-v", help="Show the statements, their values and their query plans.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to a file, for `wane apply`.")] = None,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 3 if rows are due.")] = False,
-    seconds: Annotated[float, typer.Option(min=0.01, help="The longest that one read may take.")] = READ_SECONDS,
+    exit_code: Annotated[
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit 3 if rows are due; 1 if none were found, and those of some rule were not counted."
+        ),
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, help="The longest that one read may take; what takes longer is estimated.")
+    ] = READ_SECONDS,
     at: Annotated[
-        str | None, typer.Option(help="Plan for this time (ISO 8601, unix seconds, or a duration ago) instead of now.")
+        str | None, typer.Option(metavar="TIME", help="Plan for this time (ISO 8601, unix seconds, or a duration ago).")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Show what would leave now, rule by rule. Reads only, in bounded time."""
-    with open_keeper(url, contract=contract, read_only=True) as keeper, _progress() as progress:
+    made = build_plan(call, only, verbose=verbose, seconds=seconds, at=at)
+    if out is not None:
+        made.write(out)
+    result = plan_result(made, verbose=verbose, out=out)
+    if result.exit_code or not exit_code:
+        return result
+    unknown = any(step.due is None for step in made.steps)  # Unknown is not none.
+    return replace(result, exit_code=3 if made.due else 1 if unknown else 0)
+
+
+def build_plan(
+    call: Call,
+    only: Sequence[str] | None,
+    *,
+    verbose: bool = False,
+    seconds: float = READ_SECONDS,
+    at: str | None = None,
+) -> Plan:
+    """Plan what is due, and show how far the reads are on a terminal."""
+    keeper = call.open(read_only=True)
+    with _progress() as progress:
         task = progress.add_task("planning", total=None)
-        made = keeper.plan(
+        return keeper.plan(
             *(only or ()),
             now=None if at is None else parse_time(at, keeper.store.now(), "--at"),
             seconds=seconds,
             explain=verbose,
             progress=lambda done, total, name: progress.update(task, completed=done, total=total, description=name),
         )
-    if out is not None:
-        made.write(out)
-    if as_json:
-        print_json(json.loads(made.as_json()))
-    else:
+
+
+def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -> CommandResult:
+    """Return a plan as the result of a command, which fails if a rule could not be planned."""
+
+    def show() -> None:
         print_plan(made, verbose=verbose)
         if out is not None:
             say(f"wrote [bold]{escape(str(out))}[/]")
-    if made.problems:
-        raise typer.Exit(1)
-    if exit_code and made.due:
-        raise typer.Exit(3)
-    if exit_code and any(step.due is None for step in made.steps):
-        raise typer.Exit(1)  # Unknown is not none.
+
+    return CommandResult(json.loads(made.as_json()), show, 1 if made.problems else 0)
 
 
 def _progress() -> Progress:
@@ -84,7 +98,7 @@ def _progress() -> Progress:
 def print_plan(made: Plan, *, verbose: bool = False) -> None:
     """Print the plan as a table, as wide as the terminal allows, then what could not be planned."""
     out = console()
-    out.print(f"[bold]{escape(made.url)}[/] at {moment_text(made.made_at)} UTC, contract {made.fingerprint}")
+    out.print(f"[bold]{escape(made.url)}[/] at {time_text(made.made_at)} UTC, contract {made.fingerprint}")
     print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
     if not all(step.swept for step in made.steps):
         out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
@@ -141,9 +155,9 @@ def _cells(step: Step, timespec: str) -> dict[str, str]:
         "due": f"[bold]{due}[/]" if due != "0" else "[dim]0[/]",
         "of": count_text(step.table_rows),
         "share": "" if step.share is None else f"{step.share:.1%}",
-        "oldest": moment_text(step.oldest, timespec),
-        "newest": moment_text(step.newest, timespec),
-        "cutoff": moment_text(step.cutoff, timespec),
+        "oldest": time_text(step.oldest, timespec),
+        "newest": time_text(step.newest, timespec),
+        "cutoff": time_text(step.cutoff, timespec),
         "takes": seconds_text(step.seconds),
     }
 
@@ -153,10 +167,10 @@ def _total(made: Plan) -> str:
     followers = [count for step in made.steps for count in step.followers.values()]
     counts = [*(step.due for step in made.steps), *followers]
     inexact = any(count is None or count.exactness is not Exactness.EXACT for count in counts)
-    noun = "row" if made.due == 1 else "rows"
     with_them = sum(count.rows for count in followers if count is not None)
-    told = f"{'about ' if inexact else ''}[bold]{made.due:,}[/] {noun} due under {many(len(made.steps), 'rule')}"
-    return f"{told}, and {with_them:,} that leave with them" if with_them else told
+    due = many(made.due, "row", bold=True)
+    text = f"{'about ' if inexact else ''}{due} due under {many(len(made.steps), 'rule')}"
+    return f"{text}, and {with_them:,} that leave with them" if with_them else text
 
 
 def _print_statement(step: Step) -> None:

@@ -49,7 +49,7 @@ def plot(
 ) -> list[str]:
     """Draw the lines of a plot: what is known as a line of dots, what is ahead (x, middle, low, high) as a fan, limits that lie inside as dashes.
 
-    The left edge tells values; what stands below is for the caller, who knows what x means.
+    Values are at the left edge; the caller labels x.
     """
     points = [*known, *((x, y) for x, middle, low, high in ahead for y in (middle, low, high))]
     columns = max(width - 8, 10)
@@ -63,7 +63,7 @@ def plot(
     across, down = (2, 4) if braille else (1, 1)
     cells: dict[tuple[int, int], int] = {}
 
-    def place(x: float, y: float) -> tuple[int, int]:
+    def pixel(x: float, y: float) -> tuple[int, int]:
         right = round((x - begin) / ((end - begin) or 1) * (columns * across - 1))
         below = round((top - y) / ((top - bottom) or 1) * (height * down - 1))
         return right, below
@@ -73,7 +73,7 @@ def plot(
         cells[cell] = cells.get(cell, 0) | (_DOTS[below % 4][right % 2] if braille else 1)
 
     def line(one: Point, other: Point, *, every: int = 1) -> None:
-        (right, below), (further, under) = place(*one), place(*other)
+        (right, below), (further, under) = pixel(*one), pixel(*other)
         steps = max(abs(further - right), abs(under - below), 1)
         for step in range(0, steps + 1, every):
             dot(right + round((further - right) * step / steps), below + round((under - below) * step / steps))
@@ -81,7 +81,7 @@ def plot(
     for one, other in pairwise(known):
         line(one, other)
     if len(known) == 1:
-        dot(*place(*known[0]))
+        dot(*pixel(*known[0]))
     for limit in inside:
         line((begin, limit), (end, limit), every=4 if braille else 3)
     for number in (1, 2, 3):

@@ -1,60 +1,55 @@
-"""`wane queue`: looking into the cleanup queue, helping it along, and dealing with its dead letters."""
+"""`wane queue`: the messages of the cleanup queue, and its dead letters."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import console, many, moment_text, print_fitting, print_json, say, table
-from wane.cli.own import open_alone
-from wane.cli.prune import ActorOption
-from wane.contract.duration import parse_duration
+from wane.cli.harness import WITHOUT_TABLES, Call, CommandResult, Services, command
+from wane.cli.output import console, many, print_fitting, say, table, time_text
+from wane.cli.values import parse_length
 from wane.errors import WaneError
 from wane.queue import Answered, DeadLetter, Message, MessageState, Queue
 from wane.schedule.worker import policy_of
 
-queue_app = typer.Typer(help="The cleanup queue: leased messages.", no_args_is_help=True)
+app = typer.Typer(help="The cleanup queue: leased messages.", no_args_is_help=True)
 dead_app = typer.Typer(help="Messages that were delivered as often as they may be.", no_args_is_help=True)
-queue_app.add_typer(dead_app, name="dead")
+app.add_typer(dead_app, name="dead")
 
 PoolOption = Annotated[
-    str | None, typer.Option(help="The work pool; the contract's own, `retention` unless it says otherwise.")
+    str | None,
+    typer.Option(metavar="NAME", help="The work pool; the contract's own, `retention` unless it says otherwise."),
 ]
 MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Its id.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=1_000, help="The most to show.")]
-KindOption = Annotated[str | None, typer.Option(help="Only messages of this kind.")]
+KindOption = Annotated[str | None, typer.Option(metavar="KIND", help="Only messages of this kind.")]
 _UNFINISHED = [state.value for state in (MessageState.READY, MessageState.DELAYED, MessageState.RESERVED)]
 
 
-@queue_app.command("list")
+@command(app, "list")
 def list_(
+    call: Call,
     pool: PoolOption = None,
-    state: Annotated[str | None, typer.Option(help="Only ready, delayed or reserved ones.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="STATE", help="Only ready, delayed or reserved ones.")] = None,
     kind: KindOption = None,
     limit: LimitOption = 100,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List unfinished messages: ready ones, the oldest first, then those that wait for a moment, the next one first."""
+) -> CommandResult:
+    """List unfinished messages: ready ones, the oldest first, then reserved and delayed ones, by the time they are due."""
     if state is not None and state not in _UNFINISHED:
         raise typer.BadParameter(f"{state!r} is not one of {', '.join(_UNFINISHED)}", param_hint="--state")
-    with _queue(contract, url, pool, read_only=True) as queue:
-        found = queue.messages(state=state, kind=kind, limit=limit)
-    if as_json:
-        print_json([_plain(message) for message in found])
-        return
+    found = _open(call, pool, read_only=True).messages(state=state, kind=kind, limit=limit)
+    return CommandResult([_plain(message) for message in found], lambda: _print_messages(found))
+
+
+def _print_messages(found: Sequence[Message]) -> None:
     print_fitting(
         [partial(_cells, message) for message in found],
         (("message", "kind", "state", "deliveries", "since", "due"), "seconds"),
@@ -66,114 +61,95 @@ def list_(
     )
 
 
-@queue_app.command("show")
-def show(
-    message_id: MessageArgument,
-    pool: PoolOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show an unfinished message, with what it carries."""
-    with _queue(contract, url, pool, read_only=True) as queue:
-        message = queue.read_message(message_id)
-        if message is None:
-            dead = queue.read_dead_letter(message_id) is not None
-            place = f"--pool {shlex.quote(queue.pool)}"
-            named = f"it is a dead letter: `wane queue dead show {shlex.quote(message_id)} {place}`"
-            hint = named if dead else f"`wane queue list {place}` shows those there are"
-            raise WaneError(f"pool {queue.pool!r} has no unfinished message {message_id!r}", hint)
-    _print_one(_plain(message), as_json=as_json)
+@command(app, "show")
+def show(call: Call, message_id: MessageArgument, pool: PoolOption = None) -> CommandResult:
+    """Show an unfinished message, with what it carries. Exits 1 if there is none of that id."""
+    queue = _open(call, pool, read_only=True)
+    message = queue.read_message(message_id)
+    if message is None:
+        dead = queue.read_dead_letter(message_id) is not None
+        option = f"--pool {shlex.quote(queue.pool)}"
+        named = f"it is a dead letter: `wane queue dead show {shlex.quote(message_id)} {option}`"
+        hint = named if dead else f"`wane queue list {option}` shows those there are"
+        raise WaneError(f"pool {queue.pool!r} has no unfinished message {message_id!r}", hint)
+    return _one(_plain(message))
 
 
-@queue_app.command("enqueue")
+@command(app, "enqueue")
 def enqueue(
+    call: Call,
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="What is to be done: workers may ask for some kinds only.")
     ],
     pool: PoolOption = None,
-    message_id: Annotated[str | None, typer.Option("--id", help="Its id; a random one if left out.")] = None,
-    key: Annotated[str | None, typer.Option(help="Its idempotency key; its id if left out.")] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Its id; a random one if left out.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Its idempotency key; its id if left out.")] = None,
     target: Annotated[str, typer.Option(metavar="JSON", help="What it is about, as a JSON object.")] = "{}",
     data: Annotated[str, typer.Option(metavar="JSON", help="What else it carries, as a JSON object.")] = "{}",
-    work_queue: Annotated[str | None, typer.Option(help="The work queue it is for, if any.")] = None,
-    delay: Annotated[str | None, typer.Option(metavar="DURATION", help="Ready only after so long, such as 5m.")] = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    work_queue: Annotated[str | None, typer.Option(metavar="NAME", help="The work queue it is for, if any.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Ready only after that time, such as 5m.")
+    ] = None,
+) -> CommandResult:
     """Store a message, once: if its id or key is known, the message that has it is shown."""
     values: dict[str, Any] = {"target": _object(target, "--target"), "data": _object(data, "--data")}
     if delay is not None:
-        try:
-            values["delay"] = parse_duration(delay)
-        except ValueError as problem:
-            raise typer.BadParameter(str(problem), param_hint="--delay") from problem
-    with _queue(contract, url, pool) as queue:
-        message = queue.enqueue(kind, message_id=message_id, key=key, work_queue_id=work_queue, **values)
-    if as_json:
-        print_json(_plain(message))
-    else:
-        say(f"message [bold]{escape(message.message_id)}[/] is {message.state.value}")
+        values["delay"] = parse_length(delay, "--delay")
+    message = _open(call, pool).enqueue(kind, message_id=message_id, key=key, work_queue_id=work_queue, **values)
+    text = f"message [bold]{escape(message.message_id)}[/] is {message.state.value}"
+    return CommandResult(_plain(message), lambda: say(text))
 
 
-@queue_app.command("notify")
-def notify(
-    pool: PoolOption = None, contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False
-) -> None:
-    """Wake whoever waits for the pool."""
-    with _queue(contract, url, pool) as queue:
-        sequence = queue.notify()
-    if as_json:
-        print_json({"pool": queue.pool, "sequence": sequence})
-    else:
-        say(f"wakeup [bold]{sequence}[/] of pool {escape(queue.pool)}")
+@command(app, "notify")
+def notify(call: Call, pool: PoolOption = None) -> CommandResult:
+    """Wake everything that waits for the pool, and print the new sequence."""
+    queue = _open(call, pool)
+    sequence = queue.notify()
+    text = f"wakeup [bold]{sequence}[/] of pool {escape(queue.pool)}"
+    return CommandResult({"pool": queue.pool, "sequence": sequence}, lambda: say(text))
 
 
-@queue_app.command("expire")
+@command(app, "expire")
 def expire(
+    call: Call,
     pool: PoolOption = None,
     everywhere: Annotated[bool, typer.Option("--everywhere", help="Of all pools, by this contract's policy.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The most messages to look at.")] = 100,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Give back messages whose lease has ended, and let delayed ones be ready whose moment has come."""
-    with _queue(contract, url, pool) as queue:
-        expired = queue.expire_leases(limit, everywhere=everywhere)
-    if as_json:
-        print_json(
-            {
-                "redelivered": [_plain(message) for message in expired.redelivered],
-                "dead_lettered": [_plain_letter(letter) for letter in expired.dead_lettered],
-                "ready": [_plain(message) for message in expired.ready],
-            }
-        )
-    else:
-        say(
-            f"{many(len(expired.redelivered), 'message')} given back, {len(expired.dead_lettered):,} dead,"
-            f" {len(expired.ready):,} ready after a pause"
-        )
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The most messages.")] = 100,
+) -> CommandResult:
+    """Give back messages whose lease has ended, and make delayed ones ready that are due."""
+    expired = _open(call, pool).expire_leases(limit, everywhere=everywhere)
+    data = {
+        "redelivered": [_plain(message) for message in expired.redelivered],
+        "dead_lettered": [_plain(letter.message) for letter in expired.dead_lettered],
+        "ready": [_plain(message) for message in expired.ready],
+    }
+    text = (
+        f"{many(len(expired.redelivered), 'message')} given back, {len(expired.dead_lettered):,} dead,"
+        f" {len(expired.ready):,} ready after a pause"
+    )
+    return CommandResult(data, lambda: say(text))
 
 
-@dead_app.command("list")
+@command(dead_app, "list")
 def dead_list(
+    call: Call,
     pool: PoolOption = None,
     kind: KindOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
-    before: Annotated[int | None, typer.Option(min=1, help="The number of the last one of the page before.")] = None,
+    before: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="The number of the last one of the page before.")
+    ] = None,
     limit: LimitOption = 100,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """List dead letters, newest first."""
-    with _queue(contract, url, pool, read_only=True) as queue:
-        found = queue.dead_letters(kind=kind, resolved=everything, before=before, limit=limit)
-    if as_json:
-        print_json([_plain_letter(letter) for letter in found])
-        return
+    queue = _open(call, pool, read_only=True)
+    found = queue.dead_letters(kind=kind, resolved=everything, before=before, limit=limit)
+    return CommandResult([_plain(letter.message) for letter in found], lambda: _print_letters(found))
+
+
+def _print_letters(found: Sequence[DeadLetter]) -> None:
     print_fitting(
         [partial(_letter_cells, letter) for letter in found],
         (("number", "message", "kind", "deliveries", "dead since", "said", "resolved"), "seconds"),
@@ -184,63 +160,43 @@ def dead_list(
     )
 
 
-@dead_app.command("show")
-def dead_show(
-    message_id: MessageArgument,
-    pool: PoolOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show a dead letter, with what it carries and why it is dead."""
-    with _queue(contract, url, pool, read_only=True) as queue:
-        letter = queue.read_dead_letter(message_id)
-        if letter is None:
-            raise _no_letter(queue, message_id)
-    _print_one(_plain_letter(letter), as_json=as_json)
-
-
-@dead_app.command("resolve")
-def dead_resolve(
-    message_id: MessageArgument,
-    pool: PoolOption = None,
-    actor: ActorOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Say that a dead letter was dealt with: from now on it may be pruned."""
-    with open_alone(url, contract, actor=actor) as keeper:
-        queue = keeper.queue(keeper.contract.queue.pool if pool is None else pool)
-        answered = queue.resolve(message_id, by=keeper.pruner.actor)
-    _settled(queue, message_id, answered, "is resolved", as_json=as_json)
-
-
-@dead_app.command("requeue")
-def dead_requeue(
-    message_id: MessageArgument,
-    pool: PoolOption = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Deliver a dead letter again, as if it had never been delivered."""
-    with _queue(contract, url, pool) as queue:
-        answered = queue.requeue(message_id)
-    _settled(queue, message_id, answered, "is ready again", as_json=as_json)
-
-
-def _settled(queue: Queue, message_id: str, answered: Answered, done: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"message_id": message_id, "answer": answered.answer.value, "reason": answered.reason})
-        if not answered.accepted:
-            raise typer.Exit(1)
-        return
-    if answered.reason == "already_resolved":
-        raise WaneError(f"dead letter {message_id!r} is resolved already", "enqueue the work anew if it is to be done")
-    if not answered.accepted:
+@command(dead_app, "show")
+def dead_show(call: Call, message_id: MessageArgument, pool: PoolOption = None) -> CommandResult:
+    """Show a dead letter, with what it carries and why it is dead. Exits 1 if there is none of that id."""
+    queue = _open(call, pool, read_only=True)
+    letter = queue.read_dead_letter(message_id)
+    if letter is None:
         raise _no_letter(queue, message_id)
-    say(f"dead letter [bold]{escape(message_id)}[/] {done}")
+    return _one(_plain(letter.message))
+
+
+@command(dead_app, "resolve", Services(actor=True))
+def dead_resolve(call: Call, message_id: MessageArgument, pool: PoolOption = None) -> CommandResult:
+    """Record that a dead letter was dealt with: from now on it may be pruned."""
+    keeper = call.open(call.load(without_file=WITHOUT_TABLES))
+    queue = keeper.queue(keeper.contract.queue.pool if pool is None else pool)
+    answered = queue.resolve(message_id, by=keeper.pruner.actor)
+    return _settled(queue, message_id, answered, "is resolved")
+
+
+@command(dead_app, "requeue")
+def dead_requeue(call: Call, message_id: MessageArgument, pool: PoolOption = None) -> CommandResult:
+    """Deliver a dead letter again, as if it had never been delivered."""
+    queue = _open(call, pool)
+    return _settled(queue, message_id, queue.requeue(message_id), "is ready again")
+
+
+def _settled(queue: Queue, message_id: str, answered: Answered, done: str) -> CommandResult:
+    def show() -> None:
+        if answered.reason == "already_resolved":
+            hint = "enqueue the work anew if it is to be done"
+            raise WaneError(f"dead letter {message_id!r} is resolved already", hint)
+        if not answered.accepted:
+            raise _no_letter(queue, message_id)
+        say(f"dead letter [bold]{escape(message_id)}[/] {done}")
+
+    data = {"message_id": message_id, "answer": answered.answer.value, "reason": answered.reason}
+    return CommandResult(data, show, 0 if answered.accepted else 1)
 
 
 def _no_letter(queue: Queue, message_id: str) -> WaneError:
@@ -250,10 +206,9 @@ def _no_letter(queue: Queue, message_id: str) -> WaneError:
     )
 
 
-@contextmanager
-def _queue(contract: Path, url: str | None, pool: str | None, *, read_only: bool = False) -> Iterator[Queue]:
-    with open_alone(url, contract, read_only=read_only) as keeper:
-        yield keeper.queue(keeper.contract.queue.pool if pool is None else pool, policy=policy_of(keeper.contract))
+def _open(call: Call, pool: str | None, *, read_only: bool = False) -> Queue:
+    keeper = call.open(call.load(without_file=WITHOUT_TABLES), read_only=read_only)
+    return keeper.queue(keeper.contract.queue.pool if pool is None else pool, policy=policy_of(keeper.contract))
 
 
 def _object(text: str, option: str) -> dict[str, Any]:
@@ -271,23 +226,18 @@ def _plain(message: Message) -> dict[str, Any]:
     return {name: value for name, value in asdict(message).items() if name != "token_hash"}
 
 
-def _plain_letter(letter: DeadLetter) -> dict[str, Any]:
-    return _plain(letter.message)
+def _one(found: dict[str, Any]) -> CommandResult:
+    def show() -> None:
+        shown = table("what", "is", show_header=False)
+        for name, value in found.items():
+            if isinstance(value, datetime):
+                shown.add_row(name, time_text(value))
+            elif value is not None:
+                text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+                shown.add_row(name, escape(text))
+        console().print(shown)
 
-
-def _print_one(found: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    shown = table("what", "is", show_header=False)
-    for name, value in found.items():
-        if isinstance(value, datetime):
-            shown.add_row(name, moment_text(value))
-        elif value is not None:
-            shown.add_row(
-                name, escape(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
-            )
-    console().print(shown)
+    return CommandResult(found, show)
 
 
 def _cells(message: Message, timespec: str) -> dict[str, str]:
@@ -296,8 +246,8 @@ def _cells(message: Message, timespec: str) -> dict[str, str]:
         "kind": escape(message.kind),
         "state": message.state.value,
         "deliveries": str(message.deliveries),
-        "since": moment_text(message.created_at, timespec),
-        "due": moment_text(message.due_at, timespec),
+        "since": time_text(message.created_at, timespec),
+        "due": time_text(message.due_at, timespec),
     }
 
 
@@ -307,7 +257,7 @@ def _letter_cells(letter: DeadLetter, timespec: str) -> dict[str, str]:
         "message": escape(letter.message.message_id),
         "kind": escape(letter.message.kind),
         "deliveries": str(letter.final_delivery_count),
-        "dead since": moment_text(letter.moved_at, timespec),
+        "dead since": time_text(letter.moved_at, timespec),
         "said": escape(letter.release_reason or ""),
         "resolved": escape(f"by {letter.resolved_by}" if letter.resolved_by else ""),
     }

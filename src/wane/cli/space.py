@@ -1,60 +1,64 @@
-"""`wane space`: what pruning freed, and what to do about the room that nobody uses."""
+"""`wane space`: what pruning freed, and how to give unused space back."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import many, moment_text, print_json, print_widest, say, seconds_text, table
+from wane.cli.harness import Call, CommandResult, Services, command
+from wane.cli.output import many, print_widest, say, seconds_text, table, time_text
 from wane.cli.plot import short
-from wane.cli.signals import stopping
-from wane.cli.times import parse_time
+from wane.cli.values import parse_time
 from wane.contract.duration import parse_duration
-from wane.keeper import Keeper, open_keeper
 from wane.observe.space import Advice, FileVacuumed, Space, SpaceOfTable, advised
 
+app = typer.Typer()
 _PAGES = re.compile(r"([0-9][0-9_,]*) *pages?")
 
 
+@command(app, "space", Services(stops_after="transaction"))
 def space(
+    call: Call,
     name: Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all if left out.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Count what was freed since then: a moment, or a duration (default 7d).")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Count what was freed since then: an ISO 8601 time, unix seconds, or a duration; 7d if left out.",
+        ),
     ] = None,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="SQLite: give free pages back to the disk, some at a time.")
+        bool,
+        typer.Option(
+            "--vacuum",
+            help="SQLite with `auto_vacuum = INCREMENTAL`: give free pages back to the disk, in small transactions with pauses,"
+            " until none is left or the budget is spent.",
+        ),
     ] = False,
     budget: Annotated[
-        str | None, typer.Option(help="With --vacuum: `10s`, `5000 pages`, or both with a comma between.")
+        str | None,
+        typer.Option(
+            metavar="BUDGET",
+            help="With --vacuum: `10s`, `5000 pages`, or both with a comma between, instead of the contract's [space].",
+        ),
     ] = None,
-    contract: ContractOption = CONTRACT,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what tables take, what pruning freed, and what would give room back. Never runs that itself, but for --vacuum."""
+) -> CommandResult:
+    """Show what tables take, what pruning freed, and what would give space back. Never runs that itself, but for --vacuum."""
     if budget is not None and not vacuum:
         raise typer.BadParameter("only --vacuum has a budget", param_hint="--budget")
     if vacuum and (name is not None or since is not None):
         raise typer.BadParameter("the whole file is vacuumed: leave TABLE and --since out", param_hint="--vacuum")
     seconds, pages = _parse_budget(budget)
-    with open_keeper(url, contract=contract, read_only=not vacuum) as keeper:
-        if vacuum:
-            _vacuum(keeper, seconds, pages, as_json=as_json)
-            return
-        moment = None if since is None else parse_time(since, keeper.store.now(), "--since")
-        found = keeper.space(name, since=moment)
-    if as_json:
-        print_json(found.as_json())
-        return
-    _print(found)
-    for about, advice in [("", one) for one in found.advice] + advised(found.tables):
-        _say_advice(about, advice)
+    keeper = call.open(read_only=not vacuum)
+    if vacuum:
+        done = keeper.vacuum(seconds=seconds, pages=pages, stop=call.stop.event)
+        return CommandResult(done, lambda: _print_vacuumed(done))
+    after = None if since is None else parse_time(since, keeper.store.now(), "--since")
+    found = keeper.space(name, since=after)
+    return CommandResult(found.as_json(), lambda: _print(found))
 
 
 def _parse_budget(text: str | None) -> tuple[float | None, int | None]:
@@ -75,17 +79,7 @@ def _parse_budget(text: str | None) -> tuple[float | None, int | None]:
     return seconds, pages
 
 
-def _vacuum(keeper: Keeper, seconds: float | None, pages: int | None, *, as_json: bool) -> None:
-    with stopping() as stop:
-        done = keeper.vacuum(seconds=seconds, pages=pages, stop=stop.event)
-    if as_json:
-        print_json(asdict(done))
-    else:
-        _say_vacuumed(done)
-    stop.end()
-
-
-def _say_vacuumed(done: FileVacuumed) -> None:
+def _print_vacuumed(done: FileVacuumed) -> None:
     words = {
         "pages": "; its budget of pages is spent",
         "seconds": "; its budget of time is spent",
@@ -110,31 +104,29 @@ def _print(found: Space) -> None:
     database = found.database
     free = "" if database.free_pages is None else f", {short(database.free_bytes)}B of it free"
     log = f", {short(database.log_bytes)}B in its log" if database.log_bytes else ""
-    say(f"the database takes {short(database.bytes)}B{free}{log}; freed since {_moment(found.since)}")
+    say(f"the database takes {short(database.bytes)}B{free}{log}; freed since {time_text(found.since, 'minutes')}")
+    for about, advice in [("", one) for one in found.advice] + advised(found.tables):
+        _print_advice(about, advice)
 
 
 def _cells(one: SpaceOfTable) -> dict[str, str]:
-    kept = one.space
-    about = "" if kept.exact else "~"
+    size = one.space
+    about = "" if size.exact else "~"
     change = one.changed_bytes
     return {
         "table": escape(one.table),
-        "size": f"{about}{short(kept.bytes)}B",
-        "indexes": f"{short(kept.index_bytes)}B",
-        "rows": "?" if kept.rows is None else f"~{kept.rows:,}",
+        "size": f"{about}{short(size.bytes)}B",
+        "indexes": f"{short(size.index_bytes)}B",
+        "rows": "?" if size.rows is None else f"~{size.rows:,}",
         "pruned": "?" if one.pruned_rows is None else f"{one.pruned_rows:,}",
         "freed": "?" if one.freed_bytes is None else f"~{short(one.freed_bytes)}B",
         "on disk": "?" if change is None else f"{'+' if change >= 0 else '−'}{short(abs(change))}B",
-        "unused": "?" if kept.unused_bytes is None else f"~{short(kept.unused_bytes)}B",
-        "dead": "" if kept.dead_rows is None else f"{kept.dead_rows:,}",
+        "unused": "?" if size.unused_bytes is None else f"~{short(size.unused_bytes)}B",
+        "dead": "" if size.dead_rows is None else f"{size.dead_rows:,}",
     }
 
 
-def _moment(moment: datetime) -> str:
-    return moment_text(moment, "minutes")
-
-
-def _say_advice(about: str, advice: Advice) -> None:
+def _print_advice(about: str, advice: Advice) -> None:
     head = f"{escape(about)}: " if about else ""
     say(f"[yellow]{advice.what}[/] {head}{escape(advice.why)}")
     say(f"  [green]run:[/] {escape(advice.statement)}")

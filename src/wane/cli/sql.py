@@ -2,92 +2,79 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import typer
 from rich.markup import escape
 
-from wane.cli.options import CONTRACT, ContractOption, JsonOption, UrlOption
-from wane.cli.output import many, print_json, say
+from wane.cli.harness import Call, CommandResult, command
+from wane.cli.output import many, say
 from wane.contract.fingerprint import fingerprint
-from wane.keeper import open_keeper
 from wane.sqlfunctions import SqlSurface, installed_fingerprint, sql_surface
 from wane.sqlfunctions import install as install_functions
 from wane.sqlfunctions import uninstall as uninstall_functions
 
-sql_app = typer.Typer(help="Functions inside a PostgreSQL database that prune by the contract.", no_args_is_help=True)
+app = typer.Typer(help="Functions inside a PostgreSQL database that prune by the contract.", no_args_is_help=True)
 
 
-@sql_app.command("install")
-def install(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(app, "install")
+def install(call: Call) -> CommandResult:
     """Install `wane.prune(…)` and its siblings for this contract, in place of any other's. Exits 1 if a rule was left out."""
-    with open_keeper(url, contract=contract) as keeper:
-        before = installed_fingerprint(keeper.store)
-        surface = install_functions(keeper)
-        missing = len(keeper.roles().missing) if keeper.contract.roles.enabled else 0
-    if as_json:
-        refused = _refused(surface)
-        print_json(
-            {"fingerprint": surface.fingerprint, "replaced": before, "refused": refused, "roles_missing": missing}
-        )
-    else:
+    keeper = call.open()
+    before = installed_fingerprint(keeper.store)
+    surface = install_functions(keeper)
+    missing = len(keeper.roles().missing) if keeper.contract.roles.enabled else 0
+
+    def show() -> None:
         replaced = f", in place of {before}" if before not in (None, surface.fingerprint) else ""
         say(f"installed for the contract [bold]{surface.fingerprint}[/]{replaced}")
         if missing:
             say(f"[yellow]roles lack {many(missing, 'statement')}:[/] `wane roles --apply` runs them")
-    _end(surface, as_json=as_json)
+        _print_refused(surface)
+
+    data = {"replaced": before, "refused": surface.refused, "roles_missing": missing}
+    return CommandResult({"fingerprint": surface.fingerprint, **data}, show, 1 if surface.refused else 0)
 
 
-@sql_app.command("uninstall")
-def uninstall(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Remove what `wane sql install` created. The trail stays."""
-    with open_keeper(url, contract=contract) as keeper:
-        before = installed_fingerprint(keeper.store)
-        uninstall_functions(keeper.store)
-    if as_json:
-        print_json({"removed": before})
-    else:
-        say("nothing was installed" if before is None else f"removed what was installed for the contract {before}")
+@command(app, "uninstall")
+def uninstall(call: Call) -> CommandResult:
+    """Remove what `wane sql install` created. The audit trail stays."""
+    store = call.open().store
+    before = installed_fingerprint(store)
+    uninstall_functions(store)
+    text = "nothing was installed" if before is None else f"removed what was installed for the contract {before}"
+    return CommandResult({"removed": before}, lambda: say(text))
 
 
-@sql_app.command("print")
-def print_(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(app, "print")
+def print_(call: Call) -> CommandResult:
     """Print the SQL that `install` would run; run nothing."""
-    with open_keeper(url, contract=contract, read_only=True) as keeper:
-        surface = sql_surface(keeper)
-    if as_json:
-        print_json({"fingerprint": surface.fingerprint, "sql": surface.text, "refused": _refused(surface)})
-    else:
+    surface = sql_surface(call.open(read_only=True))
+
+    def show() -> None:
         typer.echo(surface.text, nl=False)
-    _end(surface, as_json=as_json)
+        _print_refused(surface)
+
+    data = {"fingerprint": surface.fingerprint, "sql": surface.text, "refused": surface.refused}
+    return CommandResult(data, show, 1 if surface.refused else 0)
 
 
-@sql_app.command("status")
-def status(contract: ContractOption = CONTRACT, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Tell whether the functions are those of this contract. Exits 1 if they are not."""
-    with open_keeper(url, contract=contract, read_only=True) as keeper:
-        installed, wanted = installed_fingerprint(keeper.store), fingerprint(keeper.contract)
-    if as_json:
-        print_json({"installed": installed, "contract": wanted, "current": installed == wanted})
-    elif installed == wanted:
-        say(f"installed for this contract, {wanted}")
+@command(app, "status")
+def status(call: Call) -> CommandResult:
+    """Report whether the functions are those of this contract. Exits 1 if they are not."""
+    keeper = call.open(read_only=True)
+    installed, wanted = installed_fingerprint(keeper.store), fingerprint(keeper.contract)
+    current = installed == wanted
+    if current:
+        text = f"installed for this contract, {wanted}"
     elif installed is None:
-        say("nothing is installed: `wane sql install` does")
+        text = "nothing is installed: `wane sql install` does"
     else:
-        say(f"installed for another contract, {installed}; this one is {wanted}: `wane sql install` replaces them")
-    if installed != wanted:
-        raise typer.Exit(1)
+        text = f"installed for another contract, {installed}; this one is {wanted}: `wane sql install` replaces them"
+    data = {"installed": installed, "contract": wanted, "current": current}
+    return CommandResult(data, lambda: say(text), 0 if current else 1)
 
 
-def _refused(surface: SqlSurface) -> list[dict[str, str]]:
-    return [asdict(one) for one in surface.refused]
-
-
-def _end(surface: SqlSurface, *, as_json: bool) -> None:
-    if not surface.refused:
-        return
-    if not as_json:
+def _print_refused(surface: SqlSurface) -> None:
+    if surface.refused:
         say(f"[yellow]left out {many(len(surface.refused), 'rule')}:[/]")
-        for one in surface.refused:
-            say(f"  [bold]{escape(one.rule)}[/] {escape(one.reason)}")
-    raise typer.Exit(1)
+    for one in surface.refused:
+        say(f"  [bold]{escape(one.rule)}[/] {escape(one.reason)}")
