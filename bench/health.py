@@ -78,7 +78,6 @@ def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, A
     }
     if kind == "postgres":
         actions["view"] = in_sql(url, "SELECT * FROM wane.v_queue_retention_pressure")
-        actions["function"] = in_sql(url, "SELECT wane.fn_retention_health()")
     samples: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(WARM_ROUNDS):
         for name, action in actions.items():

@@ -77,6 +77,7 @@ class AsyncKeeper(Awaited[Keeper]):
     preview = awaited(Keeper.preview)
     prune = awaited(Keeper.prune)
     prune_orphans = awaited(Keeper.prune_orphans)
+    record_health = awaited(Keeper.record_health)
     release_hold = awaited(Keeper.release_hold)
     roles = awaited(Keeper.roles)
     space = awaited(Keeper.space)

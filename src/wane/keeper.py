@@ -28,6 +28,7 @@ from wane.observe.growth import GrowthDuty, TableGrowth, read_growth, take_snaps
 from wane.observe.health import Health
 from wane.observe.pressure import Pressure, read_pressure
 from wane.observe.reading import Reading
+from wane.observe.recording import HealthChore, record_health
 from wane.observe.space import FileVacuum, FileVacuumed, Space, read_space
 from wane.observe.sql_snapshots import Snapshot
 from wane.observe.watched import Watcher
@@ -280,6 +281,7 @@ class Keeper:
             stop=stop or threading.Event(),
             duties=[
                 GrowthDuty(self.contract, self.pruner.listener),
+                HealthChore(self.contract),
                 PartitionDuty(self.contract, self.pruner.listener),
             ],
             archive=ScheduledArchive(self.contract),
@@ -310,6 +312,12 @@ class Keeper:
         return read_health(
             self.store, self.contract, self._watcher.watched(self.store), archive=self.archive.findings()
         )
+
+    def record_health(self) -> Health:
+        """Read health, and store the report, as `run` does at intervals: SQL readers get it with its age."""
+        health = self.health()
+        record_health(self.store, self.contract, health)
+        return health
 
     def growth(self, table: str | None = None) -> list[TableGrowth]:
         """Read from the snapshots how fast every table grows, or one, and when it will be too large."""

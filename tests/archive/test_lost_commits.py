@@ -18,6 +18,7 @@ from servers import Database, SqliteDatabase
 from wane.archive.cold_table import ColdTable
 from wane.errors import ArchiveError
 from wane.observe.metrics import Metrics
+from wane.observe.recording import HealthChore
 from wane.prune.sweep import Outcome
 from wane.sqlfunctions import install
 
@@ -303,6 +304,8 @@ def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files
             metrics.watch(keeper.store.clone, budget_seconds=30.0, patience_seconds=60.0)
             found = [b'code="archive-log"' in metrics.text()]
         if database.store == "postgres":
+            database.script("DELETE FROM wane.health_report; DELETE FROM wane.lease WHERE name = 'health'")
+            HealthChore(keeper.contract)(keeper.store, "tester")
             [(health,)] = database.query("SELECT wane.fn_retention_health()")
             broken = [one["table"] for one in health["findings"] if one["code"] == "archive-log"]
             assert broken in ([], ["event"])

@@ -14,11 +14,11 @@ from archive.cold import CONTRACT, DAY_MS, cold_keeper, events
 from archive.forked import without_spark
 from servers import Database
 from wane.archive import survey as surveying
-from wane.archive.forecast import Flow, days_to, flow
 from wane.archive.model import Surveyed
 from wane.db import Store
 from wane.db.statement import Statement
 from wane.errors import WrongArgument
+from wane.rules.reads import DueRows
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -133,15 +133,32 @@ def cold_store(database: Database) -> Store:
         return store
 
 
-def test_a_table_is_said_to_reach_a_size_only_if_its_weeks_were_alike() -> None:
-    assert flow([70, 70, 70, 70], 0, 0, 30) == Flow(10.0)
-    assert flow([70, 0, 70, 70], 0, 0, 30).arriving is None
-    assert flow([900, 100, 100, 100], 0, 0, 30).arriving is None
-    assert flow([0, 0, 0, 0], 0, 30, 30) == Flow(0.0, 1.0)
-    assert days_to(1_000, 500, Flow(10.0)) == 50.0
-    assert days_to(1_000, 500, Flow(10.0, 5.0)) == 100.0
-    assert days_to(1_000, 500, Flow(10.0, 10.0)) == "never"
-    assert days_to(1_000, 1_000, Flow(None)) == 0.0
-    assert days_to(1_000, 500, Flow(None)) == "n/a"
-    assert days_to(1_000, None, Flow(1.0)) == "n/a"
-    assert days_to(1_000, 500, Flow(None, constant=True)) == "never"
+def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    events(database, 5)
+    tickets(database)
+    contract = (CONTRACT + MORE).replace("most = 100", "most = 10_000_000")
+    with cold_keeper(database, tmp_path, contract) as cold:
+        full = {one.table: one for one in cold.keeper.archive.survey() if one.tier == "hot"}["ticket"]
+        assert (full.rows_per_day, full.tends_to) == (10, 10_000_000), "nothing was swept: its window does not hold"
+        assert full.days_to[1_000_000] == "never", "as much leaves as arrives"
+        cold.keeper.sweep("ticket.old", approve=["ticket.old"])
+        swept = {one.table: one for one in cold.keeper.archive.survey() if one.tier == "hot"}["ticket"]
+        assert swept.rows == 101
+        assert (swept.rows_per_day, swept.tends_to) == (10, 100)
+        assert swept.days_to == {1_000_000: "never", 5_000_000: "never"}
+
+
+def test_numbers_say_how_exact_they_are(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+    events(database, 5)
+    tickets(database)
+    with cold_keeper(database, tmp_path, CONTRACT + MORE) as cold:
+        found = {one.table: one for one in cold.keeper.archive.survey() if one.tier == "hot"}
+        assert {one.rows_exactness for one in found.values()} == {"exact"}
+        assert (found["ticket"].due_exactness, found["setting"].due_exactness) == ("exact", None)
+        monkeypatch.setattr(surveying, "read_due", lambda *_: DueRows(None, None, None))
+        [ticket] = [one for one in cold.keeper.archive.survey("ticket") if one.tier == "hot"]
+        assert (ticket.due[0], ticket.due_exactness) == (500, "at least"), "what is beyond the cap is not known"

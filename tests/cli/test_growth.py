@@ -1,4 +1,4 @@
-"""`wane growth`: sizes, rates, days, warnings and a plot that fits."""
+"""`wane growth`: sizes, rates, days, warnings and a course that fits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import Wane
 from cli.running import fill
 from servers import Database
-from wane.cli.plot import plot, short, sparkline
+from wane.cli.sparkline import short, sparkline
 from wane.keeper import open_keeper
 from wane.observe.sql_snapshots import Snapshot, Snapshots
 
@@ -48,16 +48,18 @@ def test_all_tables_in_one_table(wane: Wane, filled: Database, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_one_table_with_a_plot_that_fits(
+def test_one_table_with_a_course_that_fits(
     wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     remember(10_000, 700_000)
     monkeypatch.setenv("COLUMNS", str(width))
     done = wane("growth", "inbox")
     assert done.code == 0
-    plotted = [line for line in done.out.splitlines() if "┤" in line or "│" in line]
-    assert len(plotted) == 12
-    assert max(map(len, plotted)) <= width
+    [course] = [line for line in done.out.splitlines() if "█" in line]
+    assert (course[0], course[-1], len(course)) == ("▁", "█", 13)
+    assert ": from 580,000 to 700,000 rows" in done.out
+    remember(10_000, 700_000, days=200)
+    assert max(len(line) for line in wane("growth", "inbox").out.splitlines() if "█" in line) == width
     assert "days to 1,000,000 rows: 30" in done.out
     assert "in 30 days: 1,000,000 rows" in done.out
     assert "warning: inbox reaches 1,000,000 rows, in about 30 days" in done.err
@@ -88,7 +90,7 @@ def test_an_unknown_table_is_an_error(wane: Wane, filled: Database) -> None:
     assert "did you mean 'inbox'?" in done.err
 
 
-def test_a_terminal_without_braille_gets_stars(process: Wane, database: Database, folder: object) -> None:
+def test_a_terminal_without_unicode_gets_a_course_in_ascii(process: Wane, database: Database, folder: object) -> None:
     from pathlib import Path
 
     from cli.running import write_contract
@@ -98,7 +100,8 @@ def test_a_terminal_without_braille_gets_stars(process: Wane, database: Database
     remember(10_000, 700_000)
     done = process("growth", "inbox", PYTHONIOENCODING="ascii", COLUMNS="60")
     assert done.code == 0
-    assert "*" in done.out
+    assert "_" in done.out
+    assert "#" in done.out
     assert done.out.isascii()
 
 
@@ -110,11 +113,18 @@ def test_numbers_are_short(value: float, text: str) -> None:
     assert short(value) == text
 
 
-def test_plots_of_nothing_much_do_not_fail() -> None:
-    for known in ([(0.0, 0.0)], [(0.0, 5.0), (1.0, 5.0)], [(0.0, 0.0), (0.0, 9e15)]):
-        for braille in (True, False):
-            lines = plot(known, [], width=20, height=4, braille=braille, limits=[1e6])
-            assert len(lines) == 4
-            assert all(len(line) <= 20 for line in lines)
+def test_a_course_of_any_length_fits() -> None:
     assert (sparkline([]), sparkline([3]), sparkline([0, 7])) == ("", "▁", "▁█")
+    assert sparkline([5.0, 5.0, 5.0]) == "▁▁▁"
     assert sparkline(list(range(100)), 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline(list(range(100)), 8, unicode=False) == "_.-~=+*#"
+
+
+def test_a_table_that_its_window_bounds_never_reaches_more(wane: Wane, filled: Database) -> None:
+    remember(10, 100)
+    done = wane("growth", "inbox")
+    assert "its window or cap bounds it: it tends to about " in done.out
+    assert "days to 1,000,000 rows: never" in done.out
+    [found] = wane("growth", "inbox", "--json").json
+    assert found["tends_to"]["rows"] >= 100
+    assert found["days_to"]["1000000"]["days"] == "never"

@@ -137,6 +137,7 @@ def test_what_is_installed_calls_none_of_them(hostile: PostgresDatabase, tmp_pat
             connection.execute("SELECT wane.prune(%s, %s, 5)", [table, rule])
         connection.execute("SELECT wane.prune_orphans('receipt', pg_catalog.now() - '9 days'::interval, 10)")
         connection.execute("SELECT * FROM wane.v_queue_retention_pressure")
+        keeper.record_health()
         connection.execute("SELECT wane.fn_retention_health(), wane.contract_fingerprint()")
         assert hostile.query("SELECT count(*) FROM wane.audit WHERE row_count > 0") > [(4,)]
 
@@ -221,7 +222,7 @@ def test_every_function_that_is_installed_pins_its_search_path(clusters: Cluster
         assert [name for name, _, settings, _ in installed if "search_path=pg_catalog, pg_temp" not in settings] == []
         # What acts with its owner's rights is only for those to whom it is granted.
         assert [name for name, definer, _, public in installed if definer and public] == []
-        assert [name for name, definer, *_ in installed if definer] == ["wane.sql_watch(boolean)"]
+        assert [name for name, definer, *_ in installed if definer] == ["wane.sql_pressure()"]
         # A view would have to be created anew to change what its names mean.
         views = database.query("SELECT viewname, definition FROM pg_views WHERE schemaname = 'wane'")
         assert [name for name, _ in views] == ["v_queue_retention_pressure"]

@@ -21,9 +21,9 @@ from wane.db.space import read_sizes
 from wane.db.url import resolve_url
 from wane.errors import NotMigrated, StoreError, UnknownTable
 from wane.events import Event, SnapshotTaken, TableNearThreshold
+from wane.forecast import Verdict
 from wane.keeper import Keeper
 from wane.leases import Leases
-from wane.observe.forecast import Verdict
 from wane.observe.gauges import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, Gauges
 from wane.observe.growth import GrowthDuty
 from wane.observe.sql_snapshots import Snapshot, Snapshots

@@ -191,8 +191,6 @@ def test_functions_inside_postgresql_judge_alike(postgres_database: PostgresData
         [(done,)] = postgres_database.query("SELECT wane.prune('lease', 'expired', 10)")
         assert done["rows"] == 3
         assert left(postgres_database) == [2, 4, 6, 7]
-        [(health,)] = postgres_database.query("SELECT wane.fn_retention_health()")
-        assert [one["table"] for one in health["tables"]] == ["lease"]
 
 
 def test_pressure_tells_the_oldest_of_all_units(sqlite_database: Database) -> None:

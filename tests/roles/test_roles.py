@@ -342,7 +342,7 @@ def test_the_reader_sees_the_pressure_of_tables_that_it_may_not_read(fresh: Worl
                 connection.execute("SELECT * FROM wane.v_queue_retention_pressure")
             connection.rollback()
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute("SELECT * FROM wane.sql_watch(false)")
+                connection.execute("SELECT * FROM wane.sql_pressure()")
 
 
 def test_installing_functions_again_keeps_what_the_roles_were_given(fresh: World) -> None:
@@ -365,7 +365,7 @@ def test_installing_functions_gives_nobody_rights_that_they_did_not_have(fresh: 
     with Keeper(fresh.contract, open_store(resolve_url(fresh.database.url))) as keeper:
         install(keeper)
         install(keeper)
-        assert fresh.database.query("SELECT prosecdef FROM pg_proc WHERE proname = 'sql_watch'") == [(False,)]
+        assert fresh.database.query("SELECT prosecdef FROM pg_proc WHERE proname = 'sql_pressure'") == [(False,)]
         assert keeper.roles().missing
 
 

@@ -203,14 +203,20 @@ class Surveyed:
     tier: str
     """"hot" or "archive"."""
     rows: int | None
+    rows_exactness: str | None
+    """"exact", "estimate" or "at least"."""
     bytes: int | None
+    bytes_exactness: str | None
     oldest: datetime | None
     newest: datetime | None
     rows_per_day: float | None
-    """What arrives; None if the last weeks were not similar, or it is unknown."""
+    """What arrives; None if the parts of the last weeks were not similar, or it is unknown."""
+    tends_to: int | None
+    """The number of rows that its window or cap bounds it to, at that rate; None: nothing does, or it is unknown."""
     days_to: dict[int, float | str]
     """Days until a number of rows is reached, `"never"` or `"n/a"`."""
     due: dict[int, int]
     """The number of rows due in a number of days, if nothing happens until then."""
+    due_exactness: str | None
     months: dict[str, int]
     """Rows by month."""

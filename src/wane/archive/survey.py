@@ -20,7 +20,6 @@ from wane.archive.cold_table import ColdTable
 from wane.archive.connect import opened
 from wane.archive.dialects import source_of
 from wane.archive.failure import answering, answers
-from wane.archive.forecast import WEEKS, Flow, days_to, flow
 from wane.archive.inspection import status_of
 from wane.archive.model import Surveyed
 from wane.archive.query import frame
@@ -28,28 +27,37 @@ from wane.archive.reader import Source
 from wane.archive.secret import task_source
 from wane.archive.sql_survey import Slice, SurveyRows
 from wane.archive.types import MONTH, PARENT
-from wane.contract.model import Cap, Contract, ExcuseKind, Rule, Table
+from wane.contract.model import Age, Cap, Contract, Expiry, Forever, Mark, Orphans, Table
 from wane.contract.names import TableName
 from wane.db import Store
-from wane.db.counting import measure_rows
+from wane.db.counting import Count, Exactness, measure_rows
 from wane.db.schema import TableInfo
 from wane.db.space import read_sizes
+from wane.db.space_model import Size
 from wane.db.statement import Statement
 from wane.db.timestamps import read_time
 from wane.errors import TimedOut
+from wane.forecast import Limit, Trend, arriving, days_to, find_limit, shifted, window_limit
+from wane.rules.indexes import observed
 from wane.rules.reads import read_due
 from wane.rules.rows import rows_of
-from wane.rules.selection import Selection, bind_rule
+from wane.rules.selection import Selection, bind_age, bind_rule
 
 HORIZONS = (0, 7, 30, 90)
 """The days ahead for which due rows are counted."""
 THRESHOLDS = (1_000_000, 5_000_000)
-_LOOK_SECONDS = 30.0
+_PROBE_SECONDS = 30.0
 _SLICE_SECONDS = 300.0
 _MOST_SLICES = 2_000
 _SLICES_AT_ONCE = 16
 """The number of slices that one task reads."""
-_CONSTANT = (ExcuseKind.SINGLETON, ExcuseKind.CONSTANT, ExcuseKind.IN_PLACE)
+_PARTS = 4
+"""The rate comes from this number of equal parts of a period, if they are similar."""
+_PERIOD = timedelta(days=28)
+"""The longest period before now that the rate of a hot table comes from."""
+_MONTH_DAYS = 30.0
+_LEAVING_DAYS = 30
+"""What leaves in a day comes from what becomes due within this number of days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class _Ask:
 
     table: str
     what: str
-    """A month, a week ("week 0" is the last one), or a number of days ahead ("due 7")."""
+    """A month, a part of the last weeks ("part 0" is the latest), or a number of days ahead ("due 7")."""
     statement: Statement
 
 
@@ -77,12 +85,8 @@ class Surveyor:
         hot = [_Hot(self, table, now) for table in self.contract.tables if not only or str(table.name) in only]
         asks = [ask for one in hot for ask in one.asks()]
         numbers = self._count(asks)
-        found = [one.told(numbers[str(one.table.name)]) for one in hot]
-        for name, excuse in self.contract.excused:
-            info = schema.find(name.schema, name.name)
-            if info is not None and (not only or str(name) in only):
-                found.append(self._counted(str(name), info, constant=excuse.kind in _CONSTANT))
-        for name in self._only_following():
+        found = [one.surveyed(numbers[str(one.table.name)]) for one in hot]
+        for name in [*(name for name, _ in self.contract.excused), *self._only_following()]:
             info = schema.find(name.schema, name.name)
             if info is not None and (not only or str(name) in only):
                 found.append(self._counted(str(name), info))
@@ -99,9 +103,8 @@ class Surveyor:
                     numbers[table][what] += rows
         return numbers
 
-    def size(self, info: TableInfo) -> int | None:
-        size = read_sizes(self.store, [(info, None)], _LOOK_SECONDS).get(info.qualified)
-        return None if size is None else size.bytes
+    def size(self, info: TableInfo) -> Size | None:
+        return read_sizes(self.store, [(info, None)], _PROBE_SECONDS).get(info.qualified)
 
     def _only_following(self) -> list[TableName]:
         """Return tables that lose rows only with those of others: no rule of theirs says when a row was created."""
@@ -109,19 +112,22 @@ class Surveyor:
         following = dict.fromkeys(follower.reference.table for _, _, follower in self.contract.followers())
         return [name for name in following if name not in named]
 
-    def _counted(self, name: str, info: TableInfo, *, constant: bool = False) -> Surveyed:
-        count = measure_rows(self.store, info, _LOOK_SECONDS)
-        rows = None if count is None else count.rows
-        return _surveyed(name, "hot", rows, self.size(info), Flow(None, constant=constant), {}, (None, None), {})
+    def _counted(self, name: str, info: TableInfo) -> Surveyed:
+        count = measure_rows(self.store, info, _PROBE_SECONDS)
+        limit = None if count is None else find_limit(self.contract, name, count.rows, None)
+        return _surveyed(name, "hot", count, self.size(info), limit=limit)
 
     def _cold(self, cold: ColdTable) -> Iterator[Surveyed]:
         status = status_of(cold)
         if status is None:
             return
-        selection = self._selection_of(cold.name)
-        months, edges, weeks = _aggregate(frame(self.executor.spark(), cold), selection)
-        moving = flow(weeks, 0, 0, 1) if weeks else Flow(None)
-        yield _surveyed(cold.name, "archive", status.rows, status.bytes, moving, {}, edges, months)
+        months, edges, rate = _aggregate(frame(self.executor.spark(), cold), self._selection_of(cold.name))
+        keep = next((one.keep for one in self.contract.archive if str(one.table) == cold.name), None)
+        limit = None if isinstance(keep, Forever) else window_limit(rate, keep)
+        size = Size(status.bytes)
+        yield _surveyed(
+            cold.name, "archive", Count(status.rows), size, rate=rate, limit=limit, edges=edges, months=months
+        )
 
     def _selection_of(self, name: str) -> Selection | None:
         schema = self.store.reflect()
@@ -141,22 +147,38 @@ class _Hot:
         self.store = surveyor.store
         self.table = table
         self.now = now
-        schema = self.store.reflect()
-        self.rules: list[tuple[Rule, Selection]] = []
-        for rule in table.rules:
-            if rule.active:
-                selection, _ = bind_rule(surveyor.contract, table, rule, schema, self.store.types)
-                if selection is not None:
-                    self.rules.append((rule, selection))
+        schema, contract = self.store.reflect(), surveyor.contract
+        bound = (bind_rule(contract, table, rule, schema, self.store.types)[0] for rule in table.rules if rule.active)
+        self.selections: list[Selection] = [one for one in bound if one is not None]
+        age, _ = bind_age(contract, table, schema, self.store.types)
+        self.arrival = self._arrival(None if age is None or not self.selections else observed(self.selections[0], *age))
         self.info = schema.find(table.name.schema, table.name.name)
         self.edges: tuple[datetime | None, datetime | None] = (None, None)
-        self.caps: Counter[int] = Counter()
+        self.caps: list[Count | None] = []
+
+    def _arrival(self, declared: Selection | None) -> Selection | None:
+        """Return what tells when a row arrived: the declared age, or the time that a rule ages by; None if only its
+        expiry is known."""
+        aging = (one for one in self.selections if not isinstance(one.rule.bound, Expiry))
+        return declared or next(aging, None)
+
+    def _parts(self) -> list[Slice]:
+        """Cut the period that the rate comes from into equal parts, the latest first.
+
+        The period is no longer than the shortest retention window, because older rows may have left.
+        """
+        taking = [one.rule.bound for one in self.selections if not isinstance(one.rule.action, Mark)]
+        keeps = [bound.keep for bound in taking if isinstance(bound, Age | Orphans)]
+        if self.edges[0] is not None and any(isinstance(bound, Cap) for bound in taking):
+            keeps.append(self.now - self.edges[0])
+        length = max(min([_PERIOD, *keeps]), timedelta(0)) / _PARTS
+        return [Slice(self.now - (part + 1) * length, self.now - part * length) for part in range(_PARTS)]
 
     def _edges(self, selection: Selection) -> tuple[datetime | None, datetime | None]:
         ends: list[datetime | None] = []
         for newest in (False, True):
             try:
-                found = self.store.read(self.surveyor.statements.edge(selection, newest=newest), _LOOK_SECONDS)
+                found = self.store.read(self.surveyor.statements.edge(selection, newest=newest), _PROBE_SECONDS)
             except TimedOut:
                 found = []
             ends.append(read_time(found[0][0], selection.time) if found else None)
@@ -164,21 +186,20 @@ class _Hot:
 
     def asks(self) -> Iterator[_Ask]:
         """Yield everything that is to be counted, slice by slice."""
-        if not self.rules or self.info is None:
+        if not self.selections or self.info is None:
             return
         name, statements = str(self.table.name), self.surveyor.statements
-        first = self.rules[0][1]
+        first = self.arrival or self.selections[0]
         self.edges = self._edges(first)
-        rows = measure_rows(self.store, self.info, _LOOK_SECONDS)
+        rows = measure_rows(self.store, self.info, _PROBE_SECONDS)
         for slice_ in self._slices(self.edges, rows.rows if rows else 0):
             yield _Ask(name, slice_.month, statements.count(first, slice_))
-        for week in range(WEEKS):
-            end = self.now - timedelta(days=7 * week)
-            yield _Ask(name, f"week {week}", statements.count(first, Slice(end - timedelta(days=7), end)))
-        for rule, selection in self.rules:
-            if isinstance(rule.bound, Cap):
-                due = read_due(self.store, selection, self.now, _LOOK_SECONDS).count
-                self.caps.update(dict.fromkeys(HORIZONS, due.rows if due else 0))
+        if self.arrival is not None:
+            for part, slice_ in enumerate(self._parts()):
+                yield _Ask(name, f"part {part}", statements.count(self.arrival, slice_))
+        for selection in self.selections:
+            if isinstance(selection.rule.bound, Cap):
+                self.caps.append(read_due(self.store, selection, self.now, _PROBE_SECONDS).count)
                 continue
             edges = self.edges if selection.time == first.time else self._edges(selection)
             for slice_ in self._slices(edges, rows.rows if rows else 0):
@@ -202,38 +223,70 @@ class _Hot:
             for part in range(parts)
         ]
 
-    def told(self, numbers: Counter[str]) -> Surveyed:
+    def surveyed(self, numbers: Counter[str]) -> Surveyed:
         months = {what: rows for what, rows in sorted(numbers.items()) if what[:1].isdigit()}
-        due = {days: numbers[f"due {days}"] + self.caps[days] for days in HORIZONS}
-        weeks = [numbers[f"week {week}"] for week in range(WEEKS)]
-        counted = measure_rows(self.store, self.info, _LOOK_SECONDS) if self.info is not None else None
-        rows = None if counted is None else counted.rows
+        capped = sum(one.rows for one in self.caps if one is not None)
+        due = {days: numbers[f"due {days}"] + capped for days in HORIZONS}
+        counted = measure_rows(self.store, self.info, _PROBE_SECONDS) if self.info is not None else None
         size = self.surveyor.size(self.info) if self.info is not None else None
-        moving = flow(weeks, due[0], due[30], 30) if self.rules else Flow(None)
-        return _surveyed(str(self.table.name), "hot", rows, size, moving, due, self.edges, months)
+        rate = limit = None
+        if self.arrival is not None:
+            lengths = [(part.end - part.start) / timedelta(days=1) for part in self._parts()]
+            rate = arriving([(days, numbers[f"part {part}"]) for part, days in enumerate(lengths)])
+        if counted is not None:
+            limit = find_limit(self.surveyor.contract, str(self.table.name), counted.rows, rate)
+        return _surveyed(
+            str(self.table.name),
+            "hot",
+            counted,
+            size,
+            rate=rate,
+            leaving=max(due[_LEAVING_DAYS] - due[0], 0) / _LEAVING_DAYS,
+            limit=limit,
+            due=due,
+            due_exactness=self._due_exactness(),
+            edges=self.edges,
+            months=months,
+        )
+
+    def _due_exactness(self) -> Exactness:
+        if None in self.caps:
+            return Exactness.AT_LEAST  # What is beyond a cap could not be counted in time.
+        exactness = {one.exactness for one in self.caps if one is not None}
+        return next((one for one in (Exactness.AT_LEAST, Exactness.ESTIMATE) if one in exactness), Exactness.EXACT)
 
 
 def _surveyed(
     name: str,
     tier: str,
-    rows: int | None,
-    size: int | None,
-    moving: Flow,
-    due: dict[int, int],
-    edges: tuple[datetime | None, datetime | None],
-    months: dict[str, int],
+    count: Count | None,
+    size: Size | None,
+    *,
+    rate: Trend | None = None,
+    leaving: float = 0.0,
+    limit: Limit | None = None,
+    due: dict[int, int] | None = None,
+    due_exactness: Exactness | None = None,
+    edges: tuple[datetime | None, datetime | None] = (None, None),
+    months: dict[str, int] | None = None,
 ) -> Surveyed:
-    per_day = 0.0 if moving.constant else moving.arriving
+    rows, net = None if count is None else count.rows, None if rate is None else shifted(rate, -leaving)
+    days = (days_to(threshold, rows, net, limit) for threshold in THRESHOLDS)
     return Surveyed(
-        name,
-        tier,
-        rows,
-        size,
-        *edges,
-        None if per_day is None else round(per_day, 1),
-        {threshold: days_to(threshold, rows, moving) for threshold in THRESHOLDS},
-        due,
-        months,
+        table=name,
+        tier=tier,
+        rows=rows,
+        rows_exactness=None if count is None else count.exactness.value,
+        bytes=None if size is None else size.bytes,
+        bytes_exactness=None if size is None else (Exactness.EXACT if size.exact else Exactness.ESTIMATE).value,
+        oldest=edges[0],
+        newest=edges[1],
+        rows_per_day=None if rate is None else round(rate.rate, 1),
+        tends_to=None if limit is None else limit.rows,
+        days_to={one.threshold: one.word if one.days is None else round(one.days, 1) for one in days},
+        due=due or {},
+        due_exactness=None if due_exactness is None else due_exactness.value,
+        months=months or {},
     )
 
 
@@ -263,14 +316,14 @@ def _answer(source: Source, tasks: list[list[_Ask]], number: int) -> str:
 
 def _aggregate(
     rows: Any, selection: Selection | None
-) -> tuple[dict[str, int], tuple[datetime | None, datetime | None], list[int]]:
-    """Count rows by month; return also the oldest and newest time, and weekly averages of the last complete months."""
+) -> tuple[dict[str, int], tuple[datetime | None, datetime | None], Trend | None]:
+    """Count rows by month; return also the oldest and newest time, and the rate of the last complete months."""
     from pyspark.sql import functions as f
 
     if selection is None or selection.time_column.name not in rows.columns:
         # What only left with other rows has no time of its own: its months are those of the rows.
         months = {one[MONTH]: one["count"] for one in rows.groupBy(MONTH).count().collect()}
-        return dict(sorted(months.items())), (None, None), []
+        return dict(sorted(months.items())), (None, None), None
     own = rows.where(f.col(PARENT).isNull()) if PARENT in rows.columns else rows
     column = f.col(f"`{selection.time_column.name.replace('`', '``')}`")
     found = (
@@ -279,16 +332,10 @@ def _aggregate(
     months = {one[MONTH]: one["n"] for one in sorted(found, key=lambda one: str(one[MONTH]))}
     ends = [read_time(_zoned(one[end]), selection.time) for one in found for end in ("a", "z")]
     moments = [moment for moment in ends if moment is not None]
-    return months, (min(moments, default=None), max(moments, default=None)), _weeks(months)
-
-
-def _weeks(months: dict[str, int]) -> list[int]:
-    """Return weekly averages of the four last complete months; none if there are fewer.
-
-    The archive never has rows of the last days.
-    """
-    whole = list(months.values())[-WEEKS - 1 : -1]
-    return [round(rows * 7 / 30) for rows in whole] if len(whole) == WEEKS else []
+    # The first and the last month may be incomplete; the archive never has rows of the last days.
+    whole = list(months.values())[-_PARTS - 1 : -1]
+    rate = arriving([(_MONTH_DAYS, number) for number in whole]) if len(whole) == _PARTS else None
+    return months, (min(moments, default=None), max(moments, default=None)), rate
 
 
 def _zoned(value: Any) -> Any:

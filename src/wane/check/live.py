@@ -231,10 +231,6 @@ class Live:
 
     # Promises that are counts
 
-    def questions(self) -> list[Question]:
-        """Return the promises that a count decides, regardless of sweeps."""
-        return [*self._excuses(), *self._references(), *self._claims()]
-
     def _ask(self, questions: Sequence[Question]) -> None:
         found = self._look([partial(one.write, self.looks) for one in questions])
         for question, value in zip(questions, found, strict=True):

@@ -10,8 +10,10 @@ from rich.markup import escape
 
 from wane.archive.model import Surveyed
 from wane.cli.archive import app, starting
+from wane.cli.growth import days_number
 from wane.cli.harness import Call, CommandResult, command
-from wane.cli.output import console, say, table
+from wane.cli.output import console, count_text, say, table
+from wane.db.counting import Count, Exactness
 
 _BAR = 30
 """The widest bar of a histogram, in characters."""
@@ -27,7 +29,7 @@ def survey(
 ) -> CommandResult:
     """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to a million and to five, and what will be due.
 
-    Hot tables are read in slices of time. Days are `never` for tables that do not grow, and `n/a` where the last four weeks were not alike.
+    Hot tables are read in slices of time. Days are `never` for tables that do not grow, or whose window or cap bounds them below, and `n/a` where the last weeks were not alike.
     """
     found = call.open().archive.survey(*(only or ()), starting=starting)
 
@@ -44,21 +46,28 @@ def print_survey(found: Sequence[Surveyed]) -> None:
     shown = table("table", "tier", "rows", "bytes", "oldest", "newest", right=("rows", "bytes"))
     for one in found:
         ends = ("" if time is None else f"{time:%Y-%m-%d}" for time in (one.oldest, one.newest))
-        shown.add_row(escape(one.table), one.tier, _number(one.rows), _number(one.bytes), *ends)
+        shown.add_row(
+            escape(one.table),
+            one.tier,
+            _number(one.rows, one.rows_exactness),
+            _number(one.bytes, one.bytes_exactness),
+            *ends,
+        )
     console().print(shown)
     console().print()
     thresholds = list(dict.fromkeys(threshold for one in found for threshold in one.days_to))
     horizons = list(dict.fromkeys(days for one in found for days in one.due))
     to = [f"to {threshold // 1_000_000} M" for threshold in thresholds]
     due = ["due" if not days else f"in {days} d" for days in horizons]
-    shown = table("table", "tier", "a day", *to, *due, right=("a day", *to, *due))
+    shown = table("table", "tier", "a day", "tends to", *to, *due, right=("a day", "tends to", *to, *due))
     for one in found:
         shown.add_row(
             escape(one.table),
             one.tier,
             "n/a" if one.rows_per_day is None else f"{one.rows_per_day:,.0f}",
+            _number(one.tends_to, "estimate"),
             *(_days(one.days_to[threshold]) for threshold in thresholds),
-            *(_number(one.due.get(days)) for days in horizons),
+            *(_number(one.due.get(days), one.due_exactness) for days in horizons),
         )
     console().print(shown)
 
@@ -74,9 +83,9 @@ def _print_months(one: Surveyed) -> None:
     console().print(shown)
 
 
-def _number(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
+def _number(number: int | None, exactness: str | None) -> str:
+    return "" if number is None or exactness is None else count_text(Count(number, Exactness(exactness)))
 
 
 def _days(days: float | str) -> str:
-    return days if isinstance(days, str) else f"{days:,.0f} d"
+    return days if isinstance(days, str) else f"{days_number(days)} d"

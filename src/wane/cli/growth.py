@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -11,13 +10,12 @@ from typer.core import TyperGroup
 
 from wane.cli.harness import Call, CommandResult, command
 from wane.cli.output import console, many, print_widest, prints_unicode, say, table, time_text
-from wane.cli.plot import plot, short, sparkline
-from wane.observe.forecast import DaysTo, Verdict
+from wane.cli.sparkline import short, sparkline
+from wane.forecast import DaysTo, Verdict
 from wane.observe.growth import TableGrowth
 
-_PLOT_WIDTH = 80
 _WIDEST = 160
-_HEIGHT = 12
+"""The longest line of bars, in characters, on a terminal of that width."""
 
 
 class _ShowsByDefault(TyperGroup):
@@ -51,18 +49,17 @@ def growth_snapshot(call: Call) -> CommandResult:
 def growth_show(
     call: Call,
     name: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="One table, with a plot; all if left out.")
+        str | None, typer.Argument(metavar="TABLE", help="One table, with its course; all if left out.")
     ] = None,
 ) -> CommandResult:
     """Show how fast tables grow, from their snapshots: the rate, days to every threshold, a forecast. Warns before a threshold."""
-    keeper = call.open()
-    found, now = keeper.growth(name), keeper.store.now()
+    found = call.open().growth(name)
 
     def show() -> None:
         if name is None:
             _print_all(found, [one.threshold for one in found[0].days] if found else [])
         else:
-            _print_one(found[0], now.timestamp())
+            _print_one(found[0])
         if all(one.taken_at is None for one in found):
             say("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
         for one in found:
@@ -74,9 +71,9 @@ def growth_show(
 
 def _alert_text(one: TableGrowth) -> str:
     assert one.alert is not None
-    rows, threshold = f"{one.rows:,}", f"{one.alert.threshold:,}"
+    rows, threshold = rows_text(one), f"{one.alert.threshold:,}"
     name = escape(one.table)
-    when = "" if one.alert.days is None else f", in about {_days_number(one.alert.days)} days by its rate"
+    when = "" if one.alert.days is None else f", in about {days_number(one.alert.days)} days by its rate"
     if one.alert.reason == "reached":
         return f"{name} has {rows} rows, {threshold} or more"
     if one.alert.reason == "near":
@@ -97,12 +94,12 @@ def _print_all(found: list[TableGrowth], thresholds: list[int]) -> None:
             *(days_text(each) for each in one.days),
         ]
         values = [float(rows) for _, rows in one.history]
-        full.add_row(*cells, sparkline(values, 24) if prints_unicode() else "")
-        narrow.add_row(*cells, sparkline(values, 8) if prints_unicode() else "")
+        full.add_row(*cells, sparkline(values, 24, unicode=prints_unicode()))
+        narrow.add_row(*cells, sparkline(values, 8, unicode=prints_unicode()))
     print_widest(full, narrow)
 
 
-def _print_one(one: TableGrowth, now: float) -> None:
+def _print_one(one: TableGrowth) -> None:
     out = console()
     size = "" if one.bytes is None else f", {'' if one.bytes_exact else '~'}{short(one.bytes)}B with indexes"
     out.print(
@@ -118,32 +115,27 @@ def _print_one(one: TableGrowth, now: float) -> None:
     }
     between = "" if one.rate is None else f", {_signed(one.rate.low)} to {_signed(one.rate.high)}"
     out.print(f"{words[one.verdict]}" + ("" if one.rate is None else f": {rate_text(one)} rows a day{between}"))
+    if one.limit is not None:
+        most = "" if one.limit.high == one.limit.rows else f", at most {one.limit.high:,}"
+        out.print(f"its window or cap bounds it: it tends to about {one.limit.rows:,} rows{most}")
     for each in one.days:
         span = ""
         if each.days and each.earliest is not None:
-            latest = "" if each.latest is None else f" to {_days_number(each.latest)}"
-            span = f" ({_days_number(each.earliest)}{latest})"
+            latest = "" if each.latest is None else f" to {days_number(each.latest)}"
+            span = f" ({days_number(each.earliest)}{latest})"
         out.print(f"days to {each.threshold:,} rows: {days_text(each)}{span}")
     for ahead in one.forecast:
         out.print(f"in {ahead.days:.0f} days: {ahead.rows:,} rows ({ahead.low:,} to {ahead.high:,})")
     if one.history:
-        _print_plot(one, now)
+        _print_course(one)
 
 
-def _print_plot(one: TableGrowth, now: float) -> None:
+def _print_course(one: TableGrowth) -> None:
     out = console()
-    day = timedelta(days=1).total_seconds()
-    known = [((at.timestamp() - now) / day, float(rows)) for at, rows in one.history]
-    span = max(known[-1][0] - known[0][0], 1.0)
-    # As much ahead as there is behind, at most; a forecast that is far longer than its history is a guess.
-    ahead = [(f.days, float(f.rows), float(f.low), float(f.high)) for f in one.forecast if f.days <= max(span, 7)]
-    width = min(out.width if out.width < 1_000 else _PLOT_WIDTH, _WIDEST)
-    limits = [float(each.threshold) for each in one.days]
-    for line in plot(known, ahead, width=width, height=_HEIGHT, limits=limits, braille=prints_unicode()):
-        out.print(line, soft_wrap=True, markup=False)
-    left = time_text(one.history[0][0], "days")
-    right = f"+{ahead[-1][0]:.0f} days" if ahead else time_text(one.history[-1][0], "days")
-    out.print(f"{'':8}{left}{right:>{max(width - 8 - len(left), len(right) + 1)}}", soft_wrap=True)
+    values = [float(rows) for _, rows in one.history]
+    out.print(sparkline(values, min(out.width, _WIDEST), unicode=prints_unicode()), soft_wrap=True, markup=False)
+    first, last = (time_text(at, "days") for at in (one.history[0][0], one.history[-1][0]))
+    out.print(f"{first} to {last}: from {min(values):,.0f} to {max(values):,.0f} rows", soft_wrap=True)
 
 
 def short_count(threshold: int) -> str:
@@ -167,10 +159,11 @@ def rate_text(one: TableGrowth) -> str:
 
 
 def days_text(one: DaysTo) -> str:
-    return one.word if one.days is None else "reached" if one.days == 0 else _days_number(one.days)
+    return one.word if one.days is None else "reached" if one.days == 0 else days_number(one.days)
 
 
-def _days_number(days: float) -> str:
+def days_number(days: float) -> str:
+    """Format a number of days: `4.2`, `412`, `> 36,500`."""
     return f"{days:.1f}" if days < 10 else f"{days:,.0f}" if days < 36_500 else "> 36,500"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -42,9 +43,15 @@ def _print_pressure(found: Sequence[Pressure]) -> None:
 
 
 @command(app, "health")
-def health(call: Call) -> CommandResult:
+def health(
+    call: Call,
+    record: Annotated[
+        bool, typer.Option("--record", help="Store the report for SQL readers, as `wane run` does at intervals.")
+    ] = False,
+) -> CommandResult:
     """Report whether retention does its work, and if not, what to do. Exits 0 if it is healthy, 1 if not."""
-    found = call.open(read_only=True).health()
+    keeper = call.open(read_only=not record)
+    found = keeper.record_health() if record else keeper.health()
     return CommandResult(found.as_dict(), lambda: _print_health(found), 0 if found.healthy else 1)
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from wane.cli.harness import Call, CommandResult, Services, command
 from wane.cli.output import many, print_widest, say, seconds_text, table, time_text
-from wane.cli.plot import short
+from wane.cli.sparkline import short
 from wane.cli.values import parse_time
 from wane.contract.duration import parse_duration
 from wane.observe.space import Advice, FileVacuumed, Space, SpaceOfTable, advised

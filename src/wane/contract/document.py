@@ -503,6 +503,7 @@ class HealthPiece(Piece):
     forget_silent: Forgotten | None = Field(
         default=None, description="How long an executor that fell silent is told of."
     )
+    every: Every | None = Field(default=None, description="How often `wane run` records a health report.")
 
     def over(self, default: HealthSettings) -> HealthSettings:
         """Return these settings, with missing values taken from the default."""

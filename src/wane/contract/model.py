@@ -229,6 +229,8 @@ class HealthSettings:
     """Rows are counted up to here; beyond, they are estimated."""
     forget_silent: timedelta = timedelta(days=1)
     """How long an executor without a heartbeat is still reported."""
+    every: timedelta = timedelta(minutes=1)
+    """How often `wane run` records a health report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from wane.contract.names import join_name
 
 PRESSURE_VIEW = "v_queue_retention_pressure"
+PRESSURE_FUNCTION = "sql_pressure"
 """The view that shows how much of every table is due, on both stores."""
 
 

@@ -19,8 +19,8 @@ from wane.db.statement import Statement
 from wane.db.timestamps import read_time
 from wane.errors import StoreError, Unreachable
 from wane.findings import Finding
+from wane.forecast import days_to
 from wane.ledger import RuleSweeps
-from wane.observe.forecast import days_to
 from wane.observe.health import Health, RuleHealth, TableHealth
 from wane.observe.own_facts import OWN_SECONDS, OwnFacts
 from wane.observe.pressure import PressureReading, RuleDue, estimate_states, read_pressure
@@ -99,8 +99,7 @@ class _Tables:
         self.now = asking.now
         self.swept = swept
         self.disabled = own.disabled if own else ()
-        self.trends = own.trends if own else {}
-        self.measured = own.sizes if own else {}
+        self.measured = own.measured if own else {}
 
     def read(self, readings: Sequence[PressureReading]) -> tuple[TableHealth, ...]:
         sizes = self._values(
@@ -229,10 +228,13 @@ class _Tables:
         finished = self._finished(one)
         recommended = self._partition(one, finished, 1.0)
         full = str(TableName(one.watched.info.name, one.watched.info.schema))
-        trend, size = self.trends.get(full), self.measured.get(full) if size is None else size
+        measured = self.measured.get(full)
+        trend, limit = (None, None) if measured is None else (measured.trend, measured.limit)
+        if size is None and measured is not None:
+            size = measured.bytes
         days = None
         if pressure.rows is not None and self._may_partition(one):
-            days = days_to(self.settings.partition_rows, pressure.rows.rows, trend).days
+            days = days_to(self.settings.partition_rows, pressure.rows.rows, trend, limit).days
         growth = self.contract.growth
         soon = days is not None and days <= growth.warn / timedelta(days=1)
         return TableHealth(

@@ -18,9 +18,9 @@ from wane.contract.model import Cap, Contract, Rule, Table, ToArchive
 from wane.db import Store
 from wane.db.statement import Statement
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
-from wane.observe.forecast import days_to
+from wane.forecast import days_to
 from wane.observe.gauge import Gauge, Told, Values
-from wane.observe.growth import find_alert, told_trend
+from wane.observe.growth import find_alert
 from wane.observe.health_gauges import HEALTH_GAUGES, HealthGauges
 from wane.observe.logs import UNSCHEDULED
 from wane.observe.measured import shown_name
@@ -204,10 +204,9 @@ class Gauges:
             if one.rows is None:
                 continue
             yield TABLE_ROWS, (table,), one.rows
-            known = told_trend(one)
-            if known is not None:
-                yield TABLE_RATE, (table,), known.rate
-            days = [days_to(threshold, one.rows, known) for threshold in settings.thresholds]
+            if one.rate is not None:
+                yield TABLE_RATE, (table,), one.rate
+            days = [days_to(threshold, one.rows, one.trend, one.limit) for threshold in settings.thresholds]
             alert = find_alert(one.rows, days, settings)
             for each in days:
                 labels = (table, str(each.threshold))

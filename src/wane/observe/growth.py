@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from wane.contract.model import Contract
+from wane.check.live import read_swept
+from wane.contract.model import Contract, Mark
 from wane.contract.settings import GrowthSettings
 from wane.db import Store
 from wane.db.counting import Exactness, measure_rows
 from wane.db.space import read_sizes
 from wane.events import Listener, SnapshotTaken, TableNearThreshold, nobody
+from wane.forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to, expected, find_limit, shifted, trend
 from wane.leases import Leases
-from wane.observe.forecast import DaysTo, Expected, Trend, Verdict, days_to, expected, trend
 from wane.observe.measured import Measured, measured_tables
 from wane.observe.sql_snapshots import Snapshot, Snapshots
 
@@ -60,6 +61,8 @@ class TableGrowth:
     verdict: Verdict
     rate: Trend | None
     """Rows a day."""
+    limit: Limit | None
+    """What it tends to, by its retention window or cap; None: nothing bounds it, or that is unknown."""
     bytes_rate: Trend | None
     days: tuple[DaysTo, ...]
     forecast: tuple[Expected, ...]
@@ -78,6 +81,7 @@ class TableGrowth:
             "bytes_exact": self.bytes_exact,
             "verdict": self.verdict.value,
             "rows_per_day": _plain_trend(self.rate),
+            "tends_to": None if self.limit is None else {"rows": self.limit.rows, "high": self.limit.high},
             "bytes_per_day": _plain_trend(self.bytes_rate),
             "days_to": {
                 str(one.threshold): {
@@ -120,12 +124,13 @@ def take_snapshots(
     """Measure every table now, and store all snapshots in one transaction."""
     store.require_migrated()
     began, now = time.monotonic(), store.now()
-    measured = _measure(store, measured_tables(store, contract), now, contract.growth, most_seconds)
-    snapshots = Snapshots(store.dialect)
-    taken = [_with_trend(store, snapshots, one, contract.growth) for one in measured]
+    tables = measured_tables(store, contract)
+    measured = _measure(store, tables, now, contract.growth, most_seconds)
+    forecasts = _Forecasts(store, contract, now)
+    taken = [forecasts.stored(one.shown, latest) for one, latest in zip(tables, measured, strict=True)]
     with store.transaction() as transaction:
         for snapshot in taken:
-            snapshots.write(transaction.execute, snapshot)
+            forecasts.snapshots.write(transaction.execute, snapshot)
     counted = sum(one.exact for one in taken)
     listener(SnapshotTaken(len(taken), counted, time.monotonic() - began))
     return taken
@@ -160,68 +165,82 @@ def _measure(
     return found
 
 
-def _with_trend(store: Store, snapshots: Snapshots, latest: Snapshot, settings: GrowthSettings) -> Snapshot:
-    before = _history(store, snapshots, latest.table, latest.taken_at, settings.window)
-    found = _trend([*before, latest], settings)
-    return latest if found is None else replace(latest, rate=found.rate, rate_low=found.low, rate_high=found.high)
-
-
 def read_growth(store: Store, contract: Contract, table: str | None = None) -> list[TableGrowth]:
     """Read the growth of every table, or of one, from the stored snapshots, never from the tables themselves."""
     store.require_migrated()
-    snapshots, settings, now = Snapshots(store.dialect), contract.growth, store.now()
-    found = []
-    for one in measured_tables(store, contract, table):
-        history = _history(store, snapshots, one.full, now, settings.keep)
-        found.append(_growth(one.shown, history, now, settings))
-    return found
+    forecasts = _Forecasts(store, contract, store.now())
+    return [forecasts.growth(one) for one in measured_tables(store, contract, table)]
 
 
-def _history(store: Store, snapshots: Snapshots, table: str, until: datetime, window: timedelta) -> list[Snapshot]:
-    return snapshots.history(store.reader(_READ_SECONDS), table, until - window, until, _MOST_SNAPSHOTS)
+class _Forecasts:
+    """Forecasts tables from their snapshots, and from what left them by the audit trail."""
 
+    def __init__(self, store: Store, contract: Contract, now: datetime) -> None:
+        self.snapshots = Snapshots(store.dialect)
+        self._run = store.reader(_READ_SECONDS)
+        self._contract = contract
+        self._settings: GrowthSettings = contract.growth
+        self._now = now
+        self._swept = read_swept(store)
 
-def _growth(shown: str, history: Sequence[Snapshot], now: datetime, settings: GrowthSettings) -> TableGrowth:
-    counted = [one for one in history if one.rows is not None]
-    latest = counted[-1] if counted else None
-    recent = [one for one in history if one.taken_at >= now - settings.window]
-    rate = _trend(recent, settings)
-    sizes = [(_days(one, recent[0]), float(one.bytes)) for one in recent if one.bytes is not None]
-    rows = None if latest is None else latest.rows
-    days = tuple(
-        days_to(threshold, rows, rate) if rows is not None else DaysTo(threshold, None, word="n/a")
-        for threshold in settings.thresholds
-    )
-    last = history[-1] if history else None
-    return TableGrowth(
-        table=shown,
-        taken_at=None if last is None else last.taken_at,
-        rows=rows,
-        exact=latest is not None and latest.exact,
-        bytes=None if last is None else last.bytes,
-        bytes_exact=last is not None and last.bytes_exact,
-        verdict=Verdict.UNKNOWN if rate is None else rate.verdict,
-        rate=rate,
-        bytes_rate=trend(sizes, settings.least / timedelta(days=1)),
-        days=days,
-        forecast=()
-        if rate is None or rows is None
-        else tuple(expected(rows, rate, float(ahead)) for ahead in FORECAST_DAYS),
-        alert=None if rows is None else find_alert(rows, days, settings),
-        history=tuple((one.taken_at, one.rows) for one in counted if one.rows is not None),
-    )
+    def stored(self, shown: str, latest: Snapshot) -> Snapshot:
+        """Return a snapshot with the forecast that is stored with it."""
+        found = self._trend([*self._history(latest.table, self._settings.window), latest])
+        limit = self._limit(shown, latest.rows, found)
+        if found is not None:
+            latest = replace(latest, rate=found.rate, rate_low=found.low, rate_high=found.high)
+        return latest if limit is None else replace(latest, row_limit=limit.rows, row_limit_high=limit.high)
 
+    def growth(self, one: Measured) -> TableGrowth:
+        history = self._history(one.full, self._settings.keep)
+        counted = [(each.taken_at, each.rows) for each in history if each.rows is not None]
+        last, rows = history[-1] if history else None, counted[-1][1] if counted else None
+        recent = [each for each in history if each.taken_at >= self._now - self._settings.window]
+        rate = self._trend(recent)
+        sizes = [(_days(each, recent[0]), float(each.bytes)) for each in recent if each.bytes is not None]
+        limit = self._limit(one.shown, rows, rate)
+        days = tuple(days_to(threshold, rows, rate, limit) for threshold in self._settings.thresholds)
+        return TableGrowth(
+            table=one.shown,
+            taken_at=None if last is None else last.taken_at,
+            rows=rows,
+            exact=next((each.exact for each in reversed(history) if each.rows is not None), False),
+            bytes=None if last is None else last.bytes,
+            bytes_exact=last is not None and last.bytes_exact,
+            verdict=Verdict.UNKNOWN if rate is None else rate.verdict,
+            rate=rate,
+            limit=limit,
+            bytes_rate=trend(sizes, self._settings.least / timedelta(days=1)),
+            days=days,
+            forecast=()
+            if rate is None or rows is None
+            else tuple(expected(rows, rate, float(ahead), limit) for ahead in FORECAST_DAYS),
+            alert=None if rows is None else find_alert(rows, days, self._settings),
+            history=tuple(counted),
+        )
 
-def _trend(history: Sequence[Snapshot], settings: GrowthSettings) -> Trend | None:
-    points = [(_days(one, history[0]), float(one.rows)) for one in history if one.rows is not None]
-    return trend(points, settings.least / timedelta(days=1))
+    def _history(self, table: str, window: timedelta) -> list[Snapshot]:
+        return self.snapshots.history(self._run, table, self._now - window, self._now, _MOST_SNAPSHOTS)
 
+    def _trend(self, history: Sequence[Snapshot]) -> Trend | None:
+        points = [(_days(one, history[0]), float(one.rows)) for one in history if one.rows is not None]
+        return trend(points, self._settings.least / timedelta(days=1))
 
-def told_trend(latest: Snapshot) -> Trend | None:
-    """Return the trend stored with a snapshot; only its rate is stored, not the spread of the points around it."""
-    if latest.rate is None or latest.rate_low is None or latest.rate_high is None:
-        return None
-    return Trend(latest.rate, latest.rate_low, latest.rate_high)
+    def _limit(self, shown: str, rows: int | None, found: Trend | None) -> Limit | None:
+        """Return what a table tends to: what arrives is what it grows by, and what sweeps took meanwhile."""
+        if rows is None:
+            return None
+        arriving = None if found is None else shifted(found, self._leaving_a_day(shown))
+        return find_limit(self._contract, shown, rows, arriving)
+
+    def _leaving_a_day(self, shown: str) -> float:
+        return sum(
+            last.rows / max((self._now - last.first_at) / timedelta(days=1), 1.0)
+            for table in self._contract.tables
+            if str(table.name) == shown
+            for rule in table.rules
+            if not isinstance(rule.action, Mark) and (last := self._swept.get((shown, rule.name))) is not None
+        )
 
 
 def _days(one: Snapshot, first: Snapshot) -> float:

@@ -10,7 +10,6 @@ from wane.contract.model import Contract
 from wane.db import Store
 from wane.db.statement import Statement
 from wane.ledger import Ledger
-from wane.observe.growth import told_trend
 from wane.observe.health import SchedulerHealth
 from wane.observe.sql_snapshots import Snapshots
 from wane.prune.gates import flag_name
@@ -52,13 +51,6 @@ class OwnFacts:
         self.dead_letters = sum(many for _, state, many, _ in messages_of(store).counts(run) if state == "dead")
         oldest = now - max(2 * contract.growth.every, contract.growth.least)
         latest = Snapshots(store.dialect).latest(run, now, _MOST_TABLES)
-        self.trends = {
-            one.table: found
-            for one in latest
-            # An old measurement says nothing about today.
-            if one.taken_at >= oldest and (found := told_trend(one)) is not None
-        }
-        """How fast tables grow, by their full names."""
-        self.sizes = {one.table: one.bytes for one in latest if one.taken_at >= oldest and one.bytes is not None}
-        """What they took then."""
+        self.measured = {one.table: one for one in latest if one.taken_at >= oldest}
+        """The latest snapshots of tables, by their full names; an old measurement says nothing about today."""
         self.archive = archive_findings(ArchiveLog(store.dialect, run))

@@ -11,8 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wane.db.statement import Dialect, Execute
+from wane.forecast import Limit, Trend
 
-_COLUMNS = "taken_at, table_name, row_count, exact, bytes, bytes_exact, rate, rate_low, rate_high"
+_COLUMNS = (
+    "taken_at, table_name, row_count, exact, bytes, bytes_exact, rate, rate_low, rate_high, row_limit, row_limit_high"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,22 @@ class Snapshot:
     """Rows a day, as forecast at that time."""
     rate_low: float | None = None
     rate_high: float | None = None
+    row_limit: int | None = None
+    """What the table tends to, as forecast at that time; None: nothing bounds it, or that is unknown."""
+    row_limit_high: int | None = None
+
+    @property
+    def trend(self) -> Trend | None:
+        """Return the stored trend: its rate alone, not the spread of the points around it."""
+        if self.rate is None or self.rate_low is None or self.rate_high is None:
+            return None
+        return Trend(self.rate, self.rate_low, self.rate_high)
+
+    @property
+    def limit(self) -> Limit | None:
+        if self.row_limit is None or self.row_limit_high is None:
+            return None
+        return Limit(self.row_limit, self.row_limit_high)
 
 
 class Snapshots:
@@ -54,10 +73,11 @@ class Snapshots:
             f"CASE WHEN EXISTS (SELECT 1 FROM {self.table} WHERE table_name = {self._('name')}"
             f" AND taken_at >= {self._('day')} AND taken_at < {self._('next')} AND grain = 'day') THEN 'fine' ELSE 'day' END,"
             f" {self._('at')}, {self._('name')}, {self._('rows')}, {self._('exact')}, {self._('bytes')},"
-            f" {self._('bytes_exact')}, {self._('rate')}, {self._('low')}, {self._('high')})"
+            f" {self._('bytes_exact')}, {self._('rate')}, {self._('low')}, {self._('high')}, {self._('limit')}, {self._('limit_high')})"
             " ON CONFLICT (taken_at, table_name) DO UPDATE SET row_count = excluded.row_count, exact = excluded.exact,"
             " bytes = excluded.bytes, bytes_exact = excluded.bytes_exact, rate = excluded.rate,"
-            " rate_low = excluded.rate_low, rate_high = excluded.rate_high",
+            " rate_low = excluded.rate_low, rate_high = excluded.rate_high,"
+            " row_limit = excluded.row_limit, row_limit_high = excluded.row_limit_high",
             {
                 "name": snapshot.table,
                 "day": self.dialect.encode_time(day),
@@ -70,6 +90,8 @@ class Snapshots:
                 "rate": snapshot.rate,
                 "low": snapshot.rate_low,
                 "high": snapshot.rate_high,
+                "limit": snapshot.row_limit,
+                "limit_high": snapshot.row_limit_high,
             },
         )
 

@@ -15,7 +15,7 @@ from wane.contract.model import Contract, Mark, ToArchive
 from wane.contract.names import TableName
 from wane.contract.settings import RoleSettings
 from wane.db.postgres.catalog import OWN_SCHEMA
-from wane.db.schema import PRESSURE_VIEW, Schema, TableInfo
+from wane.db.schema import PRESSURE_FUNCTION, PRESSURE_VIEW, Schema, TableInfo
 from wane.db.statement import Dialect, Execute, Types
 from wane.roles.model import RoleStatement
 from wane.rules.selection import Selection, bind_contract, follower_paths, locked_paths
@@ -95,13 +95,13 @@ WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')
 ORDER BY 2, 3, 1, 4
 """
 # A view's function reads with the rights of the role that queries the view, unless the function says otherwise.
-_WATCHING = """
+_PRESSURE = f"""
 SELECT function.oid::regprocedure::text, function.prosecdef,
        NOT EXISTS (SELECT FROM aclexplode(coalesce(function.proacl, acldefault('f', function.proowner))) WHERE grantee = 0),
        has_function_privilege(%(admin)s::name, function.oid, 'EXECUTE'),
        has_function_privilege(%(reader)s::name, function.oid, 'EXECUTE')
 FROM pg_catalog.pg_proc AS function
-WHERE function.pronamespace = to_regnamespace(%(own)s) AND function.proname = 'sql_watch'
+WHERE function.pronamespace = to_regnamespace(%(own)s) AND function.proname = '{PRESSURE_FUNCTION}'
 """
 _VERSION = "SELECT current_setting('server_version_num')::int"
 
@@ -141,7 +141,7 @@ class RolePlanner:
             *self._schemas(rights),
             *(self._grant(*each) for each in self._together(rights)),
             self._default(),
-            *self._watching(),
+            *self._pressure(),
             *self._excess(rights, relations),
         ]
 
@@ -276,7 +276,7 @@ class RolePlanner:
         text = f"ALTER DEFAULT PRIVILEGES IN SCHEMA {_quote(archive)} GRANT SELECT ON TABLES TO {_quote(reader)}"
         return RoleStatement(text, "what is archived from now on can be read too", done=done)
 
-    def _watching(self) -> list[RoleStatement]:
+    def _pressure(self) -> list[RoleStatement]:
         """Return the statements for the function behind the pressure view.
 
         It counts with its owner's rights, and only those two roles may call it.
@@ -285,9 +285,9 @@ class RolePlanner:
         there = {admin, reader} <= self._there
         known = {"admin": admin if there else "current_user", "reader": reader if there else "current_user"}
         text = (
-            _WATCHING
+            _PRESSURE
             if there
-            else _WATCHING.replace("%(admin)s::name", "current_user").replace("%(reader)s::name", "current_user")
+            else _PRESSURE.replace("%(admin)s::name", "current_user").replace("%(reader)s::name", "current_user")
         )
         statements = []
         for name, definer, closed, *may in self._run(text, {**known, "own": OWN_SCHEMA}):

@@ -185,11 +185,11 @@ class Probes:
             counts.append(f"(SELECT count(*) FROM ({some}) AS some_due)")
         return f"SELECT {' + '.join(counts)}"
 
-    def oldest_due(self, p: Parameters, selection: Selection, now: datetime, *, instants: bool = False) -> str:
-        """Write the query for the time of the oldest due row: as its column has it, or with `instants` an instant."""
+    def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
+        """Write the query for the time of the oldest due row, as its column has it."""
         found = self._asking(selection).edge_probes(p, selection, now, newest=False)
-        if instants or selection.time.also:
-            return self.rows.first_of(found, newest=False, instants=instants)
+        if selection.time.also:
+            return self.rows.first_of(found, newest=False, instants=False)
         probes = [probe for probe, _ in found]
         return probes[0] if len(probes) == 1 else f"SELECT min(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
 

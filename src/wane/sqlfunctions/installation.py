@@ -14,7 +14,6 @@ from functools import partial
 from itertools import combinations, count
 from typing import TYPE_CHECKING
 
-from wane.check.live import Bounds, Live, becomes_due_late
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Age, Mark, Orphans, Rule, Shelve, State, Table, ToArchive
 from wane.contract.names import TableName
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from wane.sqlfunctions.shelving import ArchiveSweep
     from wane.sqlfunctions.surface import ByRule, OrphansFunction
     from wane.sqlfunctions.taking import TakeFunction
-    from wane.sqlfunctions.watching import Watching
     from wane.sqlfunctions.webhooks import Webhooks
 
 _READ_SECONDS = 10.0
@@ -145,15 +143,15 @@ class _Offers:
         rules = [self._by_rule(table, rule) for table, rule in self.contract.rules()]
         orphans = [self._orphans(table) for table in self._with_orphans()]
         mark = fingerprint(self.contract)
-        watching, events = self._watching(mark), self._events()
         surface = Surface(
             mark,
             self.takings,
             rules,
             orphans,
             self._webhooks(),
-            watching,
-            events,
+            watch(self.keeper.store, self.contract).tables,
+            self.contract.health.counted_rows,
+            self._events(),
             self._sweeps(),
             MOST_ROWS,
         )
@@ -167,34 +165,6 @@ class _Offers:
             return events
         name = TableName.parse(events.outbox.table)
         return replace(events, outbox=replace(events.outbox, table=str(self.keeper.store.locate(name))))
-
-    def _watching(self, mark: str) -> Watching:
-        from wane.sqlfunctions.watching import Promise, Watching
-        from wane.sqlfunctions.words import ANY_MOMENT
-
-        contract, store = self.contract, self.keeper.store
-        watched = watch(store, contract)
-        selections = [one for table in watched.tables for one in table.selections]
-        bounds = Bounds(contract.health.counted_rows)
-        questions = Live(store, contract, watched.schema, selections, ANY_MOMENT, {}, bounds).questions()
-        return Watching(
-            fingerprint=mark,
-            tables=watched.tables,
-            promises=[Promise(one.code, one.table, one.write, one.limit) for one in questions],
-            settings=contract.health,
-            growth=contract.growth,
-            master_flag=contract.sweep.master_flag,
-            flags=[(str(table.name), flag_name(table.name, contract.sweep)) for table in contract.tables],
-            schedulers=[(one.name, one.every) for one in contract.schedulers],
-            pool=contract.queue.pool,
-            schemas=contract.store.schemas,
-            home=next(iter(watched.schema.search_path), ""),
-            covered=[one.info.qualified for one in watched.tables],
-            strict=contract.strict,
-            forgiving=frozenset(
-                (str(one.name), one.rule.name) for one in selections if becomes_due_late(contract, one)
-            ),
-        )
 
     def _by_rule(self, table: Table, rule: Rule) -> ByRule:
         kind = "mark" if isinstance(rule.action, Mark) else "prune"

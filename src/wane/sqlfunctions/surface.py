@@ -14,8 +14,10 @@ from wane.db.postgres.literal import literal
 from wane.db.postgres.settings import SEARCH_PATH
 from wane.db.schema import PRESSURE_VIEW
 from wane.observe.sql_installed import STAMP
+from wane.rules.probes import WatchedTable
 from wane.sqlfunctions.health import HEALTH_FUNCTION, health_function
 from wane.sqlfunctions.outbox import EVENT_VARIABLES, event_statements
+from wane.sqlfunctions.pressure import KEPT_FUNCTIONS, pressure_statements
 from wane.sqlfunctions.shelving import (
     ArchiveSweep,
     archive_sweep_function,
@@ -23,7 +25,6 @@ from wane.sqlfunctions.shelving import (
     shelve_function,
 )
 from wane.sqlfunctions.taking import TakeFunction, take_function
-from wane.sqlfunctions.watching import KEPT_FUNCTIONS, Watching, pressure_statements
 from wane.sqlfunctions.webhooks import (
     AUDITS_VIEW,
     WEBHOOK_FUNCTIONS,
@@ -67,7 +68,9 @@ class Surface:
     rules: Sequence[ByRule]
     orphans: Sequence[OrphansFunction]
     webhooks: Webhooks | None
-    watching: Watching
+    tables: Sequence[WatchedTable]
+    counted_rows: int
+    """The view of pressure counts up to here."""
     events: EventSettings
     sweeps: Sequence[ArchiveSweep]
     most_rows: int
@@ -92,11 +95,12 @@ def install_statements(surface: Surface) -> list[str]:
     if surface.sweeps:
         functions += [shelf_function(), *(archive_sweep_function(one, surface.most_rows) for one in surface.sweeps)]
         public += [one.name for one in surface.sweeps]
-    functions += [*pressure_statements(surface.watching), health_function(surface.watching)]
+    functions += [*pressure_statements(surface.tables, surface.counted_rows), health_function()]
     stamp = literal(STAMP + surface.fingerprint)
     # Functions that are replaced, rather than dropped, retain the rights granted on them.
     kept = [*public, *KEPT_FUNCTIONS, PRESSURE_VIEW, *([AUDITS_VIEW] if view else [])]
-    return [_PATH, _drop(kept), *functions, *view, _stamp(stamp, public)]
+    # A view may still depend on a function that is no longer needed, until the view is replaced.
+    return [_PATH, _drop(kept), *functions, *view, _drop(kept), _stamp(stamp, public)]
 
 
 def _taking_function(taking: TakeFunction) -> str:
@@ -121,6 +125,8 @@ BEGIN
   FOR one IN SELECT format('DROP FUNCTION %s', oid::regprocedure) FROM pg_proc
     WHERE pronamespace = to_regnamespace('{OWN_SCHEMA}') AND obj_description(oid, 'pg_proc') LIKE {like}
       AND (proname <> ALL ({names}::text[]) OR {stale_webhook_functions()})
+      AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = pg_proc.oid
+        AND d.classid = 'pg_rewrite'::regclass)
   LOOP EXECUTE one; END LOOP;
 END"""
     return f"DO {dollars(body)}"

@@ -10,7 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wane.observe.forecast import Point, Trend, Verdict, days_to, expected, trend
+from covering import loaded
+from wane.contract.model import Contract
+from wane.forecast import (
+    Limit,
+    Point,
+    Trend,
+    Verdict,
+    arriving,
+    days_to,
+    expected,
+    find_limit,
+    longest_stay,
+    shifted,
+    trend,
+)
 
 HOURS = range(24 * 30)
 
@@ -130,3 +144,117 @@ def test_any_series_has_a_trend_in_order_or_none(points: list[tuple[float, int]]
     assert (told.days is None) == (told.word != "")
     if told.days is not None and told.earliest is not None and told.latest is not None:
         assert told.earliest <= told.days <= told.latest
+
+
+# What arrives
+
+
+def test_a_rate_comes_from_parts_that_were_alike() -> None:
+    assert arriving([(7, 70)] * 4) == Trend(10.0, 10.0, 10.0)
+    assert arriving([(0.25, 10)] * 4) == Trend(40.0, 40.0, 40.0), "parts may be shorter than a day"
+    assert arriving([(7, 70), (7, 0), (7, 70), (7, 70)]) is None
+    assert arriving([(7, 900), (7, 100), (7, 100), (7, 100)]) is None
+    assert arriving([(7, 0)] * 4) == Trend(0.0, 0.0, 0.0)
+    assert arriving([(0, 5)] * 4) is None
+
+
+def test_what_leaves_is_taken_from_what_arrives() -> None:
+    steady = Trend(10.0, 10.0, 10.0)
+    assert days_to(1_000, 500, steady).days == 50
+    assert days_to(1_000, 500, shifted(steady, -5)).days == 100
+    assert days_to(1_000, 500, shifted(steady, -10)).word == "never"
+    assert days_to(1_000, None, steady).word == "n/a"
+
+
+# What bounds a table
+
+
+def contract(rules: str, table: str = "") -> Contract:
+    return loaded(f"""
+[scheduler]
+s = {{ every = "5m" }}
+[table.t]
+scheduler = "s"
+why = "A test."
+time = {{ column = "at", unit = "ms" }}
+{table}
+{rules}
+[excused]
+one = {{ singleton = "one row" }}
+few = {{ constant = "one row per route", rows = 5 }}
+beats = {{ in_place = "mutated" }}
+log = {{ append_only = "never deleted" }}
+""")
+
+
+OLD = '[table.t.rule.old]\nkeep = "90d"'
+STATES = 'state = "state"\nlive = ["new"]'
+FAILED, DONE = (f'[table.t.rule.{n}]\nwhen = ["{n}"]\nkeep = "{k}"' for n, k in (("failed", "30d"), ("done", "7d")))
+CLEANED = '[table.t.rule.cleaned]\nwhen = ["done"]\nkeep = "7d"\nthen = { mark = "cleaned" }'
+GONE = '[table.t.rule.gone]\nwhen = ["cleaned"]\nkeep = "60d"'
+KEPT = '[table.t.rule.kept]\nwhen = ["failed"]\nkeep = "forever"'
+EXPIRED = '[table.t.rule.ended]\nexpires = { column = "ends", unit = "ms" }'
+
+
+@pytest.mark.parametrize(
+    ("rules", "table", "days"),
+    [
+        (OLD, "", 90),
+        (f"{OLD}\n{EXPIRED}", "", 90),
+        (f"{FAILED}\n{DONE}", STATES, 30),
+        (f"{FAILED}\n{CLEANED}\n{GONE}", STATES, 60),
+        (f"{KEPT}\n{DONE}", STATES, None),
+        (DONE, f'{STATES}\nexcused = {{ sent = {{ inline = "deleted" }} }}', None),
+        (CLEANED, STATES + '\nexcused = { cleaned = { append_only = "stays" } }', None),
+        (EXPIRED, "", None),
+        ("[table.t.rule.cap]\nmost = 500", "", None),
+    ],
+    ids=["age", "age and expiry", "states", "marked", "forever", "excused", "only marked", "expiry", "cap"],
+)
+def test_how_long_a_row_stays_at_most(rules: str, table: str, days: int | None) -> None:
+    [found] = contract(rules, table).tables
+    stay = longest_stay(found)
+    assert (None if stay is None else stay.days) == days
+
+
+def test_a_window_bounds_a_table_to_what_arrives_within_it() -> None:
+    limit = find_limit(contract(OLD), "t", 34_263, Trend(381, 370, 390))
+    assert limit == Limit(34_290, 35_100)
+    net = Trend(1.44, 0.1, 2.0)
+    assert days_to(1_000_000, 34_263, net).days == pytest.approx(670_650, rel=0.01), "what a line says"
+    assert days_to(1_000_000, 34_263, net, limit).word == "never"
+    ahead = expected(34_263, Trend(381, 370, 390), 90, limit)
+    assert (ahead.rows, ahead.low, ahead.high) == (34_290, 34_290, 35_100)
+
+
+def test_a_limit_near_a_threshold_decides_nothing() -> None:
+    growing = Trend(100, 90, 110)
+    limit = find_limit(contract(OLD), "t", 1_000, growing)
+    assert limit == Limit(9_000, 9_900)
+    assert days_to(8_000, 1_000, growing, limit).days == 70
+    assert (days_to(9_500, 1_000, growing, limit).days, days_to(9_500, 1_000, growing, limit).word) == (None, "n/a")
+    assert days_to(10_000, 1_000, growing, limit).word == "never"
+
+
+def test_a_table_that_holds_far_more_than_its_window_allows_is_not_bounded_by_it() -> None:
+    growing = Trend(100, 90, 110)
+    assert find_limit(contract(OLD), "t", 14_850, growing) is not None
+    assert find_limit(contract(OLD), "t", 14_851, growing) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "limit"),
+    [("one", 1, 1), ("one", 2, None), ("few", 3, 5), ("beats", 7, 7), ("log", 7, None), ("other", 7, None)],
+)
+def test_excuses_bound_a_table_as_far_as_they_say(name: str, rows: int, limit: int | None) -> None:
+    found = find_limit(contract(OLD), name, rows, Trend(100, 90, 110))
+    assert (found and found.high) == limit
+
+
+def test_a_cap_bounds_a_table_whatever_arrives() -> None:
+    capped = contract(f"{OLD}\n[table.t.rule.cap]\nmost = 500")
+    assert find_limit(capped, "t", 400, None) == Limit(500, 500)
+    assert find_limit(capped, "t", 400, Trend(100, 90, 110)) == Limit(500, 500)
+    assert days_to(1_000_000, 400, None, Limit(500, 500)).word == "never"
+    scoped = contract('[table.t.rule.cap]\nmost = 500\nper = ["tenant"]')
+    assert find_limit(scoped, "t", 400, Trend(100, 90, 110)) is None
