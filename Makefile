@@ -84,8 +84,8 @@ format: setup ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-docs: setup ## write the tables of options in docs/reference/cli.md from the commands
-	@$(BIN)/python docs/generate_cli.py
+docs: setup ## rewrite the generated tables of the reference
+	@for script in docs/generate_*.py; do $(BIN)/python $$script || exit 1; done
 
 bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/python -m bench.check_plan

@@ -28,7 +28,8 @@ import psycopg
 
 from bench.measuring import ROOT, machine, postgres_url, say, timed
 from wane.contract.load import load_contract
-from wane.contract.model import Budget, Contract
+from wane.contract.model import Contract
+from wane.contract.settings import Budget
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.events import BatchTaken, Event

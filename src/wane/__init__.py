@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wane.async_keeper import AsyncKeeper
     from wane.contract.load import load_contract, read_contract
-    from wane.contract.model import Budget, Contract
+    from wane.contract.model import Contract
+    from wane.contract.settings import Budget
     from wane.errors import WaneError
     from wane.findings import Finding, Severity
     from wane.keeper import Keeper

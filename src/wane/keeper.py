@@ -11,12 +11,14 @@ from typing import Any, Self
 
 from wane.archive.facade import Archive, elsewhere
 from wane.archive.scheduled import ScheduledArchive
+from wane.arguments import require_limit
 from wane.check.cover import cover
 from wane.check.live import live
 from wane.claims import Reclaim, WorkClaims
 from wane.contract.load import load_contract
 from wane.contract.lookup import require_known
-from wane.contract.model import Budget, Contract, State
+from wane.contract.model import Contract, State
+from wane.contract.settings import Budget
 from wane.db import Store, open_store
 from wane.db.url import DatabaseUrl, resolve_url
 from wane.errors import ArchiveError, UrlError, WrongArgumentType
@@ -35,7 +37,6 @@ from wane.observe.watched import Watcher
 from wane.partition.chore import PartitionDuty
 from wane.partition.facade import Partition
 from wane.prune.apply import apply_plan
-from wane.prune.arguments import require_limit
 from wane.prune.gates import set_gate
 from wane.prune.holds import add_hold, list_holds, release_hold
 from wane.prune.inline import consume, discard
@@ -377,7 +378,7 @@ def open_keeper(
     """
     if not isinstance(contract, Contract):
         contract = load_contract(contract)
-    store = open_store(database_url(url, contract), contract.store, read_only=read_only)
+    store = open_store(database_url(url, contract), contract.store, audit=contract.covers_audit, read_only=read_only)
     return Keeper(contract, store, actor=actor, listener=listener)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import quote
 
+from wane.arguments import require_time
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract
 from wane.db.sqlite.functions import (
@@ -37,7 +38,6 @@ from wane.db.sqlite.functions import (
 from wane.errors import WaneError, WrongArgument, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.keeper import Keeper, open_keeper
-from wane.prune.arguments import require_time
 from wane.prune.primitive import Pruned
 from wane.webhooks.family import counted_tables, has_family
 from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
@@ -228,13 +228,13 @@ def _text(value: object, name: str) -> str:
 def _moment(value: object) -> datetime:
     """Parse unix seconds, or an ISO 8601 text with its zone; raise WrongArgument if it is neither."""
     if not isinstance(value, str):
-        return require_time(value)
+        return require_time("older_than", value)
     try:
-        return require_time(datetime.fromisoformat(value))
+        return require_time("older_than", datetime.fromisoformat(value))
     except ValueError as problem:
         if isinstance(problem, WaneError):
             raise
-        raise WrongArgument(f"older_than is not a moment: {value!r}", "pass unix seconds or ISO 8601") from None
+        raise WrongArgument(f"older_than is not a timestamp: {value!r}", "pass unix seconds or ISO 8601") from None
 
 
 def _statuses(value: object) -> Any:

@@ -231,7 +231,7 @@ def test_a_hot_row_can_be_held_whatever_the_archive_is(sqlite_database: SqliteDa
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
-    code = "from wane.archive.session import session; from wane.contract.model import SparkSettings; session(SparkSettings())"
+    code = "from wane.archive.session import session; from wane.contract.settings import SparkSettings; session(SparkSettings())"
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as driver:
         begun = _await(lambda: [one for one in _children(driver.pid) if "SparkSubmit" in _words(one)])
         driver.send_signal(signal.SIGINT)

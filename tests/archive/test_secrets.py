@@ -13,7 +13,7 @@ from archive.cold import cold_keeper, events
 from wane.archive import session
 from wane.archive.reader import Source, fetch, open_reader
 from wane.archive.secret import task_source
-from wane.contract.model import SparkSettings
+from wane.contract.settings import SparkSettings
 from wane.errors import Unreachable
 from wane.prune.sweep import Outcome
 

@@ -19,7 +19,7 @@ from servers import Database, SqliteDatabase
 from wane.archive.executor import SparkExecutor
 from wane.archive.failure import TransientFailure, answering, answers
 from wane.archive.session import session
-from wane.contract.model import SparkSettings
+from wane.contract.settings import SparkSettings
 from wane.db.sqlite import digests
 from wane.errors import ArchiveError, Locked, StoreError, Unreachable
 from wane.prune.sweep import Outcome

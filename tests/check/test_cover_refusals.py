@@ -55,15 +55,15 @@ def test_a_table_that_may_not_be_read_fails_alone(postgres_database: PostgresDat
                 "wrong-encoding",
                 "others",
                 "table.others.rule.old",
-                "at is declared ms, but none of 1 sampled values is a moment",
-                "name the column that holds moments",
+                "at is declared ms, but none of 1 sampled values is a timestamp",
+                "name the column that holds timestamps",
             ),
             finding(
                 "note",
                 "never-due",
                 "others",
                 "table.others.rule.old",
-                "1 of its rows have no usable moment in at (NULL, a placeholder or another encoding) and never leave",
+                "1 of its rows have no usable time in at (NULL, a placeholder or another encoding) and never leave",
             ),
         ]
         with open_store(resolve_url(url), read_only=True) as store:

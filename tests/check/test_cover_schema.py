@@ -438,7 +438,7 @@ def uncovered(severity: str, table: str, key: str = "") -> object:
         "uncovered-table",
         table,
         "",
-        "nobody says how its rows leave: the contract does not name this table",
+        "the contract does not name this table, so its rows never leave",
         f"add [table.{key or table}] with a rule, or give the reason under [excused]",
     )
 

@@ -139,7 +139,7 @@ def test_states_that_take_too_long_to_read_are_said_not_to_be_checked(database: 
             "states-unchecked",
             "events",
             "table.events.live",
-            "the states in status were not checked: too many rows to look at",
+            "the states in status were not checked: too many rows to read",
         )
         in found
     )

@@ -118,7 +118,7 @@ def test_sqlite_may_hold_texts_in_a_column_of_numbers(sqlite_database: SqliteDat
 def test_a_column_without_moments_is_the_wrong_column(database: Database) -> None:
     create(database, "bigint", [1, 2, 3])
     assert told(database, declared("s")) == wrong(
-        "at is declared s, but none of 3 sampled values is a moment", "name the column that holds moments"
+        "at is declared s, but none of 3 sampled values is a timestamp", "name the column that holds timestamps"
     )
 
 
@@ -203,9 +203,7 @@ def test_fractions_of_different_lengths_do_sort_before_an_offset(database: Datab
 
 
 def never_due(count: str) -> object:
-    message = (
-        f"{count} of its rows have no usable moment in at (NULL, a placeholder or another encoding) and never leave"
-    )
+    message = f"{count} of its rows have no usable time in at (NULL, a placeholder or another encoding) and never leave"
     return finding("note", "never-due", "events", PLACE, message)
 
 
@@ -234,7 +232,7 @@ def test_infinity_is_never_due_and_told_only_if_it_is_in_the_past(postgres_datab
 def test_moments_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
     create(database, "bigint", [])
     database.execute(f"INSERT INTO events SELECT n, {MILLISECONDS[0]} + n FROM {numbers(150_000)}")
-    message = "whether every row has a usable moment in at was not checked: too many rows to look at"
+    message = "whether every row has a usable time in at was not checked: too many rows to read"
     expected = finding("note", "times-unchecked", "events", PLACE, message)
     assert expected in findings(database, declared("ms"), seconds=0)
     assert findings(database, declared("ms"), strict=True, seconds=30) == []

@@ -17,8 +17,8 @@ from wane.check.candidates import Samples
 from wane.check.propose import propose
 from wane.contract import toml
 from wane.contract.load import read_contract
-from wane.contract.model import StoreSettings
 from wane.contract.names import TableName
+from wane.contract.settings import StoreSettings
 from wane.db import Store, open_store
 from wane.db.counting import Count, distinct
 from wane.db.schema import Column, TableInfo
@@ -318,7 +318,7 @@ def test_empty_tables_are_proposed_with_open_units(database: Database, tmp_path:
     assert data["jobs"]["state"] == "status"
     assert data["jobs"]["time"] == {"column": "created_at_ms", "unit": OPEN}
     assert data["tokens"]["rule"]["expired"]["expires"] == {"column": "expires_at", "unit": OPEN}
-    assert '# created_at_ms: no moments seen. Its unit is open: "s" or "ms" or "us".' in section(text, "jobs")
+    assert '# created_at_ms: no timestamps seen. Its unit is open: "s" or "ms" or "us".' in section(text, "jobs")
     assert "# 0 rows." in section(text, "jobs")
 
 

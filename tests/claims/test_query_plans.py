@@ -22,7 +22,7 @@ TOUCHED = 100
 NOW = datetime.now(UTC)
 
 STATEMENTS: dict[str, Callable[[ClaimStatements], Statement]] = {
-    "look": lambda s: s.look("available-00010", NOW),
+    "find": lambda s: s.find("available-00010", NOW),
     "remembered": lambda s: s.remembered("completed-00010", NOW),
     "written": lambda s: s.written("completed-00010", 7),
     "submit": lambda s: s.submit("new", NOW),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from contract.cases import GOOD, STATES, inside, read, told
 from wane.contract.load import load_contract, read_contract
-from wane.contract.pieces import Mistakes
+from wane.contract.mistakes import Mistakes
 from wane.contract.resolve import SourceFile, resolve
 from wane.errors import ContractError
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from contract.cases import GOOD, STATES, TABLE, read, told
+from wane.contract.duration import FOREVER
 from wane.contract.model import (
-    FOREVER,
     Age,
     Bound,
-    Budget,
     Cap,
     Contract,
     Excuse,
@@ -34,6 +33,7 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
+from wane.contract.settings import Budget
 
 DAY = timedelta(days=1)
 AT = Time("at")

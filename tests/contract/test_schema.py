@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from contract.cases import GOOD, STATES, TABLE, cases
-from wane.contract.load import SECTIONS
+from wane.contract.load import KEYS
 from wane.contract.schema import json_schema
 from wane.reference import contract_path, names
 
@@ -196,10 +196,10 @@ def test_a_table_needs_a_rule(validator: Draft202012Validator) -> None:
 
 def test_every_section_is_in_the_schema_and_every_reference_is_defined() -> None:
     schema = json_schema()
-    assert tuple(schema["properties"]) == SECTIONS
+    assert tuple(schema["properties"]) == KEYS
     text = json.dumps(schema)
-    for piece in schema["$defs"]:
-        assert f'"#/$defs/{piece}"' in text
+    for model in schema["$defs"]:
+        assert f'"#/$defs/{model}"' in text
     assert "null" not in _types(schema)
     assert schema == json_schema()
 

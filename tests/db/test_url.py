@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from servers import PostgresDatabase, SqliteDatabase
-from wane.contract.model import StoreSettings
+from wane.contract.settings import StoreSettings
 from wane.db import open_store
 from wane.db.sqlite import store as sqlite_store
 from wane.db.url import DatabaseUrl, mask, resolve_url

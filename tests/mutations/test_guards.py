@@ -31,7 +31,7 @@ from races.racing import (
     sweeper,
 )
 from servers import Database, PostgresDatabase
-from wane.contract.model import Budget
+from wane.contract.settings import Budget
 from wane.db.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
 from wane.errors import BindError, PlanError, StoreError, WrongArgument
 from wane.events import BatchTaken, Event

@@ -12,7 +12,8 @@ from typing import Any
 from covering import loaded
 from prune.keeping import insert, moment
 from servers import Database
-from wane.contract.model import Contract, HealthSettings
+from wane.contract.model import Contract
+from wane.contract.settings import HealthSettings
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.keeper import Keeper

@@ -82,4 +82,4 @@ def test_its_sql_runs(postgres_database: PostgresDatabase) -> None:
 )
 def test_every_setting_is_there(name: str) -> None:
     assert f"`{name}`" in PAGE
-    assert f"\n{name} " in (ROOT / "docs/reference/contract.md").read_text(encoding="utf-8")
+    assert f"\n| `{name}` |" in (ROOT / "docs/reference/contract.md").read_text(encoding="utf-8")

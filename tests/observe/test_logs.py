@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servers import Database
-from wane.contract.model import Age, Budget, Contract, Rule, Scheduler, Table, Time
+from wane.contract.model import Age, Contract, Rule, Scheduler, Table, Time
 from wane.contract.names import TableName
+from wane.contract.settings import Budget
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.events import (

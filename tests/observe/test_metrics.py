@@ -17,8 +17,9 @@ from observe.reading import of, series
 from prune.keeping import DAY, EXPIRES, Keeping, ago, follower, jobs, keeping, moment, notes, rule, table
 from servers import Database
 from wane.contract.load import load_contract
-from wane.contract.model import Budget, Contract, Mark, Scheduler, Table
+from wane.contract.model import Contract, Mark, Scheduler, Table
 from wane.contract.names import TableName
+from wane.contract.settings import Budget
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.errors import MetricsError

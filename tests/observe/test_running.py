@@ -10,7 +10,8 @@ import pytest
 from observe.reading import of
 from prune.keeping import DAY, KEEP_WEEK, ago, jobs, rule, table
 from servers import Database, PostgresDatabase
-from wane.contract.model import Contract, QueueSettings, Scheduler, Table
+from wane.contract.model import Contract, Scheduler, Table
+from wane.contract.settings import QueueSettings
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.events import Event

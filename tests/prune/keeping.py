@@ -13,7 +13,6 @@ from wane.contract.model import (
     Action,
     Age,
     Bound,
-    Budget,
     Contract,
     Expiry,
     Follower,
@@ -28,6 +27,7 @@ from wane.contract.model import (
     Unit,
 )
 from wane.contract.names import TableName
+from wane.contract.settings import Budget
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.events import Event

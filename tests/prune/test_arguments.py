@@ -9,8 +9,8 @@ import pytest
 
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import Database, SqliteDatabase
+from wane.arguments import MOST_ROWS, require_limit, require_states, require_time
 from wane.errors import UnknownRule, UnknownTable, WrongArgument, WrongArgumentType
-from wane.prune.arguments import MOST_ROWS, require_limit, require_states, require_time
 
 NOW = datetime.now(UTC)
 
@@ -40,27 +40,27 @@ def test_states_said_twice_count_once() -> None:
     assert require_states({1}) == (1,)
 
 
-@pytest.mark.parametrize("moment", [True, False, "2024-01-01", None, timedelta(days=7), b"1", [1], 1j])
-def test_a_moment_that_is_none_is_a_type_error(moment: Any) -> None:
+@pytest.mark.parametrize("value", [True, False, "2024-01-01", None, timedelta(days=7), b"1", [1], 1j])
+def test_a_time_that_is_none_is_a_type_error(value: Any) -> None:
     with pytest.raises(WrongArgumentType, match="older_than must be an aware datetime or unix seconds"):
-        require_time(moment)
+        require_time("older_than", value)
 
 
 @pytest.mark.parametrize(
-    ("moment", "told"),
+    ("value", "message"),
     [
         (datetime(2024, 1, 1), "has no zone"),
         (1_700_000_000_000, "milliseconds"),
         (1_700_000_000_000_000, "milliseconds"),
         (-1, "not a plausible time"),
-        (float("nan"), "is not a moment"),
-        (float("inf"), "is not a moment"),
-        (10**400, "is not a moment"),
+        (float("nan"), "is not a timestamp"),
+        (float("inf"), "is not a timestamp"),
+        (10**400, "is not a timestamp"),
     ],
 )
-def test_a_moment_that_cannot_be_meant_is_a_value_error(moment: Any, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
-        require_time(moment)
+def test_a_time_that_cannot_be_meant_is_a_value_error(value: Any, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
+        require_time("older_than", value)
 
 
 @pytest.mark.parametrize("limit", [True, False, "10", 10.0, None, [10]])
@@ -85,7 +85,7 @@ def kept(sqlite_database: SqliteDatabase) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "told"),
+    ("arguments", "error", "message"),
     [
         ({"rule": "old"}, TypeError, "limit"),
         ({"rule": "old", "limit": 0}, WrongArgument, "limit"),
@@ -105,8 +105,8 @@ def kept(sqlite_database: SqliteDatabase) -> Any:
         ({"rule": "old", "limit": 5, "scope": {"tenant": "a"}}, WrongArgument, "has no `per`"),
     ],
 )
-def test_a_wrong_call_changes_nothing(kept: Keeping, arguments: dict[str, Any], error: type, told: str) -> None:
-    with pytest.raises(error, match=told):
+def test_a_wrong_call_changes_nothing(kept: Keeping, arguments: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
         kept.keeper.prune("job", **arguments)
 
 

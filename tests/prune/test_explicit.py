@@ -25,8 +25,8 @@ from prune.keeping import (
     table,
 )
 from servers import Database
+from wane.contract.duration import FOREVER
 from wane.contract.model import (
-    FOREVER,
     Action,
     Age,
     Follower,

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from covering import loaded
+from wane.contract.duration import FOREVER, Forever
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import FOREVER, Age, Contract, Excuse, Forever, Scheduler, StoreSettings, Table, Unit
+from wane.contract.model import Age, Contract, Excuse, Scheduler, Table, Unit
+from wane.contract.settings import StoreSettings
 
 TEXT = """
 strict = true
@@ -94,6 +96,7 @@ PROSE = {
     (Contract, "windows"),
     (Contract, "strict"),
     (Contract, "archive_url"),
+    (Contract, "budget"),
     (Contract, "sweep"),
     (Contract, "queue"),
     (Contract, "health"),

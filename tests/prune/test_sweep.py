@@ -11,7 +11,8 @@ import pytest
 from covering import numbers
 from prune.keeping import AT, DAY, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
-from wane.contract.model import Age, Budget, Cap, Expiry, Mark, Table, Time, Unit
+from wane.contract.model import Age, Cap, Expiry, Mark, Table, Time, Unit
+from wane.contract.settings import Budget
 from wane.errors import NotMigrated
 from wane.events import BatchTaken, BudgetExhausted, Event, RuleFailed, RuleSwept
 from wane.prune.pace import FAST, BatchCosts, Pace

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from wane.contract.duration import FOREVER, Forever
 from wane.contract.load import load_contract, read_contract
 from wane.contract.model import (
-    FOREVER,
     Age,
     Cap,
     Contract,
     ExcuseKind,
     Expiry,
-    Forever,
     Mark,
     Orphans,
     Prune,

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.contract.duration import Forever
 from wane.contract.load import load_contract
-from wane.contract.model import Cap, Contract, Forever, Orphans, Reference, ReferencedBy, Rule, Table
+from wane.contract.model import Cap, Contract, Orphans, Reference, ReferencedBy, Rule, Table
 from wane.contract.names import TableName
 from wane.db.postgres.reflect import reflect as reflect_postgres
 from wane.db.schema import Schema, TableInfo

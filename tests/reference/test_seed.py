@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from servers import Database, SqliteDatabase
+from wane.contract.duration import Forever
 from wane.contract.load import load_contract
 from wane.contract.model import (
     Age,
@@ -22,7 +23,6 @@ from wane.contract.model import (
     Contract,
     Expiry,
     Follower,
-    Forever,
     Guard,
     Orphans,
     ReferencedBy,

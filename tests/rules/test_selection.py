@@ -10,8 +10,8 @@ import pytest
 
 from conformance.asking import bind, bound_rule, one_rule, opened, refusals
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane.contract.duration import FOREVER
 from wane.contract.model import (
-    FOREVER,
     Age,
     Cap,
     Contract,
@@ -24,7 +24,6 @@ from wane.contract.model import (
     ReferencedBy,
     Rule,
     State,
-    StoreSettings,
     Table,
     Time,
     Unit,
@@ -32,6 +31,7 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
+from wane.contract.settings import StoreSettings
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.findings import Severity

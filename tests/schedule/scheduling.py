@@ -13,7 +13,8 @@ import pytest
 from prune.keeping import ago, insert, table
 from servers import Database
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract, QueueSettings, Scheduler, SweepSettings, Table
+from wane.contract.model import Contract, Scheduler, Table
+from wane.contract.settings import QueueSettings, SweepSettings
 from wane.db import Store, open_store
 from wane.db.postgres.store import PostgresStore
 from wane.db.postgres.transaction import PostgresTransaction

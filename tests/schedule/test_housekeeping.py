@@ -9,7 +9,7 @@ import pytest
 from races.racing import Background, await_true
 from schedule.scheduling import Clock, World, contract_of, create_jobs, world
 from servers import Database
-from wane.contract.model import FOREVER
+from wane.contract.duration import FOREVER
 from wane.errors import WaneError
 from wane.events import RowsPruned
 from wane.schedule import runner

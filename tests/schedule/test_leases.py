@@ -23,7 +23,7 @@ from schedule.scheduling import (
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.fingerprint import fingerprint
-from wane.contract.model import SweepSettings
+from wane.contract.settings import SweepSettings
 from wane.db.postgres.transaction import PostgresTransaction
 from wane.db.sqlite import clock as sqlite_clock
 from wane.events import BatchTaken, Event, RuleSwept, WorkFailed

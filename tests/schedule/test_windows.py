@@ -10,7 +10,8 @@ from prune.keeping import KEEP_WEEK, rule, table
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from schedule.scheduling import EVERY, NOON, Clock, World, beside, contract_of, create_jobs, world
 from servers import Database, PostgresDatabase
-from wane.contract.model import FOREVER, Scheduler, ToArchive
+from wane.contract.duration import FOREVER
+from wane.contract.model import Scheduler, ToArchive
 from wane.db.postgres.transaction import PostgresTransaction
 from wane.errors import NotInForce
 from wane.events import SweepsEnqueued

@@ -26,7 +26,7 @@ from schedule.scheduling import (
 )
 from schedule.test_leases import AfterBatch, steal
 from servers import Database
-from wane.contract.model import Budget, SweepSettings
+from wane.contract.settings import Budget, SweepSettings
 from wane.db.postgres.store import PostgresStore
 from wane.db.postgres.transaction import PostgresTransaction
 from wane.db.sqlite.store import SqliteStore
@@ -130,7 +130,8 @@ def test_nothing_due_costs_one_probe_and_one_audit_row_per_rule(
 def test_what_is_marked_is_looked_at_once_too(
     database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wane.contract.model import FOREVER, Mark
+    from wane.contract.duration import FOREVER
+    from wane.contract.model import Mark
 
     create_jobs(database)
     declared = table("job", rule("old", then=Mark("seen")), rule("seen", FOREVER, when=["seen"]))

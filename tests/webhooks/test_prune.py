@@ -63,9 +63,10 @@ def test_a_call_may_name_another_queue(webhooks: WebhookRetention, database: Dat
     assert webhooks.prune_orphan_deliveries(older_than=T, queue="emails").deliveries_pruned == 1
     assert database.query("SELECT queue FROM _honker_live") == [("knocker.events",)] * 2
     assert [one.queue_name for one in webhooks.list_prune_audits()] == ["emails", "emails"]
-    for wrong in ("", 7, "a\x00b"):
-        with pytest.raises(WrongArgumentType, match="queue"):
-            webhooks.prune_events(older_than=T, queue=wrong)  # type: ignore[arg-type]
+    wrong: Any
+    for wrong, error in (("", WrongArgument), (7, WrongArgumentType), ("a\x00b", WrongArgument)):
+        with pytest.raises(error, match="queue"):
+            webhooks.prune_events(older_than=T, queue=wrong)
 
 
 def test_a_job_whose_payload_names_no_event_stays(webhooks: WebhookRetention, database: Database) -> None:

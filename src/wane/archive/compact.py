@@ -30,7 +30,7 @@ from wane.archive.paths import reader
 from wane.archive.statistics import statistics
 from wane.archive.types import KEY, MONTH, PARENT
 from wane.archive.upkeep import Upkeep
-from wane.contract.model import Forever
+from wane.contract.duration import Forever
 from wane.errors import ArchiveChanged, ArchiveError, SparkError, Unproven
 from wane.leases import Lease
 from wane.prune.batches import Closed

@@ -18,7 +18,7 @@ from wane.archive import staging
 from wane.archive.failure import raised
 from wane.archive.session import session
 from wane.archive.staging import Choice, StagedPart
-from wane.contract.model import SparkSettings
+from wane.contract.settings import SparkSettings
 from wane.errors import SparkError
 
 if TYPE_CHECKING:

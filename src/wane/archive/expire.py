@@ -21,8 +21,8 @@ from wane.archive.journal_restore import RestoreJournal
 from wane.archive.model import ExpiredTable
 from wane.archive.rewrite import ExpiredRows, RewriteJob, RewrittenFile, count, rewrite
 from wane.archive.upkeep import Upkeep
-from wane.contract.duration import format_duration
-from wane.contract.model import Forever, Table, Time
+from wane.contract.duration import Forever, format_duration
+from wane.contract.model import Table, Time
 from wane.db.transaction import Transaction
 from wane.errors import ArchiveChanged, ArchiveError
 from wane.leases import Lease

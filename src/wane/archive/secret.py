@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wane.archive.reader import Source
 from wane.archive.session import is_local
-from wane.contract.model import SparkSettings
+from wane.contract.settings import SparkSettings
 from wane.errors import SparkError
 
 

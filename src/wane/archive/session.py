@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING
 
 from wane.archive.java import java_home
-from wane.contract.model import SparkSettings
+from wane.contract.settings import SparkSettings
 from wane.errors import SparkError
 
 if TYPE_CHECKING:

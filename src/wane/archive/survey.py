@@ -27,7 +27,8 @@ from wane.archive.reader import Source
 from wane.archive.secret import task_source
 from wane.archive.sql_survey import Slice, SurveyRows
 from wane.archive.types import MONTH, PARENT
-from wane.contract.model import Age, Cap, Contract, Expiry, Forever, Mark, Orphans, Table
+from wane.contract.duration import Forever
+from wane.contract.model import Age, Cap, Contract, Expiry, Mark, Orphans, Table
 from wane.contract.names import TableName
 from wane.db import Store
 from wane.db.counting import Count, Exactness, measure_rows

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from wane.check.encodings import NOT_A_MOMENT, encodings
+from wane.check.encodings import NOT_A_TIME, encodings
 from wane.check.vocabulary import EXPIRIES, LIFECYCLE, NUMBERS, ROLES, STATES, TIMES, WORK, last_word, words
 from wane.contract import toml
-from wane.contract.document import UNDECIDED
 from wane.contract.model import State, Time, Unit
+from wane.contract.values import UNDECIDED
 from wane.db.counting import count_rows, distinct, has_more_rows_than, sample
 from wane.db.schema import Column, TableInfo
 from wane.db.store import Store
@@ -43,7 +43,7 @@ _UNIT_NAMES = {
     "text": "text",
     "iso without zone": "ISO text without a zone",
     "text without zone": "text without a zone",
-    NOT_A_MOMENT: "no moment",
+    NOT_A_TIME: "no timestamp",
 }
 _WHOSE_CLOCK = "Say which zone's wall clock it is.{}"
 _FIXED_KEYS = (0, 1, "0", "1", "singleton", "default", "global", "main")
@@ -51,7 +51,7 @@ _PAST, _FUTURE = timedelta(days=366), timedelta(days=3660)
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class TimeColumn:
     """A column that holds timestamps, or may. `unit` and `zone` may be undecided, but never both."""
 
     column: Column
@@ -106,7 +106,7 @@ class Moments:
     def rank(self) -> tuple[int, int]:
         """Rank the column as one to age by; lower is better."""
         found = words(self.column.name)
-        role = next((place for place, names in enumerate(ROLES) if not names.isdisjoint(found)), len(ROLES))
+        role = next((rank for rank, names in enumerate(ROLES) if not names.isdisjoint(found)), len(ROLES))
         if self.unit == UNDECIDED:
             return 3, role
         return (2 if not self.named else 1 if self.newest is None else 0), role
@@ -204,17 +204,17 @@ class Samples:
 
     # Timestamps
 
-    def moments(self, table: TableInfo) -> list[Moments]:
+    def time_columns(self, table: TableInfo) -> list[TimeColumn]:
         """Return the columns that hold timestamps, or whose name alone suggests it, in the table's order."""
         referring = {name for key in table.foreign_keys for name in key.columns}
         found = [
-            self._moments(table, column)
+            self._time_column(table, column)
             for column in table.columns
             if nameable(column.name) and column.name not in referring
         ]
         return [one for one in found if one is not None]
 
-    def _moments(self, table: TableInfo, column: Column) -> Moments | None:
+    def _time_column(self, table: TableInfo, column: Column) -> TimeColumn | None:
         units, zoned = self._fitting(column)
         if not units:
             return None
@@ -226,7 +226,7 @@ class Samples:
             if last in NUMBERS or table.primary_key == (column.name,):
                 return None
             probed = self.probe(table, column)
-            if not probed or NOT_A_MOMENT in encodings(probed, self.now):
+            if not probed or NOT_A_TIME in encodings(probed, self.now):
                 return None
         return self._encoded(column, units, self.sample(table, column, SAMPLED_ROWS), named=named)
 
@@ -238,37 +238,37 @@ class Samples:
             return [Unit.NATIVE], True
         return units, False
 
-    def _native(self, table: TableInfo, column: Column, *, zoned: bool) -> Moments:
+    def _native(self, table: TableInfo, column: Column, *, zoned: bool) -> TimeColumn:
         zone = UNDECIDED if zoned else None
         values = self.sample(table, column, SAMPLED_ROWS)
         spread, oldest, newest = _spread(values, Time(column.name, Unit.NATIVE, "UTC" if zoned else None))
         ask = _WHOSE_CLOCK.format("") if zoned else ""
         seen = f"{column.type}{spread}"
-        return Moments(column, Unit.NATIVE, zone, seen, named=True, ask=ask, oldest=oldest, newest=newest)
+        return TimeColumn(column, Unit.NATIVE, zone, seen, named=True, ask=ask, oldest=oldest, newest=newest)
 
     def _encoded(
         self, column: Column, units: Sequence[Unit], values: list[object] | None, *, named: bool
-    ) -> Moments | None:
+    ) -> TimeColumn | None:
         choices = " or ".join(toml.text(unit) for unit in units if unit is not Unit.NATIVE)
         given = list(dict.fromkeys(one for one in values or () if one is not None))
-        kept = [one for one in given if not (named and _placeholder(one))]
-        ways = encodings(kept, self.now)
+        real = [one for one in given if not (named and _placeholder(one))]
+        ways = encodings(real, self.now)
         if not ways:
             if not named:
                 return None
-            seen = "its values could not be read" if values is None else "no moments seen"
-            return Moments(column, UNDECIDED, None, seen, named, f"Its unit is open: {choices}.")
-        if set(ways) == {NOT_A_MOMENT}:
+            seen = "its values could not be read" if values is None else "no timestamps seen"
+            return TimeColumn(column, UNDECIDED, None, seen, named, f"Its unit is open: {choices}.")
+        if set(ways) == {NOT_A_TIME}:
             return None
         [(way, _), *others] = ways.most_common()
         unit, _, naive = way.partition(" ")
         if others or unit not in units:
-            if not named and NOT_A_MOMENT in ways:
+            if not named and NOT_A_TIME in ways:
                 return None
-            return Moments(column, UNDECIDED, None, _mixture(ways), named, f"Make them agree, then say {choices}.")
-        spread, oldest, newest = _spread(kept, Time(column.name, Unit(unit), "UTC" if naive else None))
+            return TimeColumn(column, UNDECIDED, None, _mixture(ways), named, f"Make them agree, then say {choices}.")
+        spread, oldest, newest = _spread(real, Time(column.name, Unit(unit), "UTC" if naive else None))
         seen = f"{_UNIT_NAMES[way]}{spread}"
-        if len(kept) < len(given):
+        if len(real) < len(given):
             seen += ", beside placeholders such as 0"
         if not named:
             seen += "; only its values say that it is a time"
@@ -276,14 +276,14 @@ class Samples:
         if naive:
             written = ' "UTC" if CURRENT_TIMESTAMP writes it.' if Unit.NATIVE in units and unit == Unit.TEXT else ""
             ask = _WHOSE_CLOCK.format(written)
-        return Moments(column, unit, UNDECIDED if naive else None, seen, named, ask, oldest, newest)
+        return TimeColumn(column, unit, UNDECIDED if naive else None, seen, named, ask, oldest, newest)
 
     # States
 
     def states(self, table: TableInfo, *, many: bool) -> list[States]:
         """Return the columns that hold states, or may, the likeliest first."""
         found = [self._states(table, column, many=many) for column in table.columns if nameable(column.name)]
-        order = {word: place for place, word in enumerate(STATES)}
+        order = {word: rank for rank, word in enumerate(STATES)}
         return sorted(
             (one for one in found if one is not None),
             key=lambda one: (not one.likely, order.get(last_word(one.column.name), len(order))),
@@ -352,10 +352,10 @@ def _spread(values: Sequence[object] | None, time: Time) -> tuple[str, datetime 
     """Return the range of the values' timestamps, in words, and its ends; None for ends that are not known."""
     if values is None:
         return ", its values could not be read", None, None
-    moments = {moment for value in values if (moment := read_time(value, time)) is not None}
-    if not moments:
+    times = {time_of for value in values if (time_of := read_time(value, time)) is not None}
+    if not times:
         return ", no values seen", None, None
-    oldest, newest = min(moments), max(moments)
+    oldest, newest = min(times), max(times)
     days = list(dict.fromkeys((f"{oldest:%Y-%m-%d}", f"{newest:%Y-%m-%d}")))
-    count = "1 sampled value" if len(moments) == 1 else f"{len(moments)} different sampled values"
+    count = "1 sampled value" if len(times) == 1 else f"{len(times)} different sampled values"
     return f", {' … '.join(days)} in {count}", oldest, newest

@@ -13,9 +13,9 @@ from functools import cache
 from wane.archive.dialects import archive_dialect
 from wane.archive.sql import bind_archive
 from wane.check.values import check_excuse, check_states, check_times
+from wane.contract.mistakes import key_path
 from wane.contract.model import Contract, Excuse, ToArchive
 from wane.contract.names import TableName
-from wane.contract.pieces import key_path
 from wane.db import Store
 from wane.db.counting import count_rows
 from wane.db.schema import Kind, Schema, TableInfo
@@ -33,7 +33,7 @@ HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 
 _MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:_with)?")
 READ_SECONDS = 2.0
-UNCOVERED = "nobody says how its rows leave: the contract does not name this table"
+UNCOVERED = "the contract does not name this table, so its rows never leave"
 
 
 def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: float = READ_SECONDS) -> list[Finding]:
@@ -89,20 +89,20 @@ def _check_tables(
     store: Store, contract: Contract, schema: Schema, seconds: float, strictness: Severity, report: Report
 ) -> None:
     named: dict[tuple[str, str], TableName] = {}
-    for name, place, excuse in _named(contract):
+    for name, path, excuse in _named(contract):
         info = schema.find(name.schema, name.name)
         if info is None:
             if excuse is not None or not any(rule.active for rule in contract.table(name).rules):
                 # Binding has reported it for all others.
                 message = f"the database has no table {name}"
-                report.add(Severity.WARNING, "missing-table", name, place, message, "remove it here")
+                report.add(Severity.WARNING, "missing-table", name, path, message, "remove it here")
             continue
         other = named.setdefault(info.qualified, name)
         if other != name:
             message = f"{name} and {other} are the same table, {info.schema}.{info.name}"
-            report.add(Severity.ERROR, "said-twice", name, place, message, "keep one of the two")
+            report.add(Severity.ERROR, "said-twice", name, path, message, "keep one of the two")
         if excuse is not None:
-            with report.alone(name, place):
+            with report.alone(name, path):
                 check_excuse(store, name, info, excuse, seconds, report)
     for table in contract.tables:
         info = schema.find(table.name.schema, table.name.name)

@@ -18,11 +18,11 @@ from wane.db.timestamps import TEXT_SHAPE, read_time
 _FIRST = datetime(1990, 1, 1, tzinfo=UTC)
 _AHEAD = timedelta(days=50 * 365)
 
-NOT_A_MOMENT = "no moment"
+NOT_A_TIME = "no timestamp"
 
 
 def encodings(values: Iterable[object], now: datetime) -> Counter[str]:
-    """Count the values by encoding: a unit, "iso without zone", …, or "no moment".
+    """Count the values by encoding: a unit, "iso without zone", …, or "no timestamp".
 
     NULL and 0 are left out: neither says anything about the encoding.
     """
@@ -30,18 +30,18 @@ def encodings(values: Iterable[object], now: datetime) -> Counter[str]:
 
 
 def encoding(value: object, now: datetime) -> str:
-    """Return the one encoding in which this value is a timestamp near the present, or "no moment"."""
+    """Return the one encoding in which this value is a timestamp near the present, or "no timestamp"."""
     if isinstance(value, datetime):
         return Unit.NATIVE.value
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         for unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
-            moment = read_time(value, Time("", unit))
-            if moment is not None and _FIRST <= moment <= now + _AHEAD:
+            time = read_time(value, Time("", unit))
+            if time is not None and _FIRST <= time <= now + _AHEAD:
                 return unit.value
-        return NOT_A_MOMENT
+        return NOT_A_TIME
     match = TEXT_SHAPE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        return NOT_A_MOMENT
+        return NOT_A_TIME
     unit = Unit.ISO if match["second"][10] == "T" else Unit.TEXT
     return unit.value if match["suffix"] else f"{unit.value} without zone"
 

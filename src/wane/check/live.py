@@ -17,8 +17,8 @@ from typing import Any
 from wane.check.values import false_excuse
 from wane.claims.sql import CLAIMS
 from wane.contract.duration import format_duration
+from wane.contract.mistakes import key_path
 from wane.contract.model import Cap, Contract, Excuse, Expiry, Mark, Rule, Table, Time
-from wane.contract.pieces import key_path
 from wane.db import Store
 from wane.db.schema import Schema, TableInfo
 from wane.db.statement import Parameters, Statement
@@ -117,8 +117,8 @@ def forgiven(contract: Contract, selection: Selection, last: RuleSweeps) -> bool
 def becomes_due_late(contract: Contract, selection: Selection) -> bool:
     """Check whether a lifted guard, or another rule's mark, can make rows due that are old already."""
     marks = (one.action.state for one in contract.table(selection.name).rules if isinstance(one.action, Mark))
-    kept = any(path[-1].live for path in follower_paths(selection))
-    return bool(selection.rule.guards) or kept or bool(set(marks) & set(selection.rule.states))
+    saved = any(path[-1].live for path in follower_paths(selection))
+    return bool(selection.rule.guards) or saved or bool(set(marks) & set(selection.rule.states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ class Question:
 
     code: str
     table: str
-    place: str
+    path: str
     what: str
     """What stays unknown if it cannot be counted."""
     write: Callable[[Probes, Parameters], str]
-    tell: Callable[[str], tuple[str, str]]
+    describe: Callable[[str], tuple[str, str]]
     """Builds the message and the fix from the number in words."""
     limit: int = 0
 
@@ -148,11 +148,11 @@ class Live:
     swept: dict[tuple[str, str], RuleSweeps]
     bounds: Bounds
     report: Report = field(init=False)
-    looks: Probes = field(init=False)
+    probes: Probes = field(init=False)
 
     def __post_init__(self) -> None:
         self.report = Report(self.contract)
-        self.looks = Probes(rows_of(self.store))
+        self.probes = Probes(rows_of(self.store))
 
     def every(self, table: Table) -> timedelta | None:
         """Return how often a table is swept; None if it is not."""
@@ -168,19 +168,19 @@ class Live:
             and (every := self.every(self.contract.table(selection.name))) is not None
         ]
 
-    def _look(self, looks: Sequence[Probe]) -> list[Any]:
-        return read_probes(self.store, looks, self.bounds.seconds, self.bounds.all_seconds)
+    def _read(self, probes: Sequence[Probe]) -> list[Any]:
+        return read_probes(self.store, probes, self.bounds.seconds, self.bounds.all_seconds)
 
     # What is due
 
     def overdue(self) -> None:
         """Check that no due row is older than its window and its sweep interval."""
         rules = self._swept_rules(caps=False)
-        found = self._look([partial(self.looks.oldest_due, selection=one, now=self.now) for one, _ in rules])
+        found = self._read([partial(self.probes.oldest_due, selection=one, now=self.now) for one, _ in rules])
         for (selection, every), value in zip(rules, found, strict=True):
-            place = rule_place(selection)
+            path = rule_place(selection)
             if value is UNREAD:
-                self._unchecked(selection.name, place, "whether rows are overdue")
+                self._unchecked(selection.name, path, "whether rows are overdue")
                 continue
             oldest = read_time(value, selection.time)
             if oldest is None:
@@ -194,8 +194,8 @@ class Live:
                     f"its oldest due row ({oldest:%Y-%m-%d %H:%M:%S} UTC) should have left {about(late)} ago: "
                     f"it is past its window and a sweep every {format_duration(every)}"
                 )
-                fix = f"look at `wane plan {selection.label}`, and at who sweeps it: `wane health`"
-                self._add("overdue", selection.name, place, message, fix)
+                fix = f"run `wane plan {selection.label}`, and check who sweeps it: `wane health`"
+                self._add("overdue", selection.name, path, message, fix)
 
     def invariants(self) -> None:
         """Check all other promises."""
@@ -208,17 +208,17 @@ class Live:
         most = self.bounds.most
         for selection, _ in self._swept_rules(caps=True):
             # One at a time: a cap per scope has to read every row.
-            [rows] = self._look([partial(self.looks.count_due, selections=[selection], now=self.now, most=most)])
+            [rows] = self._read([partial(self.probes.count_due, selections=[selection], now=self.now, most=most)])
             last = self.swept.get((str(selection.name), selection.rule.name))
             if rows is UNREAD:
                 self._unchecked(selection.name, rule_place(selection), "whether its cap holds")
             elif rows and last is not None:
-                since = partial(self.looks.count_since, selection=selection, moment=last.last_at, most=rows)
-                [came] = self._look([since])
+                since = partial(self.probes.count_since, selection=selection, moment=last.last_at, most=rows)
+                [came] = self._read([since])
                 if came is not UNREAD and rows > came:
-                    self._tell_cap(selection, rows, came, last.last_at)
+                    self._report_cap(selection, rows, came, last.last_at)
 
-    def _tell_cap(self, selection: Selection, rows: int, came: int, swept_at: datetime) -> None:
+    def _report_cap(self, selection: Selection, rows: int, came: int, swept_at: datetime) -> None:
         bound = selection.rule.bound
         assert isinstance(bound, Cap)
         per = f" for each {', '.join(bound.per)}" if bound.per else ""
@@ -226,19 +226,19 @@ class Live:
             f"at most {bound.most:,} rows{per} are promised, and {self._count(rows)} are beyond that, though"
             f" {f'{came:,}' if came else 'none'} came since its last sweep ({swept_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
-        fix = f"look at `wane plan {selection.label}`: its budget may be too small, or rows are held"
+        fix = f"run `wane plan {selection.label}`: its budget may be too small, or rows are held"
         self._add("cap-exceeded", selection.name, rule_place(selection), message, fix)
 
     # Promises that are counts
 
     def _ask(self, questions: Sequence[Question]) -> None:
-        found = self._look([partial(one.write, self.looks) for one in questions])
+        found = self._read([partial(one.write, self.probes) for one in questions])
         for question, value in zip(questions, found, strict=True):
             if value is UNREAD:
-                self._unchecked(question.table, question.place, question.what)
+                self._unchecked(question.table, question.path, question.what)
             elif value > question.limit:
-                message, fix = question.tell(self._count(value))
-                self._add(question.code, question.table, question.place, message, fix)
+                message, fix = question.describe(self._count(value))
+                self._add(question.code, question.table, question.path, message, fix)
 
     def _count(self, value: int) -> str:
         return f"more than {self.bounds.most:,}" if value > self.bounds.most else f"{value:,}"
@@ -255,7 +255,7 @@ class Live:
                 key_path(["excused", name]),
                 "whether its excuse is true",
                 partial(_rows, info=info, most=excuse.rows),
-                partial(_tell_excuse, excuse=excuse),
+                partial(_describe_excuse, excuse=excuse),
                 limit=excuse.rows,
             )
 
@@ -301,7 +301,7 @@ class Live:
             f"whether every {reference.name}.{columns} refers to a row",
             partial(_dangling, parent=parent, reference=reference, most=self.bounds.most, follower=follower),
             partial(
-                _tell_dangling if follower is None else _tell_orphaned,
+                _describe_dangling if follower is None else _describe_orphaned,
                 child=str(reference.name),
                 parent=parent.name,
                 columns=columns,
@@ -326,7 +326,7 @@ class Live:
                 key_path(["table", table.name]),
                 "whether claims are past their end",
                 partial(_due, selection=selection, now=ended, most=self.bounds.most),
-                partial(_tell_claims, every=format_duration(every)),
+                partial(_describe_claims, every=format_duration(every)),
             )
 
     # Wane's own queue
@@ -349,57 +349,57 @@ class Live:
             return
         if rows:
             message = f"{rows:,} messages of the pool {pool} are reserved by workers whose lease ended more than {format_duration(longest)} ago"
-            fix = "start a worker, which takes them over: `wane status` tells who runs"
+            fix = "start a worker, which takes them over: `wane status` shows who runs"
             self._add("stale-reservation", "", "queue", message, fix)
 
-    def _add(self, code: str, table: object, place: str, message: str, fix: str) -> None:
-        self.report.add(Severity.ERROR, code, table, place, message, fix)
+    def _add(self, code: str, table: object, path: str, message: str, fix: str) -> None:
+        self.report.add(Severity.ERROR, code, table, path, message, fix)
 
-    def _unchecked(self, table: object, place: str, what: str) -> None:
-        message = f"{what} was not checked: looking takes too long, or is not allowed"
-        self.report.add(Severity.NOTE, "promise-unchecked", table, place, message)
+    def _unchecked(self, table: object, path: str, what: str) -> None:
+        message = f"{what} was not checked: reading takes too long, or is not allowed"
+        self.report.add(Severity.NOTE, "promise-unchecked", table, path, message)
 
 
-def _rows(looks: Probes, p: Parameters, info: TableInfo, most: int) -> str:
-    return looks.count(p, info, most)
+def _rows(probes: Probes, p: Parameters, info: TableInfo, most: int) -> str:
+    return probes.count(p, info, most)
 
 
 def _dangling(
-    looks: Probes,
+    probes: Probes,
     p: Parameters,
     parent: TableInfo,
     reference: BoundReference,
     most: int,
     follower: BoundFollower | None,
 ) -> str:
-    return looks.count_dangling(p, parent, reference, most, follower)
+    return probes.count_dangling(p, parent, reference, most, follower)
 
 
-def _due(looks: Probes, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
-    return looks.count_due(p, [selection], now, most)
+def _due(probes: Probes, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
+    return probes.count_due(p, [selection], now, most)
 
 
-def _tell_excuse(_: str, excuse: Excuse) -> tuple[str, str]:
+def _describe_excuse(_: str, excuse: Excuse) -> tuple[str, str]:
     return false_excuse(excuse)
 
 
-def _tell_dangling(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:
+def _describe_dangling(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:
     return (
         f"{count} rows of {child} refer to a row of {parent} that is gone ({columns}), though a row stays as long as anything refers to it",
         f"find who deletes from {parent} outside of Wane; a foreign key would refuse it",
     )
 
 
-def _tell_orphaned(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:
+def _describe_orphaned(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:
     return (
         f"{count} rows of {child} stayed behind when their row of {parent} left ({columns})",
         f"find who deletes from {parent} outside of Wane, then delete them",
     )
 
 
-def _tell_claims(count: str, every: str) -> tuple[str, str]:
+def _describe_claims(count: str, every: str) -> tuple[str, str]:
     return (
-        f"{count} claims ended more than {every} ago, and nobody took them over or gave them back",
+        f"{count} claims ended more than {every} ago, and were neither taken over nor given back",
         "run workers that claim, or give them back: `wane claims return-expired`",
     )
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from wane.check.candidates import Moments, Samples, nameable
+from wane.check.candidates import Samples, TimeColumn, nameable
 from wane.contract import toml
-from wane.contract.document import UNDECIDED
 from wane.contract.names import TableName, join_name
+from wane.contract.values import UNDECIDED
 from wane.db.schema import ForeignKey, Kind, OnDelete, Schema, TableInfo
 from wane.db.store import Store
 from wane.db.url import mask
@@ -30,7 +30,7 @@ _OPEN = toml.text(UNDECIDED)
 
 _HEADER = """\
 # Proposed by `wane init` from what the database holds now. Nothing is decided yet: replace every "DECIDE" below,
-# remove what does not apply, and run `wane check --cover` until it has nothing to say. Lines that start with # are remarks
+# remove what does not apply, and run `wane check --cover` until it reports nothing. Lines that start with # are remarks
 # about what was seen, or suggestions to take by removing the #.
 """
 
@@ -53,7 +53,7 @@ class _Proposal:
         self.store = store
         self.url_text = url_text
         self.schema = store.reflect()
-        self.looks = Samples(store)
+        self.samples = Samples(store)
         self.known = {table.qualified: table for table in self.schema.tables}
         self.names = {table.qualified: _name(table, self.schema, self.known) for table in self.schema.tables}
         self.parts = Counter(table.parent for table in self.schema.tables if table.parent is not None)
@@ -103,19 +103,19 @@ class _Proposal:
     # One table
 
     def _table(self, table: TableInfo, excused: list[str]) -> Iterator[str]:
-        rows, many = self.looks.rows(table)
-        states = self.looks.states(table, many=many)
+        rows, many = self.samples.rows(table)
+        states = self.samples.states(table, many=many)
         state = next((one for one in states if one.likely), None)
-        moments = [one for one in self.looks.moments(table) if state is None or one.column != state.column]
-        expiry = None if state is not None else self._expiry(moments)
+        times = [one for one in self.samples.time_columns(table) if state is None or one.column != state.column]
+        expiry = None if state is not None else self._expiry(times)
         # Rows do not age by the time at which a lease or a part of them expires.
-        ages = [one for one in moments if not one.expiry] if expiry is None else []
+        ages = [one for one in times if not one.expiry] if expiry is None else []
         time = min(ages, key=lambda one: one.rank, default=None)
 
         yield f"[table.{self._key(table)}]"
         yield toml.comment(f"{rows[:1].upper()}{rows[1:]}.")
         yield from self._remarks(table)
-        only = "" if many else self.looks.only_row(table)
+        only = "" if many else self.samples.only_row(table)
         if only:
             yield toml.comment("Perhaps a singleton: then remove this table here and take its line under [excused].")
             excused.append(toml.comment(f"{self._key(table)} = {{ singleton = {toml.text(only)} }}"))
@@ -133,16 +133,16 @@ class _Proposal:
             without = " A row without it never leaves." if time.column.nullable else ""
             yield toml.comment(f"{time.question}{without}")
             yield f"time = {time.declared}"
-        rest = [one for one in moments if one is not time and one is not expiry]
+        rest = [one for one in times if one is not time and one is not expiry]
         for one in rest[:_MOST_REMARKS]:
             yield toml.comment(f"Also {one.sentence}{self._about_expiry(one)}")
         if len(rest) > _MOST_REMARKS:
-            yield toml.comment(f"And {len(rest) - _MOST_REMARKS} more columns with moments.")
+            yield toml.comment(f"And {len(rest) - _MOST_REMARKS} more columns with timestamps.")
         yield ""
         yield from self._rule(table, state_known=state is not None, time=time, expiry=expiry)
 
     def _rule(
-        self, table: TableInfo, *, state_known: bool, time: Moments | None, expiry: Moments | None
+        self, table: TableInfo, *, state_known: bool, time: TimeColumn | None, expiry: TimeColumn | None
     ) -> Iterator[str]:
         name = "expired" if expiry is not None else "finished" if state_known else "old"
         yield f"[table.{self._key(table)}.rule.{name}]"
@@ -156,32 +156,32 @@ class _Proposal:
         else:
             if time is None:
                 yield toml.comment(
-                    'No column with moments was found: keep = "forever", or let the rows follow another table, '
+                    'No column with timestamps was found: keep = "forever", or let the rows follow another table, '
                     "or excuse the table."
                 )
             yield f"keep = {_OPEN}"
         yield from self._references(table)
 
-    def _expiry(self, moments: list[Moments]) -> Moments | None:
+    def _expiry(self, times: list[TimeColumn]) -> TimeColumn | None:
         """Return the column that holds the rows' expiry; None if there is none.
 
         A lease on a row's work ends without ending the row.
         """
-        for one in moments:
-            if not one.expiry or not one.around(self.looks.now):
+        for one in times:
+            if not one.expiry or not one.around(self.samples.now):
                 continue
-            if one.of_work and (one.column.nullable or len(moments) > 1):
+            if one.of_work and (one.column.nullable or len(times) > 1):
                 continue
             return one
         return None
 
-    def _about_expiry(self, moments: Moments) -> str:
-        if not moments.expiry:
+    def _about_expiry(self, time: TimeColumn) -> str:
+        if not time.expiry:
             return ""
-        if not moments.around(self.looks.now):
+        if not time.around(self.samples.now):
             return " It is called like an expiry, but its values are far from now."
-        if moments.of_work:
-            return " It looks like the end of a lease on the row's work, not of the row."
+        if time.of_work:
+            return " It may be the end of a lease on the row's work, not of the row."
         return " It may be when the row expires."
 
     def _remarks(self, table: TableInfo) -> Iterator[str]:
@@ -244,7 +244,7 @@ class _Proposal:
         for child in self.children.get(table.qualified, ()):
             reference = self._reference(child, table)
             columns = ", ".join(toml.key(name) for name in child.key.columns)
-            place = f"{self._key(child.table)} refers here by {columns}"
+            refers = f"{self._key(child.table)} refers here by {columns}"
             follows = child.table is not table and (child.key.on_delete is OnDelete.CASCADE or _composed(child))
             entry = reference if follows else f"{{ referenced_by = {reference} }}"
             if entry in follow or entry in guard:
@@ -252,12 +252,12 @@ class _Proposal:
             if follows:
                 cascade = child.key.on_delete is OnDelete.CASCADE
                 why = "the database cascades" if cascade else "its key contains the reference"
-                yield toml.comment(f"{place}; {why}, so its rows can leave with the row.")
+                yield toml.comment(f"{refers}; {why}, so its rows can leave with the row.")
                 follow.append(entry)
             else:
                 effect = child.key.on_delete
                 what = f" (ON DELETE {effect.value})" if effect is not OnDelete.NO_ACTION else ""
-                yield toml.comment(f"{place}{what}: it can save the row, or leave with it (`with`).")
+                yield toml.comment(f"{refers}{what}: it can save the row, or leave with it (`with`).")
                 guard.append(entry)
         if follow:
             yield "# " + f"with = [{', '.join(follow)}]"
@@ -276,7 +276,7 @@ class _Proposal:
 
 def _name(table: TableInfo, schema: Schema, known: dict[tuple[str, str], TableInfo]) -> TableName:
     """Return the shortest name that resolves to this table."""
-    first = next((place for place in schema.search_path if (place, table.name) in known), None)
+    first = next((schema_name for schema_name in schema.search_path if (schema_name, table.name) in known), None)
     return TableName(table.name, None if first == table.schema else table.schema)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from wane.check.encodings import NOT_A_MOMENT, declared_encodings, encodings, how_to_declare, unsortable
+from wane.check.encodings import NOT_A_TIME, declared_encodings, encodings, how_to_declare, unsortable
+from wane.contract.mistakes import key_path
 from wane.contract.model import Excuse, Table, Unit
 from wane.contract.names import TableName
-from wane.contract.pieces import key_path
 from wane.db import Store
 from wane.db.counting import distinct, has_more_rows_than
 from wane.db.schema import Column, TableInfo
@@ -34,12 +34,12 @@ def check_states(
     known = [*table.live, *(state for rule in table.rules for state in rule.states), *dict(table.excused)]
     if column is None or any(store.types.state(column, state) for state in known):
         return  # Binding has reported it.
-    place = key_path(["table", table.name, "live"])
+    path = key_path(["table", table.name, "live"])
     found = distinct(store, info, column, _MOST_STATES + 1, seconds)
     if found is None or len(found) > _MOST_STATES:
-        why = "too many rows to look at" if found is None else f"more than {_MOST_STATES} different values"
+        why = "too many rows to read" if found is None else f"more than {_MOST_STATES} different values"
         report.add(
-            Severity.NOTE, "states-unchecked", table.name, place, f"the states in {column.name} were not checked: {why}"
+            Severity.NOTE, "states-unchecked", table.name, path, f"the states in {column.name} were not checked: {why}"
         )
         return
     listed = {_comparable(state) for state in known}
@@ -48,14 +48,14 @@ def check_states(
     for state in [*found, *(label for label in column.labels if label not in found)]:
         if state is None:
             message = f"rows without a state ({column.name} is NULL) are never selected and never leave"
-            report.add(severity, "unlisted-state", table.name, place, message, "give them a state")
+            report.add(severity, "unlisted-state", table.name, path, message, "give them a state")
         elif _comparable(state) not in listed:
             message = f"the state {state!r} is in no rule, not live and not excused, so its rows never leave"
             report.add(
                 severity,
                 "unlisted-state",
                 table.name,
-                place,
+                path,
                 message,
                 "add it to `live`, to a rule's `when` or to `excused`",
             )
@@ -68,26 +68,28 @@ def _comparable(state: object) -> object:
 
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
     """Check that times are encoded as declared; report rows whose times are not, which never leave."""
-    place = rule_place(selection)
+    path = rule_place(selection)
     if not (store.kind == "postgres" and selection.time.unit is Unit.NATIVE):
-        _check_encoding(store, selection, selection.time_column, now, seconds, place, report)
+        _check_encoding(store, selection, selection.time_column, now, seconds, path, report)
     stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
     if stuck is None:
-        message = f"whether every row has a usable moment in {selection.time.column} was not checked: too many rows to look at"
-        report.add(Severity.NOTE, "times-unchecked", selection.name, place, message)
+        message = (
+            f"whether every row has a usable time in {selection.time.column} was not checked: too many rows to read"
+        )
+        report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
     elif stuck:
         count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
         report.add(
             Severity.NOTE,
             "never-due",
             selection.name,
-            place,
-            f"{count} of its rows have no usable moment in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
+            path,
+            f"{count} of its rows have no usable time in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
         )
 
 
 def _check_encoding(
-    store: Store, selection: Selection, column: Column, now: datetime, seconds: float, place: str, report: Report
+    store: Store, selection: Selection, column: Column, now: datetime, seconds: float, path: str, report: Report
 ) -> None:
     indexed = any(serves(index, selection, store.kind) for index in selection.table.indexes)
     values = sample_times(store, selection, _SAMPLE, seconds, indexed=indexed)
@@ -97,7 +99,7 @@ def _check_encoding(
     found = encodings(dict.fromkeys(values), now)
     units = declared_encodings(selection.time, store.kind)
     declared, as_declared = " or ".join(units), sum(found[unit] for unit in units)
-    others = {name: count for name, count in found.items() if name not in (*units, NOT_A_MOMENT)}
+    others = {name: count for name, count in found.items() if name not in (*units, NOT_A_TIME)}
     total = sum(found.values())
     if others and not as_declared:
         [name, *rest] = sorted(others, key=lambda one: -others[one])
@@ -105,16 +107,16 @@ def _check_encoding(
         message = (
             f"{column.name} is declared {declared}, but {others[name]} of {total} sampled values are written as {seen}"
         )
-        report.add(Severity.ERROR, "wrong-encoding", selection.name, place, message, how_to_declare(name))
+        report.add(Severity.ERROR, "wrong-encoding", selection.name, path, message, how_to_declare(name))
     elif others:
         seen = ", ".join(f"{count} as {name}" for name, count in others.items())
         message = f"{column.name} is written in several ways: {as_declared} of {total} sampled values as declared ({declared}), {seen}"
         fix = "write all of them in one way, or name every way: unit = […]"
-        report.add(Severity.ERROR, "mixed-encoding", selection.name, place, message, fix)
+        report.add(Severity.ERROR, "mixed-encoding", selection.name, path, message, fix)
     elif total and not as_declared:
-        message = f"{column.name} is declared {declared}, but none of {total} sampled values is a moment"
+        message = f"{column.name} is declared {declared}, but none of {total} sampled values is a timestamp"
         report.add(
-            Severity.ERROR, "wrong-encoding", selection.name, place, message, "name the column that holds moments"
+            Severity.ERROR, "wrong-encoding", selection.name, path, message, "name the column that holds timestamps"
         )
     elif unsortable(values):
         message = (
@@ -124,7 +126,7 @@ def _check_encoding(
             Severity.WARNING,
             "unsortable-times",
             selection.name,
-            place,
+            path,
             message,
             "write all of them with as many digits",
         )
@@ -136,14 +138,14 @@ def check_excuse(
     """Check that an excuse that promises a number of rows is true."""
     if excuse.rows is None:
         return
-    place = key_path(["excused", name])
+    path = key_path(["excused", name])
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
     more = has_more_rows_than(store, info, excuse.rows, seconds)
     if more is None:
         message = f"whether it has {rows}, as its excuse promises, was not checked: reading them takes too long"
-        report.add(Severity.NOTE, "excuse-unchecked", name, place, message)
+        report.add(Severity.NOTE, "excuse-unchecked", name, path, message)
     elif more:
-        report.add(Severity.ERROR, "false-excuse", name, place, *false_excuse(excuse))
+        report.add(Severity.ERROR, "false-excuse", name, path, *false_excuse(excuse))
 
 
 def false_excuse(excuse: Excuse) -> tuple[str, str]:

@@ -178,5 +178,5 @@ class Vacuumed:
         return self.states[state].rows if state in self.states else 0
 
 
-def _text(moment: datetime | None) -> str:
-    return "an unknown moment" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+def _text(time: datetime | None) -> str:
+    return "an unknown time" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"

@@ -30,7 +30,7 @@ class Reclaim:
     @classmethod
     def never(cls, *, remember: timedelta | None = None) -> Self:
         """Build a policy under which finished work stays finished: forever, or for `remember`."""
-        return cls("never", None if remember is None else require_window(remember, "remember"))
+        return cls("never", None if remember is None else require_window("remember", remember))
 
     @classmethod
     def always(cls) -> Self:
@@ -40,7 +40,7 @@ class Reclaim:
     @classmethod
     def after(cls, cooldown: timedelta) -> Self:
         """Build a policy under which finished work is remembered for a cool-down, and may then be claimed again."""
-        return cls("after", require_window(cooldown, "cooldown"))
+        return cls("after", require_window("cooldown", cooldown))
 
     @classmethod
     def by(cls, callback: Callback, *, remember: timedelta | None = None) -> Self:
@@ -50,7 +50,7 @@ class Reclaim:
         """
         if not callable(callback):
             raise WrongArgumentType(f"a function is needed, not {callback!r}")
-        return cls("by", None if remember is None else require_window(remember, "remember"), callback)
+        return cls("by", None if remember is None else require_window("remember", remember), callback)
 
     def remembered_until(self, finished_at: datetime) -> datetime | None:
         """Return until when work that is finished now counts as finished; None: forever."""
@@ -82,9 +82,9 @@ class Reclaim:
         return cooled if finished.remembered_until is None else min(cooled, finished.remembered_until)
 
 
-def _add(moment: datetime, window: timedelta) -> datetime:
+def _add(time: datetime, window: timedelta) -> datetime:
     """Add a window to a time; return the time itself on overflow: a row may claim to be finished in the year 9999."""
     try:
-        return moment + window
+        return time + window
     except OverflowError:
-        return moment
+        return time

@@ -58,7 +58,7 @@ class ClaimSchema(ABC):
         self.schema = schema
 
     @abstractmethod
-    def place(self) -> str:
+    def schema_name(self) -> str:
         """Return the schema of the tables, also if they do not exist yet."""
 
     @abstractmethod

@@ -72,10 +72,10 @@ class ClaimStatements(ABC):
     def __init__(self, dialect: Dialect, schema: str) -> None:
         self.dialect = dialect
         self.schema = schema
-        self.claims = self._place(CLAIMS)
-        self.tombstones = self._place(TOMBSTONES)
+        self.claims = self._named(CLAIMS)
+        self.tombstones = self._named(TOMBSTONES)
 
-    def _place(self, name: str) -> str:
+    def _named(self, name: str) -> str:
         return f"{self.dialect.quote(self.schema)}.{self.dialect.quote(name)}"
 
     # Implemented by each store
@@ -93,7 +93,7 @@ class ClaimStatements(ABC):
         """Write a task's id so that its row is locked first: the conditions beside it are evaluated after the wait."""
 
     @abstractmethod
-    def encode_time(self, moment: datetime | None) -> object:
+    def encode_time(self, time: datetime | None) -> object:
         """Encode a time as these tables store it."""
 
     @abstractmethod
@@ -141,7 +141,7 @@ class ClaimStatements(ABC):
         memory = f"SELECT 1 FROM {self.tombstones} AS m WHERE m.task_id = {p.bind('task', task_id)}"
         return f"NOT EXISTS ({memory} AND {self._in_force(p, now, 'm.')})"
 
-    def look(self, task_id: str, now: datetime) -> Statement:
+    def find(self, task_id: str, now: datetime) -> Statement:
         p = Parameters(self.dialect)
         where = f"task_id = {p.bind('task', task_id)}"
         return p.statement(f"SELECT {self._columns(p, now)} FROM {self.claims} WHERE {where}")
@@ -149,9 +149,9 @@ class ClaimStatements(ABC):
     def remembered(self, task_id: str, now: datetime) -> Statement:
         """Read the tombstone of a task, if it is still in force."""
         p = Parameters(self.dialect)
-        moments = f"{self.read('finished_at')}, {self.read('remembered_until')}"
+        times = f"{self.read('finished_at')}, {self.read('remembered_until')}"
         return p.statement(
-            f"SELECT task_id, owner, fence, outcome, {moments} FROM {self.tombstones}"
+            f"SELECT task_id, owner, fence, outcome, {times} FROM {self.tombstones}"
             f" WHERE task_id = {p.bind('task', task_id)} AND {self._in_force(p, now)}"
         )
 
@@ -180,11 +180,11 @@ class ClaimStatements(ABC):
 
     def _expired_by(self, p: Parameters, now: datetime) -> str:
         # A bound time, not the running clock: no index serves a value that may change from row to row.
-        return f"state = 'claimed' AND expires_at <= {p.bind('moment', self.encode_time(now))}"
+        return f"state = 'claimed' AND expires_at <= {p.bind('time', self.encode_time(now))}"
 
     def row(self, values: Sequence[Any]) -> ClaimRow:
-        task_id, state, owner, fence, reason, *moments, expired = values
-        created, claimed, expires, completed, abandoned, remembered = map(_moment, moments)
+        task_id, state, owner, fence, reason, *times, expired = values
+        created, claimed, expires, completed, abandoned, remembered = map(_time, times)
         return ClaimRow(
             task_id=task_id,
             state=state,
@@ -202,7 +202,7 @@ class ClaimStatements(ABC):
 
     def tombstone(self, values: Sequence[Any]) -> TombstoneRow:
         task_id, owner, fence, outcome, finished, remembered = values
-        return TombstoneRow(task_id, owner, int(fence), outcome, _moment(finished), _moment(remembered))
+        return TombstoneRow(task_id, owner, int(fence), outcome, _time(finished), _time(remembered))
 
     # Changing
 
@@ -267,7 +267,7 @@ class ClaimStatements(ABC):
         p = Parameters(self.dialect)
         return p.statement(
             f"UPDATE {self.claims} SET state = {p.bind('state', state)},"
-            f" {_ORDER[state]} = {p.bind('moment', self.encode_time(now))}, reason = {p.bind('reason', reason)},"
+            f" {_ORDER[state]} = {p.bind('time', self.encode_time(now))}, reason = {p.bind('reason', reason)},"
             f" remembered_until = {p.bind('remembered_until', self.encode_time(remembered_until))}"
             f" WHERE {self._held(p, task_id, owner, fence, now)} RETURNING {self._columns(p, now)}"
         )
@@ -285,10 +285,10 @@ class ClaimStatements(ABC):
         )
 
 
-_NATIVE = Time("moment", Unit.NATIVE)
+_NATIVE = Time("time", Unit.NATIVE)
 
 
-def _moment(value: object) -> datetime | None:
+def _time(value: object) -> datetime | None:
     return read_time(value, _NATIVE)
 
 

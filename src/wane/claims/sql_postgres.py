@@ -18,10 +18,10 @@ _INSTALL_WAIT = "60s"
 _INSTALL_LOCK = 0x77616E66
 """Serialises installations; held only inside one transaction, so connection poolers do not disturb it."""
 
-_PLACE = """
-SELECT s.name FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS s(name, place)
+_SCHEMA = """
+SELECT s.name FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS s(name, position)
 JOIN pg_catalog.pg_namespace AS n ON n.nspname = s.name JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid
-WHERE c.relname = 'work_claims' ORDER BY s.place LIMIT 1
+WHERE c.relname = 'work_claims' ORDER BY s.position LIMIT 1
 """
 _PRESENT = """
 SELECT CASE c.relkind WHEN 'i' THEN 'index' WHEN 'S' THEN 'sequence' ELSE 'table' END, c.relname::text
@@ -60,8 +60,8 @@ class PostgresClaims(ClaimStatements):
         # was locked.
         return f"(SELECT l.task_id FROM {self.claims} AS l WHERE l.task_id = {p.bind('task', task_id)} FOR UPDATE)"
 
-    def encode_time(self, moment: datetime | None) -> object:
-        return moment
+    def encode_time(self, time: datetime | None) -> object:
+        return time
 
     def read(self, column: str) -> str:
         # A program cannot represent infinity, nor times beyond the year 9999.
@@ -71,7 +71,7 @@ class PostgresClaims(ClaimStatements):
         return f"greatest({one}, {other})"
 
     def next_fence(self, p: Parameters) -> str:
-        return f"greatest(fence + 1, nextval({p.bind('fences', self._place(_FENCES).replace('%%', '%'))}::regclass))"
+        return f"greatest(fence + 1, nextval({p.bind('fences', self._named(_FENCES).replace('%%', '%'))}::regclass))"
 
     def fence_given(self, fence: int) -> list[Statement]:
         return []
@@ -100,12 +100,12 @@ class PostgresClaimSchema(ClaimSchema):
     """The tables are in the schema that the contract names, else where the search path finds them, else in its first
     one."""
 
-    def place(self) -> str:
+    def schema_name(self) -> str:
         if self.schema is not None:
             return self.schema
         assert isinstance(self.store, PostgresStore)
         schemas = self.store.schemas()
-        found = self._read(_PLACE, {"schemas": schemas})
+        found = self._read(_SCHEMA, {"schemas": schemas})
         return str(found[0][0]) if found else next(iter(schemas), "public")
 
     def statements(self, script: str) -> list[str]:
@@ -121,11 +121,11 @@ class PostgresClaimSchema(ClaimSchema):
 
     def present(self) -> set[SchemaPart]:
         # Functions whose unqualified names could resolve to other objects are replaced.
-        given: dict[str, object] = {"schema": self.place(), "path": f"search_path={SEARCH_PATH}"}
+        given: dict[str, object] = {"schema": self.schema_name(), "path": f"search_path={SEARCH_PATH}"}
         return {SchemaPart(kind, name) for kind, name in self._read(_PRESENT, given)}
 
     def columns(self, table: str) -> set[str]:
-        return {name for (name,) in self._read(_COLUMNS, {"schema": self.place(), "table": table})}
+        return {name for (name,) in self._read(_COLUMNS, {"schema": self.schema_name(), "table": table})}
 
     def prepare(self, transaction: Transaction) -> None:
         # A second installation waits for the first, for longer than for any other lock.
@@ -136,7 +136,7 @@ class PostgresClaimSchema(ClaimSchema):
     def enter(self, transaction: Transaction) -> None:
         # New objects go to the first schema named; PostgreSQL's own is searched before it nevertheless.
         path = "SELECT set_config('search_path', quote_ident(%(schema)s) || ', pg_temp', true)"
-        transaction.execute(path, {"schema": self.place()})
+        transaction.execute(path, {"schema": self.schema_name()})
 
     def _read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         return self.store.read(Statement(text, parameters), self.seconds)

@@ -26,8 +26,8 @@ class SqliteClaims(ClaimStatements):
     def locked(self, p: Parameters, task_id: str) -> str:
         return p.bind("task", task_id)
 
-    def encode_time(self, moment: datetime | None) -> object:
-        return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    def encode_time(self, time: datetime | None) -> object:
+        return None if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
     def read(self, column: str) -> str:
         # A bare column would pass through the converters that a caller's connection may have for its type.
@@ -64,7 +64,7 @@ class SqliteClaims(ClaimStatements):
 class SqliteClaimSchema(ClaimSchema):
     """The tables are in the main database."""
 
-    def place(self) -> str:
+    def schema_name(self) -> str:
         return "main"
 
     def statements(self, script: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from wane.arguments import require_limit
 from wane.claims.arguments import require_hours
 from wane.claims.model import Vacuumed, VacuumedState, WorkState
 from wane.claims.sql import CLAIMS
@@ -15,7 +16,6 @@ from wane.contract.load import load_contract
 from wane.contract.model import Contract
 from wane.contract.names import TableName
 from wane.errors import WrongArgument
-from wane.prune.arguments import require_limit
 from wane.prune.plan import Step
 from wane.prune.planning import READ_SECONDS
 from wane.prune.primitive import Pruner
@@ -36,7 +36,7 @@ class Vacuum:
             WorkState.COMPLETED: ("completed_age_hours", completed_age_hours),
             WorkState.ABANDONED: ("abandoned_age_hours", abandoned_age_hours),
         }
-        self.ages = {state: require_hours(age, name) for state, (name, age) in given.items() if age is not None}
+        self.ages = {state: require_hours(name, age) for state, (name, age) in given.items() if age is not None}
         if not self.ages:
             raise WrongArgument(
                 "a vacuum needs to know how old: no threshold, no deletion",

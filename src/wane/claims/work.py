@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from wane.arguments import require_limit
 from wane.claims.arguments import (
     MOST_LISTED,
     require_holding,
-    require_name,
+    require_id,
     require_reason,
     require_state,
     require_ttl,
@@ -32,7 +33,6 @@ from wane.db.transaction import Transaction
 from wane.db.url import resolve_url
 from wane.errors import ClaimLost, Locked, NotInstalled, SchemaChanged, StoreError, WrongArgumentType
 from wane.events import Listener, nobody
-from wane.prune.arguments import require_limit
 from wane.prune.plan import Step
 from wane.prune.primitive import Pruner
 from wane.reference import contract_path
@@ -71,7 +71,7 @@ class WorkClaims:
         Close them, or use them as a context manager.
         """
         contract = load_contract(contract_path("claims"))
-        store = open_store(resolve_url(url), contract.store)
+        store = open_store(resolve_url(url), contract.store, audit=contract.covers_audit)
         try:
             pruner = Pruner(store, contract, actor=actor, listener=listener)
             return cls(pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
@@ -115,7 +115,7 @@ class WorkClaims:
 
         Work that is already available or claimed stays as it is; finished work follows the policy.
         """
-        task = require_name(task_id, "task_id")
+        task = require_id("task_id", task_id)
         with self._transaction(connection) as (transaction, rows):
             for _ in range(_ATTEMPTS):
                 found = self._open(transaction, rows, task)
@@ -131,10 +131,10 @@ class WorkClaims:
         Of several callers, one is granted the claim; the others get a Denial with the holder. Finished work follows the
         policy.
         """
-        task, holder, lasting = require_name(task_id, "task_id"), require_name(owner, "owner"), require_ttl(ttl)
+        task, holder, lasting = require_id("task_id", task_id), require_id("owner", owner), require_ttl(ttl)
         with self._transaction(connection) as (transaction, rows):
             for _ in range(_ATTEMPTS):
-                taken = self._one(transaction, rows, rows.take(task, holder, self._moment(transaction), lasting))
+                taken = self._one(transaction, rows, rows.take(task, holder, self._now(transaction), lasting))
                 if taken is not None:
                     for statement in rows.fence_given(taken.fence):
                         transaction.execute(statement.text, statement.parameters)
@@ -150,7 +150,7 @@ class WorkClaims:
         """Extend a claim to at least `ttl` from now. Raise ClaimLost if it is no longer held."""
         held, lasting = require_holding(claim), require_ttl(ttl)
         with self._transaction(connection) as (transaction, rows):
-            now = self._moment(transaction)
+            now = self._now(transaction)
             row = self._one(transaction, rows, rows.extend(held.task_id, held.owner, held.fence, now=now, ttl=lasting))
             if row is None:
                 raise self._lost(transaction, rows, held)
@@ -174,7 +174,7 @@ class WorkClaims:
         """Make expired claims available, the earliest first; return them as they were. Their holders have lost them."""
         many = require_limit(limit, _MOST_RETURNED)
         with self._transaction(connection) as (transaction, rows):
-            first, *others = rows.return_expired(self._moment(transaction), many)
+            first, *others = rows.return_expired(self._now(transaction), many)
             found = transaction.execute(first.text, first.parameters)
             for statement in others:
                 transaction.execute(statement.text, statement.parameters)
@@ -185,16 +185,16 @@ class WorkClaims:
 
     def get(self, task_id: str, *, connection: object | None = None) -> Work | None:
         """Read a piece of work; None if it has no row."""
-        task = require_name(task_id, "task_id")
+        task = require_id("task_id", task_id)
         with self._reading(connection) as (now, rows, read):
-            found = read(rows.look(task, now))
+            found = read(rows.find(task, now))
             return _work(rows.row(found[0])) if found else None
 
     def remembered(self, task_id: str, *, connection: object | None = None) -> Finished | None:
         """Read the record of finished work, also after its row was pruned; None if it is not remembered."""
-        task = require_name(task_id, "task_id")
+        task = require_id("task_id", task_id)
         with self._reading(connection) as (now, rows, read):
-            memory, row = read(rows.remembered(task, now)), read(rows.look(task, now))
+            memory, row = read(rows.remembered(task, now)), read(rows.find(task, now))
             return _memory(rows.tombstone(memory[0]), pruned=not row) if memory else None
 
     def list_by_state(self, state: str, *, limit: int = 100, connection: object | None = None) -> list[Work]:
@@ -244,8 +244,8 @@ class WorkClaims:
     def _open(self, transaction: Transaction, rows: ClaimStatements, task: str) -> Work | Denial | None:
         """Return unfinished work, or why it stays finished; None if something was changed, and the caller must
         retry."""
-        now = self._moment(transaction)
-        row = self._one(transaction, rows, rows.look(task, now))
+        now = self._now(transaction)
+        row = self._one(transaction, rows, rows.find(task, now))
         if row is not None and WorkState(row.state).finished:
             work = _work(row)
             denial = self._finished(_finished(work), now)
@@ -276,7 +276,7 @@ class WorkClaims:
     def _finish(self, claim: Holding, state: WorkState, reason: str | None, connection: object | None) -> Work:
         held = require_holding(claim)
         with self._transaction(connection) as (transaction, rows):
-            now = self._moment(transaction)
+            now = self._now(transaction)
             until = self._policy(state).remembered_until(now)
             statement = rows.finish(
                 held.task_id,
@@ -291,10 +291,10 @@ class WorkClaims:
             if row is not None and (until is None or until > now):
                 self._require_memory(transaction, rows, held)
             if row is None:
-                row = self._one(transaction, rows, rows.look(held.task_id, now))
-                said = None if row is None else (row.state, row.owner, row.fence)
+                row = self._one(transaction, rows, rows.find(held.task_id, now))
+                recorded = None if row is None else (row.state, row.owner, row.fence)
                 # A caller that lost the connection during the commit repeats the call.
-                if row is None or said != (state.value, held.owner, held.fence):
+                if row is None or recorded != (state.value, held.owner, held.fence):
                     raise self._lost(transaction, rows, held)
             return _work(row)
 
@@ -308,8 +308,8 @@ class WorkClaims:
             )
 
     def _lost(self, transaction: Transaction, rows: ClaimStatements, held: Holding) -> ClaimLost:
-        now = self._moment(transaction)
-        row = self._one(transaction, rows, rows.look(held.task_id, now))
+        now = self._now(transaction)
+        row = self._one(transaction, rows, rows.find(held.task_id, now))
         if row is not None:
             denial = _denial_of(_work(row))
         else:
@@ -331,7 +331,7 @@ class WorkClaims:
         found = transaction.execute(statement.text, statement.parameters)
         return rows.row(found[0]) if found else None
 
-    def _moment(self, transaction: Transaction) -> datetime:
+    def _now(self, transaction: Transaction) -> datetime:
         """Read the database's clock; on SQLite with Wane's own tables, one that never runs backwards."""
         steady = transaction.clock() if self.store.migrated else None
         return steady or transaction.now()
@@ -353,7 +353,7 @@ class WorkClaims:
                 return
             with self.store.transaction(connection) as transaction:
                 yield (
-                    self._moment(transaction),
+                    self._now(transaction),
                     rows,
                     lambda statement: transaction.execute(statement.text, statement.parameters),
                 )
@@ -361,7 +361,7 @@ class WorkClaims:
     def _ready(self) -> ClaimStatements:
         if self._statements is None:
             self._require_installed()
-            self._statements = claim_statements(self.store, self._schema.place())
+            self._statements = claim_statements(self.store, self._schema.schema_name())
         return self._statements
 
     def _require_installed(self) -> None:

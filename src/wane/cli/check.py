@@ -20,12 +20,12 @@ from wane.check.propose import propose
 from wane.cli.harness import Call, CommandResult, Services, command
 from wane.cli.options import CONTRACT
 from wane.cli.output import many, print_findings, print_json, print_widest, say, summary, table
-from wane.contract.document import UNDECIDED
 from wane.contract.fingerprint import fingerprint
 from wane.contract.load import read_contract
 from wane.contract.model import Contract
 from wane.contract.schema import json_schema
 from wane.contract.show import markdown, rows
+from wane.contract.values import UNDECIDED
 from wane.db import open_store
 from wane.db.url import resolve_url, unset_variable
 from wane.findings import Finding, Severity, errors_of
@@ -69,7 +69,8 @@ def check(
     reading = read_contract(call.contract)
     contract, findings, database = reading.contract, list(reading.findings), ""
     if contract is not None and (cover_ or live_):
-        with open_store(database_url(call.url, contract), contract.store, read_only=True) as store:
+        database_at = database_url(call.url, contract)
+        with open_store(database_at, contract.store, audit=contract.covers_audit, read_only=True) as store:
             database = store.shown
             if cover_:
                 findings += cover(store, contract, strict=strict)

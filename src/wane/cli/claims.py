@@ -136,7 +136,7 @@ def vacuum(
     for name, age in given.items():
         with _usage(f"--{name.replace('_', '-')}"):
             if age is not None:
-                require_hours(age, "the age")
+                require_hours("the age", age)
     if completed_age_hours is None and abandoned_age_hours is None:
         raise typer.BadParameter(
             "say how old finished work must be: no threshold, no deletion. For example"

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from wane.cli.output import say
 from wane.contract.model import Contract
-from wane.db import open_store
+from wane.db import Store, open_store
 from wane.errors import MetricsError
 from wane.events import Listener
 from wane.keeper import database_url
@@ -23,8 +23,12 @@ def measured(file: Path, contract: Contract, url: str | None) -> Iterator[Listen
     from wane.observe.metrics import Metrics
 
     _require_writable(file)
+
+    def reopen() -> Store:
+        return open_store(database_url(url, contract), contract.store, audit=contract.covers_audit, read_only=True)
+
     metrics = Metrics(contract)
-    metrics.watch(lambda: open_store(database_url(url, contract), contract.store, read_only=True))
+    metrics.watch(reopen)
     try:
         yield metrics
     except BaseException:

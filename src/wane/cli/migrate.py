@@ -8,7 +8,7 @@ from rich.markup import escape
 from wane.cli.harness import Call, CommandResult, command
 from wane.cli.options import PrintOption
 from wane.cli.output import say
-from wane.contract.model import StoreSettings
+from wane.contract.settings import StoreSettings
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.keeper import database_url

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
+from wane.arguments import require_time
 from wane.contract.duration import parse_duration
 from wane.errors import WrongArgument
-from wane.prune.arguments import require_time
 
 
 def parse_time(text: str, now: datetime, option: str) -> datetime:
@@ -19,7 +19,7 @@ def parse_time(text: str, now: datetime, option: str) -> datetime:
         pass
     else:
         try:
-            return require_time(number, option)
+            return require_time(option, number)
         except WrongArgument as problem:
             raise typer.BadParameter(f"{text} is not a plausible time; {problem.hint}", param_hint=option) from None
     try:

@@ -1,4 +1,4 @@
-"""Durations as words: `"90d"`, `"168h"`, `"7 days"`, `"1d 12h"`.
+"""Durations as words: `"90d"`, `"168h"`, `"7 days"`, `"1d 12h"`, and `"forever"`.
 
 Durations are exact and whole, in units of fixed length; a month has no fixed length, so it is not a unit. Parsing fails
 closed: a bare number, zero, a negative number, a fraction or an empty text is refused, because a guessed window deletes
@@ -8,9 +8,18 @@ rows.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 
-from wane.contract.refused import Refused, told
+from wane.contract.refused import Refused, written
+
+
+@dataclass(frozen=True, slots=True)
+class Forever:
+    """A window of rows that stay, on purpose."""
+
+
+FOREVER = Forever()
 
 _UNITS = {
     "w": timedelta(weeks=1),
@@ -36,7 +45,7 @@ _WORDS = {
 }
 PATTERN = rf"^(?=.*[1-9])(\s*[0-9]+\s*({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![a-z]))+\s*$"
 """The part of a duration's syntax that an editor can check by itself."""
-_PIECE = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>[a-z]+)\s*")
+_PART = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>[a-z]+)\s*")
 _EXAMPLES = 'for example "90d", "168h" or "1d 12h"'
 LONGEST = timedelta(days=365 * 1000)
 """The longest duration. A longer one is a typing error; "forever" expresses the intent."""
@@ -49,28 +58,28 @@ def parse_duration(text: object) -> timedelta:
     if isinstance(text, bool) or not isinstance(text, str):
         if isinstance(text, int | float) and not isinstance(text, bool):
             raise Refused(f"{text!r} has no unit", f"write a number and a unit in quotes, {_EXAMPLES}")
-        raise Refused(f"{told(text)} is not a duration", f"write a number and a unit in quotes, {_EXAMPLES}")
+        raise Refused(f"{written(text)} is not a duration", f"write a number and a unit in quotes, {_EXAMPLES}")
     total = timedelta()
     position = 0
     seen: set[str] = set()
     while position < len(text) or not text:
-        piece = _PIECE.match(text, position)
-        if piece is None:
+        part = _PART.match(text, position)
+        if part is None:
             raise _complaint(text)
-        unit = _WORDS.get(piece["unit"])
+        unit = _WORDS.get(part["unit"])
         if unit is None:
-            raise _unknown_unit(text, piece["unit"])
+            raise _unknown_unit(text, part["unit"])
         if unit in seen:
             raise Refused(f"{text!r} names the unit {unit!r} twice", "add the two up")
         seen.add(unit)
-        number = piece["number"].lstrip("0") or "0"
+        number = part["number"].lstrip("0") or "0"
         if len(number) > _MOST_DIGITS:
             raise _too_long(text)
         try:
             total += int(number) * _UNITS[unit]
         except OverflowError:
             raise _too_long(text) from None
-        position = piece.end()
+        position = part.end()
     if not total:
         raise Refused(f"{text!r} is zero", f"write a duration longer than zero, {_EXAMPLES}")
     if total > LONGEST:
@@ -107,10 +116,10 @@ def format_duration(duration: timedelta) -> str:
     micros = duration // timedelta(microseconds=1)
     if micros <= 0:
         raise ValueError("only durations longer than zero can be written")
-    pieces: list[str] = []
+    parts: list[str] = []
     for unit in ("d", "h", "m", "s", "ms", "us"):
         size = _UNITS[unit] // timedelta(microseconds=1)
         count, micros = divmod(micros, size)
         if count:
-            pieces.append(f"{count}{unit}")
-    return " ".join(pieces)
+            parts.append(f"{count}{unit}")
+    return " ".join(parts)

@@ -14,6 +14,7 @@ from typing import Any
 
 from wane.contract.model import Contract
 from wane.contract.names import TableName
+from wane.contract.settings import Settings
 
 _UNORDERED = {"excused", "floors", "schedulers", "archive", "partitions", "live", "states", "guards"}
 """Fields whose order has no meaning. Tables and rules are not among them: they run in the order of the file."""
@@ -25,22 +26,14 @@ _PROSE = {
     "age",
     "reason",
     "path",
-    "store",
     "windows",
     "strict",
     "archive_url",
-    "sweep",
-    "queue",
-    "spark",
-    "health",
-    "growth",
-    "space",
-    "roles",
-    "events",
-    "upkeep",
     "ahead",
     "lock",
 }
+_SETTINGS = {section.name for section in dataclasses.fields(Settings)}
+"""Settings of the whole contract decide nothing; a rule's own budget, which has the same name as a section, does."""
 
 _LATER = {"partitions", "live_leaves", "also"}
 """Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""
@@ -64,12 +57,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TableName):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [
+        omitted = _PROSE | _SETTINGS if isinstance(value, Contract) else _PROSE
+        names = [
             field.name
             for field in dataclasses.fields(value)
-            if field.name not in _PROSE and (field.name not in _LATER or getattr(value, field.name))
+            if field.name not in omitted and (field.name not in _LATER or getattr(value, field.name))
         ]
-        return {"is": type(value).__name__, **{name: _field(name, getattr(value, name)) for name in fields}}
+        return {"is": type(value).__name__, **{name: _field(name, getattr(value, name)) for name in names}}
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     if isinstance(value, tuple):

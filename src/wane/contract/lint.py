@@ -6,11 +6,12 @@ The checks run over the resolved contract, so included files count as one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from wane.contract.archive_path import UnsetVariable, archive_folder
-from wane.contract.duration import format_duration
+from wane.contract.duration import Forever, format_duration
+from wane.contract.mistakes import Mistakes
 from wane.contract.model import (
     Age,
     Cap,
@@ -18,7 +19,6 @@ from wane.contract.model import (
     ExcuseKind,
     Expiry,
     Follower,
-    Forever,
     Mark,
     Orphans,
     Prune,
@@ -31,9 +31,8 @@ from wane.contract.model import (
 )
 from wane.contract.names import AUDIT, TableName
 from wane.contract.origins import Origins
-from wane.contract.pieces import Mistakes
 from wane.contract.refused import Refused
-from wane.contract.rules import Surroundings, shown
+from wane.contract.rules import KeyPath, shown
 from wane.findings import did_you_mean
 
 N = TypeVar("N")
@@ -42,14 +41,14 @@ UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
 """Excuses which promise that Wane never deletes a row."""
 
 
-def lint(contract: Contract, surroundings: Surroundings, origins: Origins, *, complete: bool) -> None:
+def lint(contract: Contract, used: Collection[str], origins: Origins, *, complete: bool) -> None:
     """Record every mistake between tables in the file that makes it.
 
-    Unused entries are reported only for a complete contract.
+    Windows and schedulers that are not among the used ones are reported only for a complete contract.
     """
     _Lint(contract, origins).run(complete=complete)
     if complete:
-        _unused(contract, surroundings, origins)
+        _unused(contract, used, origins)
 
 
 class _Lint:
@@ -65,7 +64,7 @@ class _Lint:
         for table in self.contract.tables:
             mistakes = self.origins.of("table", table.name)
             if table.name in self.excused:
-                mistakes.error(_place(table), "said-twice", "has rules and is excused", "keep one of the two")
+                mistakes.error(_path(table), "said-twice", "has rules and is excused", "keep one of the two")
             self._marked_states(table, mistakes)
             self._stages(table, mistakes)
             self._kept_forever(table, mistakes)
@@ -78,35 +77,33 @@ class _Lint:
         self._partitions(complete=complete)
         self._strays()
         self._ambiguous()
-        self._archive_place()
+        self._archive_url()
         self._passwords()
 
     def _partitions(self, *, complete: bool) -> None:
         """Check that partitions obey the rules and floors of the same table."""
         for one in self.contract.partitions:
-            mistakes, place = self.origins.of("partition", one.table), ["partition", one.table]
+            mistakes, path = self.origins.of("partition", one.table), ["partition", one.table]
             table = self.ruled.get(one.table)
             if table is None:
                 if complete:  # Otherwise the table may be missing because of its own mistakes.
                     fix = did_you_mean(str(one.table), map(str, self.ruled)) or "add the table with its rules"
                     message = f"no rules say which rows of {one.table} may leave"
-                    mistakes.error(place, "partition-without-rules", message, fix)
+                    mistakes.error(path, "partition-without-rules", message, fix)
                 continue
             floor = self.floors.get(one.table)
             if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
                 message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
-                mistakes.error([*place, "keep"], "under-floor", message, "keep rows longer, or lower the floor")
+                mistakes.error([*path, "keep"], "under-floor", message, "keep rows longer, or lower the floor")
             if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, ToArchive) for rule in table.rules):
                 message = f"no rule of {one.table} archives"
-                mistakes.error(
-                    [*place, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`'
-                )
+                mistakes.error([*path, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
             follow = {f.reference.table for t, _, f in self.contract.followers() if t.name == one.table}
             for name, _ in one.followers:
                 if name not in follow:
                     message = f"{name} does not follow {one.table}"
                     fix = did_you_mean(str(name), map(str, follow)) or "name a table that a rule's `with` names"
-                    mistakes.error([*place, "with"], "partition-not-followed", message, fix)
+                    mistakes.error([*path, "with"], "partition-not-followed", message, fix)
 
     def _marked_states(self, table: Table, mistakes: Mistakes) -> None:
         """Check that every state a rule writes has a rule or an excuse, or marked rows would stay unbounded.
@@ -118,7 +115,7 @@ class _Lint:
         for rule, state in marks.items():
             if state not in covered:
                 mistakes.error(
-                    [*_place(table, rule), "then"],
+                    [*_path(table, rule), "then"],
                     "unbounded-mark",
                     f"rows marked {shown(state)} would stay unbounded",
                     f"add a rule with `when = [{shown(state)}]`, or excuse the state",
@@ -127,7 +124,7 @@ class _Lint:
         for rule in marks:
             if not _reached(leads, marks[rule]).isdisjoint(rule.states):
                 mistakes.error(
-                    [*_place(table, rule), "then"],
+                    [*_path(table, rule), "then"],
                     "mark-cycle",
                     "marking leads back to a state that this rule marks",
                     "let the last stage prune",
@@ -143,11 +140,11 @@ class _Lint:
                     continue
                 if later.bound.time == earlier.bound.time and later.bound.keep <= earlier.bound.keep:
                     mistakes.error(
-                        [*_place(table, later), "keep"],
+                        [*_path(table, later), "keep"],
                         "stage-order",
                         f"{format_duration(later.bound.keep)} is not longer than the {format_duration(earlier.bound.keep)} "
                         f"of rule {earlier.name!r}, which comes before it",
-                        "both count from the same moment: make this window longer",
+                        "both count from the same time: make this window longer",
                     )
 
     def _kept_forever(self, table: Table, mistakes: Mistakes) -> None:
@@ -158,7 +155,7 @@ class _Lint:
                 if other.active and (shared or not other.states):
                     rows = f"{shown(shared[0])} rows" if shared else "the table's rows"
                     mistakes.error(
-                        _place(table, other),
+                        _path(table, other),
                         "kept-forever",
                         f"rule {forever.name!r} keeps {rows} forever",
                         "remove one of the two rules",
@@ -171,14 +168,14 @@ class _Lint:
         if isinstance(rule.bound, Expiry | Cap):
             word = "expires" if isinstance(rule.bound, Expiry) else "most"
             mistakes.error(
-                [*_place(table, rule), word],
+                [*_path(table, rule), word],
                 "under-floor",
                 f"`{word}` cannot promise the floor of {format_duration(floor)}",
                 "use `keep`, or remove the floor",
             )
         elif isinstance(rule.bound, Age | Orphans) and rule.bound.keep < floor:
             mistakes.error(
-                [*_place(table, rule), "keep"],
+                [*_path(table, rule), "keep"],
                 "under-floor",
                 f"{format_duration(rule.bound.keep)} is under the floor of {format_duration(floor)}",
                 f'keep at least "{format_duration(floor)}"',
@@ -192,16 +189,16 @@ class _Lint:
         mistakes: Mistakes,
         above: tuple[TableName, ...],
     ) -> None:
-        place = [*_place(table, rule), "with"]
+        path = [*_path(table, rule), "with"]
         if len(set(followers)) != len(followers):
-            mistakes.error(place, "said-twice", "a follower is named twice", "keep one of the two")
+            mistakes.error(path, "said-twice", "a follower is named twice", "keep one of the two")
         for follower in followers:
             name = follower.reference.table
             excuse = self.excused.get(name)
             declared = self.ruled.get(name)
             if name in above:
                 mistakes.error(
-                    place,
+                    path,
                     "follow-cycle",
                     f"{name} would follow itself",
                     "guard the row instead: `unless = [{ referenced_by = … }]`",
@@ -209,29 +206,29 @@ class _Lint:
                 continue
             if excuse is not None and excuse.kind in UNTOUCHABLE:
                 mistakes.error(
-                    place,
+                    path,
                     "untouchable",
                     f"{name} is excused as {excuse.kind.value}: nothing may delete from it",
                     "remove it",
                 )
-            for state, kept in () if declared is None else declared.excused:
-                if kept.kind in UNTOUCHABLE:
+            for state, why in () if declared is None else declared.excused:
+                if why.kind in UNTOUCHABLE:
                     mistakes.error(
-                        place,
+                        path,
                         "untouchable",
-                        f"{shown(state)} rows of {name} are excused as {kept.kind.value}: nothing may delete them",
+                        f"{shown(state)} rows of {name} are excused as {why.kind.value}: nothing may delete them",
                         "remove it",
                     )
             if name in self.floors:
                 mistakes.error(
-                    place,
+                    path,
                     "under-floor",
                     f"a follower leaves whatever its age, and {name} has a floor of {format_duration(self.floors[name])}",
                     f'guard with `unless = [{{ referenced_by = "{follower.reference}" }}]` instead, or remove the floor',
                 )
             if declared is not None and declared.append_only and not table.append_only:
                 mistakes.error(
-                    place,
+                    path,
                     "append-only-swept",
                     f"{name} is append-only: only an explicit prune may delete from it",
                     f"make {table.name} append_only too, or do not let {name} follow it",
@@ -241,7 +238,7 @@ class _Lint:
     def _audit(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
         if table.name in AUDIT and rule.active and (not isinstance(rule.action, ToArchive) or table.append_only):
             mistakes.error(
-                [*_place(table, rule), "then"],
+                [*_path(table, rule), "then"],
                 "audit-trail",
                 "rows of the audit trail leave through the archive and in no other way",
                 'write `then = "archive"`, without append_only',
@@ -250,7 +247,7 @@ class _Lint:
     def _archive(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
         if not isinstance(rule.action, ToArchive | Shelve):
             return
-        place = [*_place(table, rule), "then"]
+        path = [*_path(table, rule), "then"]
         if isinstance(rule.action, Shelve) and not isinstance(self.archived.get(table.name), Forever):
             self.origins.of("archive", table.name).error(
                 ["archive", table.name, "keep"],
@@ -259,27 +256,27 @@ class _Lint:
                 'say `keep = "forever"`, and drop `<table>_<yyyymm>` by hand; or archive to `url`, which forgets by itself',
             )
         if isinstance(rule.action, ToArchive) and self.contract.archive_url is None:
-            mistakes.error(place, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
-        kept = self.archived.get(table.name)
-        if kept is None:
+            mistakes.error(path, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
+        keep = self.archived.get(table.name)
+        if keep is None:
             mistakes.error(
-                place,
+                path,
                 "no-archive",
                 "the archive does not say how long it keeps these rows",
                 f'add `[archive.{table.name}]` with `keep = "forever"` or a duration',
             )
-        elif isinstance(rule.bound, Age | Orphans) and not isinstance(kept, Forever) and kept <= rule.bound.keep:
+        elif isinstance(rule.bound, Age | Orphans) and not isinstance(keep, Forever) and keep <= rule.bound.keep:
             mistakes.error(
-                place,
+                path,
                 "stage-order",
-                f"the archive keeps rows for {format_duration(kept)}, the hot table for {format_duration(rule.bound.keep)}",
-                "both count from the same moment: let the archive keep them longer",
+                f"the archive keeps rows for {format_duration(keep)}, the hot table for {format_duration(rule.bound.keep)}",
+                "both count from the same time: let the archive keep them longer",
             )
 
         for other in table.rules:
             if _forestalls(other, rule):
                 mistakes.error(
-                    [*_place(table, other), "keep"],
+                    [*_path(table, other), "keep"],
                     "stage-order",
                     f"these rows leave before rule {rule.name!r} archives them",
                     f"keep them longer than {rule.name!r} does, or remove this rule",
@@ -299,7 +296,7 @@ class _Lint:
         for table in self.contract.tables:
             if table.name in _reached(waits, table.name):
                 self.origins.of("table", table.name).error(
-                    _place(table),
+                    _path(table),
                     "guard-cycle",
                     "its guards wait for a table whose guards wait for this one",
                     "remove one of the guards, or let one table follow the other",
@@ -325,12 +322,12 @@ class _Lint:
         """Report a table named both with and without its schema: it could be one table with two sets of promises."""
         uses = list(self._uses())
         qualified = {name.name: name for name, _, _ in uses if name.schema is not None}
-        for name, place, mistakes in uses:
+        for name, path, mistakes in uses:
             if name.schema is None and name.name in qualified:
                 message = f"{name} could be the same table as {qualified[name.name]}"
-                mistakes.error(place, "ambiguous-name", message, "write the schema of both")
+                mistakes.error(path, "ambiguous-name", message, "write the schema of both")
 
-    def _uses(self) -> Iterator[tuple[TableName, list[object], Mistakes]]:
+    def _uses(self) -> Iterator[tuple[TableName, KeyPath, Mistakes]]:
         """Yield every mention of a table, with its key path and the file's mistakes."""
         sections: dict[str, Iterable[TableName]] = {
             "table": self.ruled,
@@ -342,15 +339,15 @@ class _Lint:
             for name in names:
                 yield name, [section, name], self.origins.of(section, name)
         for table, rule, follower in self.contract.followers():
-            yield follower.reference.table, [*_place(table, rule), "with"], self.origins.of("table", table.name)
+            yield follower.reference.table, [*_path(table, rule), "with"], self.origins.of("table", table.name)
         for table in self.contract.tables:
             for rule in table.rules:
                 for guard in rule.guards:
                     if isinstance(guard, ReferencedBy):
-                        place = [*_place(table, rule), "unless"]
-                        yield guard.reference.table, place, self.origins.of("table", table.name)
+                        path = [*_path(table, rule), "unless"]
+                        yield guard.reference.table, path, self.origins.of("table", table.name)
 
-    def _archive_place(self) -> None:
+    def _archive_url(self) -> None:
         if self.contract.archive_url is None:
             return
         try:
@@ -371,14 +368,14 @@ class _Lint:
                 )
 
 
-def _unused(contract: Contract, surroundings: Surroundings, origins: Origins) -> None:
+def _unused(contract: Contract, used: Collection[str], origins: Origins) -> None:
     for name, _ in contract.windows:
-        if name not in surroundings.used:
+        if name not in used:
             origins.of("window", name).warning(
                 ["window", name], "unused", "no rule reads this window", "remove it, or use it"
             )
     for scheduler in contract.schedulers:
-        if f"scheduler {scheduler.name}" not in surroundings.used:
+        if f"scheduler {scheduler.name}" not in used:
             origins.of("scheduler", scheduler.name).warning(
                 ["scheduler", scheduler.name], "unused", "no table uses this scheduler", "remove it"
             )
@@ -405,9 +402,9 @@ def _forestalls(other: Rule, archive: Rule) -> bool:
     )
 
 
-def _place(table: Table, rule: Rule | None = None) -> list[object]:
-    place: list[object] = ["table", table.name]
-    return place if rule is None else [*place, "rule", rule.name]
+def _path(table: Table, rule: Rule | None = None) -> KeyPath:
+    path: KeyPath = ["table", table.name]
+    return path if rule is None else [*path, "rule", rule.name]
 
 
 def _reached(arrows: Mapping[N, set[N]], start: N) -> set[N]:

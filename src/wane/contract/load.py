@@ -8,35 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wane.contract.mistakes import Mistakes, describe, mask
 from wane.contract.model import Contract
-from wane.contract.pieces import Mistakes, describe, mask
 from wane.contract.resolve import SourceFile, resolve
+from wane.contract.settings import SECTIONS
 from wane.errors import ContractError
 from wane.findings import Finding, errors_of
 from wane.reference import contract_path, names
 
-SECTIONS = (
-    "include",
-    "strict",
-    "store",
-    "scheduler",
-    "window",
-    "floor",
-    "budget",
-    "sweep",
-    "queue",
-    "health",
-    "growth",
-    "space",
-    "roles",
-    "events",
-    "upkeep",
-    "table",
-    "excused",
-    "archive",
-    "partition",
-    "spark",
-)
+KEYS = ("include", "strict", *SECTIONS, "scheduler", "window", "floor", "table", "excused", "archive", "partition")
+"""The keys at the top of a file."""
 _REFERENCE = "reference:"
 _MOST_FILES = 100
 _MOST_BYTES = 4 * 1024 * 1024
@@ -83,19 +64,19 @@ def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path,
     itself = _real(path)
     data = _parse(path, mistakes, "" if not above else f"{above[-1].name} includes it: correct the path")
     for key in data:
-        if key not in SECTIONS:
-            mistakes.unknown([key], key, "unknown section", SECTIONS)
+        if key not in KEYS:
+            mistakes.unknown([key], key, "unknown section", KEYS)
     for position, item in enumerate(_included(data, mistakes)):
-        place = ["include", position]
-        target = _target(item, path, mistakes, place)
+        at: list[object] = ["include", position]
+        target = _target(item, path, mistakes, at)
         if target is None:
             continue
         if _real(target) in (*above, itself):
-            mistakes.error(place, "include-cycle", f"{item!r} includes itself", "remove this include")
+            mistakes.error(at, "include-cycle", f"{item!r} includes itself", "remove this include")
         elif _real(target) in [file.path for file in files]:
-            mistakes.error(place, "included-twice", f"{item!r} is already included", "remove this include")
+            mistakes.error(at, "included-twice", f"{item!r} is already included", "remove this include")
         elif len(files) + len(above) + 1 >= _MOST_FILES:
-            mistakes.error(place, "too-many-files", f"more than {_MOST_FILES} files", "include fewer")
+            mistakes.error(at, "too-many-files", f"more than {_MOST_FILES} files", "include fewer")
         else:
             shown_as = item if item.startswith(_REFERENCE) else str(Path(shown).parent / item)
             _collect(target, shown_as, files, (*above, itself))
@@ -166,11 +147,11 @@ def _included(data: dict[str, Any], mistakes: Mistakes) -> list[str]:
     return [item for item in items if isinstance(item, str)]
 
 
-def _target(item: str, base: Path, mistakes: Mistakes, place: list[object]) -> Path | None:
+def _target(item: str, base: Path, mistakes: Mistakes, at: list[object]) -> Path | None:
     if not item.startswith(_REFERENCE):
         return base.parent / item
     name = item.removeprefix(_REFERENCE)
     if name in names():
         return contract_path(name)
-    mistakes.unknown(place, name, f"no reference contract is called {name!r}", names(), "unknown-reference")
+    mistakes.unknown(at, name, f"no reference contract is called {name!r}", names(), "unknown-reference")
     return None

@@ -12,8 +12,9 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from wane.contract.names import TableName
-from wane.contract.settings import EventSettings, GrowthSettings, RoleSettings, SpaceSettings, UpkeepSettings
+from wane.contract.duration import Forever
+from wane.contract.names import AUDIT, TableName
+from wane.contract.settings import Budget, Settings
 
 State = str | int | bool
 """A value of a state column."""
@@ -47,14 +48,6 @@ class Time:
     def each(self) -> tuple[Time, ...]:
         """Return the column once per encoding, each with that encoding alone."""
         return tuple(Time(self.column, unit, self.zone) for unit in (self.unit, *self.also))
-
-
-@dataclass(frozen=True, slots=True)
-class Forever:
-    """Rows that stay, on purpose."""
-
-
-FOREVER = Forever()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,71 +162,6 @@ Action = Prune | ToArchive | Shelve | Mark
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """The most that one sweep of one rule may do."""
-
-    rows: int = 100_000
-    seconds: int = 60
-    batches: int = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class SweepSettings:
-    """How sweeps run: how fast, how much without confirmation, and behind which flags."""
-
-    batch_ms: int = 5
-    """The target duration of one batch; its size adapts."""
-    duty: float = 0.1
-    """The share of time spent working; the rest is pauses."""
-    fuse: float = 0.9
-    """The largest share of a table that an unattended sweep of one rule may take."""
-    first_fuse: float = 0.5
-    """The same for the first sweep of a rule: its author may have meant something else."""
-    fuse_rows: int = 1_000
-    """The fuse never blows for fewer rows."""
-    master_flag: str = "iu_core.retention_enabled"
-    """Sweeps are off until this flag is on."""
-    table_flag: str = "queue.retention.{table}.enabled"
-    """A table's sweeps are on until this flag is off."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """How sweeps travel from schedulers to workers, and how long finished messages and dead letters are retained."""
-
-    pool: str = "retention"
-    lease: timedelta = timedelta(seconds=30)
-    """How long a worker without a heartbeat blocks others from its sweep."""
-    attempts: int = 3
-    backoff: timedelta = timedelta(seconds=10)
-    """The delay before the first retry of a failed sweep; it doubles with each attempt."""
-    remember: timedelta = timedelta(days=7)
-    """How long a finished message, and with it its key, is retained."""
-    dead_letters: timedelta | Forever = timedelta(days=365)
-    """How long a resolved dead letter is retained; an unresolved one is never deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthSettings:
-    """The thresholds at which a table is unhealthy, and the precision of the pressure and health probes."""
-
-    grace: timedelta = timedelta(minutes=5)
-    """How long a due row may wait beyond its window and one sweep interval."""
-    partition_rows: int = 5_000_000
-    """The number of rows from which a table should be partitioned; never below it."""
-    partition_finished_rows: int = 1_000_000
-    """The same for the finished rows of a table with states."""
-    hot_read_ms: float = 1.0
-    """How long a read through a rule's index may take."""
-    counted_rows: int = 1_000
-    """Rows are counted up to here; beyond, they are estimated."""
-    forget_silent: timedelta = timedelta(days=1)
-    """How long an executor without a heartbeat is still reported."""
-    every: timedelta = timedelta(minutes=1)
-    """How often `wane run` records a health report."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rule:
     """One named line of promises about a table."""
 
@@ -243,7 +171,7 @@ class Rule:
     guards: tuple[Guard, ...] = ()
     followers: tuple[Follower, ...] = ()
     action: Action = Prune()
-    budget: Budget = Budget()
+    budget: Budget = field(default_factory=Budget)
     derived: bool = False
 
     @property
@@ -334,56 +262,23 @@ class Retired(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """How a table is partitioned by months (PostgreSQL), and when a month leaves."""
+    """How a table is partitioned by months (PostgreSQL), and when a month leaves: see `entries.PartitionEntry`."""
 
     table: TableName
     time: Time
     keep: timedelta | Forever
-    ahead: int = 3
-    """The number of months created ahead."""
-    quarantine: timedelta = timedelta(days=7)
-    """How long a detached partition can be re-attached before it is dropped."""
-    then: Retired = Retired.DROP
-    rows: int | None = None
-    """The number of rows from which partitioning is recommended; None: the value in [health]."""
-    lock: timedelta = timedelta(milliseconds=200)
-    """How long a statement may wait for a lock behind which the application's statements queue."""
+    ahead: int
+    quarantine: timedelta
+    then: Retired
+    rows: int | None
+    lock: timedelta
     followers: tuple[tuple[TableName, Time], ...] = ()
     """Tables that are partitioned along with it, each by its own time column."""
 
 
 @dataclass(frozen=True, slots=True)
-class SparkSettings:
-    """How the archive's pipeline runs."""
-
-    master: str = "local[*,4]"
-    """Where Spark runs. The 4 is the number of attempts for each task; without it, there is one."""
-    range_rows: int = 200_000
-    """The number of the table's rows that one task reads."""
-    sweep_rows: int = 2_000_000
-    """The number of the table's rows that one sweep moves; the rest moves with the next one."""
-    lease_seconds: int = 60
-    """How long a dead writer blocks others from the same table's archive."""
-    url_variable: str | None = None
-    """On a cluster: the environment variable of its workers that holds the database's URL."""
-    settings: tuple[tuple[str, str], ...] = ()
-    """Any of Spark's own settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """Where the database is. The URL may contain a secret: `wane.db.url` masks it before it is shown."""
-
-    url: str | None = field(default=None, repr=False)
-    schemas: tuple[str, ...] = ()
-    attach: tuple[tuple[str, str], ...] = ()
-    audit: bool = False
-    """Whether the contract covers Wane's own audit trail."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """Everything that is promised about one database."""
+class Contract(Settings):
+    """Everything that is promised about one database, with the settings."""
 
     path: Path | None
     tables: tuple[Table, ...]
@@ -394,17 +289,12 @@ class Contract:
     archive_url: str | None = field(default=None, repr=False)
     archive: tuple[ArchiveTable, ...] = ()
     partitions: tuple[Partitioned, ...] = ()
-    store: StoreSettings = StoreSettings()
-    sweep: SweepSettings = SweepSettings()
-    queue: QueueSettings = QueueSettings()
-    spark: SparkSettings = SparkSettings()
-    health: HealthSettings = HealthSettings()
-    growth: GrowthSettings = field(default_factory=GrowthSettings)
-    space: SpaceSettings = field(default_factory=SpaceSettings)
-    roles: RoleSettings = field(default_factory=RoleSettings)
-    events: EventSettings = field(default_factory=EventSettings)
-    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     strict: bool = False
+
+    @property
+    def covers_audit(self) -> bool:
+        """Return whether one of the tables is Wane's own audit trail."""
+        return any(table.name in AUDIT for table in self.tables)
 
     def table(self, name: TableName) -> Table:
         for table in self.tables:

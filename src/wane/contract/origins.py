@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wane.contract.pieces import Mistakes
+from wane.contract.mistakes import Mistakes
 
 
 class Origins:

@@ -17,7 +17,7 @@ class Refused(ValueError):
         self.fix = fix
 
 
-def told(value: object) -> str:
+def written(value: object) -> str:
     """Format a value as the file would write it; lists and tables are only named, without their contents."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)

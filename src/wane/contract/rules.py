@@ -1,4 +1,4 @@
-"""One table and its rules: from the file's pieces to promises, with every mistake visible in the table alone."""
+"""One table and its rules: from the file's entries to promises, with every mistake visible in the table alone."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from wane.contract.document import ExcusePiece, FollowerPiece, GuardPiece, RulePiece, TablePiece, WindowName
+from wane.contract.duration import FOREVER, Forever
+from wane.contract.entries import ExcuseEntry, FollowerEntry, GuardEntry, RuleEntry, TableEntry, WindowName
+from wane.contract.mistakes import KINDS, Mistakes, describe
 from wane.contract.model import (
-    FOREVER,
     Age,
     Bound,
-    Budget,
     Cap,
     Excuse,
     ExcuseKind,
     Expiry,
     Follower,
-    Forever,
     Guard,
     Mark,
     Orphans,
@@ -35,15 +34,16 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
-from wane.contract.pieces import KINDS, Mistakes, describe
+from wane.contract.settings import Budget, merged, set_in
 from wane.findings import did_you_mean
 
-Place = list[object]
+KeyPath = list[object]
+"""The keys that lead to an entry of the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What tables read from the rest of the contract, and which parts of it they used."""
+class Declarations:
+    """What all tables may refer to, and which of it they did."""
 
     windows: Mapping[str, timedelta | Forever]
     schedulers: Mapping[str, Scheduler]
@@ -52,56 +52,58 @@ class Surroundings:
     """Schedulers that the files name, even if their sections have mistakes."""
     used: set[str]
 
-    def keep(self, keep: object, place: Place, mistakes: Mistakes) -> timedelta | Forever | None:
-        if isinstance(keep, timedelta | Forever) or keep is None:
+    def keep(
+        self, keep: timedelta | Forever | WindowName | None, path: KeyPath, mistakes: Mistakes
+    ) -> timedelta | Forever | None:
+        """Find the window that `keep` names, if it names one; None if there is none of that name."""
+        if not isinstance(keep, WindowName):
             return keep
-        assert isinstance(keep, WindowName)
         self.used.add(keep)
         window = self.windows.get(keep)
         if window is None:
             fix = did_you_mean(keep, self.windows) or f'add "{keep}" = "…" to [window]'
-            mistakes.error(place, "unknown-window", f"no window is called {str(keep)!r}", fix)
+            mistakes.error(path, "unknown-window", f"no window is called {str(keep)!r}", fix)
         return window
 
 
 def read_table(
-    name: TableName, piece: TablePiece, rules: object, place: Place, mistakes: Mistakes, surroundings: Surroundings
+    name: TableName, entry: TableEntry, rules: object, path: KeyPath, mistakes: Mistakes, declarations: Declarations
 ) -> Table | None:
     """Read the table's promises; return None if any of it has a mistake."""
     before = len(mistakes.findings)
-    excused = _excused_states(piece, _state_type(piece, rules), place, mistakes)
-    _check_states(piece, excused, place, mistakes)
-    promises = read_rules(rules, piece, [*place, "rule"], mistakes, surroundings)
+    excused = _excused_states(entry, _state_type(entry, rules), path, mistakes)
+    _check_states(entry, excused, path, mistakes)
+    promises = read_rules(rules, entry, [*path, "rule"], mistakes, declarations)
     table = Table(
         name=name,
-        why=piece.why,
+        why=entry.why,
         rules=tuple(promises),
-        scheduler=piece.scheduler,
-        key=piece.key or (),
-        state=piece.state,
-        live=piece.live or (),
+        scheduler=entry.scheduler,
+        key=entry.key or (),
+        state=entry.state,
+        live=entry.live or (),
         excused=excused,
-        append_only=piece.append_only,
-        inline=piece.inline,
-        observe=piece.observe,
-        age=piece.age,
+        append_only=entry.append_only,
+        inline=entry.inline,
+        observe=entry.observe,
+        age=entry.age,
     )
-    _check_scheduler(table, rules, place, mistakes, surroundings)
+    _check_scheduler(table, rules, path, mistakes, declarations)
     return table if len(mistakes.findings) == before else None
 
 
-def read_excuse(piece: ExcusePiece) -> Excuse:
-    [(kind, reason)] = piece.kinds()
-    return Excuse(kind, reason, 1 if kind is ExcuseKind.SINGLETON and piece.rows is None else piece.rows)
+def read_excuse(entry: ExcuseEntry) -> Excuse:
+    [(kind, reason)] = entry.kinds()
+    return Excuse(kind, reason, 1 if kind is ExcuseKind.SINGLETON and entry.rows is None else entry.rows)
 
 
-def check_name(what: str, name: str, place: Place, mistakes: Mistakes) -> None:
+def check_name(what: str, name: str, path: KeyPath, mistakes: Mistakes) -> None:
     """Refuse a name that labels (`table.rule`), leases and commands cannot use: a dot or a blank would split it."""
     if not name or not name.isprintable() or any(mark in name for mark in ' ."'):
-        mistakes.error(place, "wrong-name", f"{name!r} is no name for a {what}", "use letters, digits, _ and -")
+        mistakes.error(path, "wrong-name", f"{name!r} is no name for a {what}", "use letters, digits, _ and -")
 
 
-def _state_type(table: TablePiece, rules: object) -> type:
+def _state_type(table: TableEntry, rules: object) -> type:
     """Return the type of the table's states: that of the live ones, or else of the first that a rule selects."""
     if table.live:
         return type(table.live[0])
@@ -118,14 +120,14 @@ def _as_key(state: State) -> str:
 
 
 def _excused_states(
-    piece: TablePiece, kind: type, place: Place, mistakes: Mistakes
+    entry: TableEntry, kind: type, path: KeyPath, mistakes: Mistakes
 ) -> tuple[tuple[State, Excuse], ...]:
     """Read the excused states.
 
     Keys are texts: a state that is a number or a boolean is parsed from its canonical TOML text.
     """
     excused: list[tuple[State, Excuse]] = []
-    for text, excuse in piece.excused.items():
+    for text, excuse in entry.excused.items():
         state: State = text
         if kind is bool:
             state = text == "true"
@@ -133,31 +135,31 @@ def _excused_states(
             state = int(text)
         if type(state) is not kind or _as_key(state) != text:
             mistakes.error(
-                [*place, "excused", text], "wrong-value", f"{text!r} is not {KINDS[kind]}, as the other states are"
+                [*path, "excused", text], "wrong-value", f"{text!r} is not {KINDS[kind]}, as the other states are"
             )
         excused.append((state, read_excuse(excuse)))
     return tuple(excused)
 
 
 def _check_states(
-    piece: TablePiece, excused: tuple[tuple[State, Excuse], ...], place: Place, mistakes: Mistakes
+    entry: TableEntry, excused: tuple[tuple[State, Excuse], ...], path: KeyPath, mistakes: Mistakes
 ) -> None:
-    if piece.state is None:
-        if piece.live is not None:
-            mistakes.error([*place, "live"], "no-state", "live states, but no state column", 'add `state = "…"`')
+    if entry.state is None:
+        if entry.live is not None:
+            mistakes.error([*path, "live"], "no-state", "live states, but no state column", 'add `state = "…"`')
         if excused:
-            mistakes.error([*place, "excused"], "no-state", "excused states, but no state column", 'add `state = "…"`')
-    elif piece.live is None:
+            mistakes.error([*path, "excused"], "no-state", "excused states, but no state column", 'add `state = "…"`')
+    elif entry.live is None:
         mistakes.error(
-            [*place, "live"],
+            [*path, "live"],
             "missing-key",
             "missing: a table with a state column lists the states that are never selected",
             "add `live = […]`, empty if there are none",
         )
     for state, _ in excused:
-        if state in (piece.live or ()):
+        if state in (entry.live or ()):
             mistakes.error(
-                [*place, "excused", _as_key(state)],
+                [*path, "excused", _as_key(state)],
                 "state-twice",
                 f"{shown(state)} is live and excused",
                 "keep one of the two",
@@ -169,17 +171,19 @@ def shown(state: State) -> str:
     return _as_key(state) if isinstance(state, bool) else repr(state)
 
 
-def _check_scheduler(table: Table, rules: object, place: Place, mistakes: Mistakes, surroundings: Surroundings) -> None:
+def _check_scheduler(
+    table: Table, rules: object, path: KeyPath, mistakes: Mistakes, declarations: Declarations
+) -> None:
     if not rules:
         mistakes.error(
-            place, "no-rules", "has no rules", f"add [table.{table.name}.rule.…], or give the reason under [excused]"
+            path, "no-rules", "has no rules", f"add [table.{table.name}.rule.…], or give the reason under [excused]"
         )
     if table.scheduler is not None:
-        surroundings.used.add(f"scheduler {table.scheduler}")
+        declarations.used.add(f"scheduler {table.scheduler}")
     if table.append_only:
         if table.scheduler is not None:
             mistakes.error(
-                [*place, "scheduler"],
+                [*path, "scheduler"],
                 "append-only-swept",
                 "an append-only table is never swept",
                 "remove the scheduler; call prune explicitly",
@@ -187,32 +191,33 @@ def _check_scheduler(table: Table, rules: object, place: Place, mistakes: Mistak
     elif table.scheduler is None:
         if any(rule.active for rule in table.rules):
             mistakes.error(
-                [*place, "scheduler"], "missing-key", "missing: its rules would never run", 'add `scheduler = "…"`'
+                [*path, "scheduler"], "missing-key", "missing: its rules would never run", 'add `scheduler = "…"`'
             )
-    elif table.scheduler not in surroundings.mentioned:
-        fix = did_you_mean(table.scheduler, surroundings.schedulers)
+    elif table.scheduler not in declarations.mentioned:
+        fix = did_you_mean(table.scheduler, declarations.schedulers)
         fix = fix or f'add `{table.scheduler} = {{ every = "…" }}` to [scheduler]'
-        mistakes.error([*place, "scheduler"], "unknown-scheduler", f"no scheduler is called {table.scheduler!r}", fix)
+        mistakes.error([*path, "scheduler"], "unknown-scheduler", f"no scheduler is called {table.scheduler!r}", fix)
 
 
 def read_rules(
-    rules: object, table: TablePiece | None, place: Place, mistakes: Mistakes, surroundings: Surroundings
+    rules: object, table: TableEntry | None, path: KeyPath, mistakes: Mistakes, declarations: Declarations
 ) -> list[Rule]:
     """Read the rules; those with mistakes are left out.
 
-    Without a table (its own piece had mistakes) only each rule's shape is checked.
+    Without a table (its own entry had mistakes) only each rule's shape is checked.
     """
     if not isinstance(rules, dict):
-        mistakes.error(place, "wrong-type", f"found {describe(rules)}, expected [table.….rule.<name>]")
+        mistakes.error(path, "wrong-type", f"found {describe(rules)}, expected [table.….rule.<name>]")
         return []
     found: list[Rule] = []
     for name, data in rules.items():
-        check_name("rule", name, [*place, name], mistakes)
-        piece = mistakes.read(RulePiece, data, [*place, name])
-        if piece is None or table is None:
+        check_name("rule", name, [*path, name], mistakes)
+        entry = mistakes.read(RuleEntry, data, [*path, name])
+        if entry is None or table is None:
             continue
         kind = _state_type(table, rules)
-        rule = _RuleReader(table, kind, piece, [*place, name], mistakes, surroundings).rule(name)
+        budget = set_in(entry.budget, data.get("budget", ()))
+        rule = _RuleReader(table, kind, entry, budget, [*path, name], mistakes, declarations).rule(name)
         if rule is not None:
             found.append(rule)
     return found
@@ -223,19 +228,21 @@ class _RuleReader:
 
     def __init__(
         self,
-        table: TablePiece,
+        table: TableEntry,
         kind: type,
-        piece: RulePiece,
-        place: Place,
+        entry: RuleEntry,
+        budget: dict[str, int],
+        path: KeyPath,
         mistakes: Mistakes,
-        surroundings: Surroundings,
+        declarations: Declarations,
     ) -> None:
         self.table = table
         self.kind = kind
-        self.piece = piece
-        self.place = place
+        self.entry = entry
+        self.budget = budget
+        self.path = path
         self.mistakes = mistakes
-        self.surroundings = surroundings
+        self.declarations = declarations
 
     def rule(self, name: str) -> Rule | None:
         before = len(self.mistakes.findings)
@@ -247,70 +254,70 @@ class _RuleReader:
         return Rule(
             name=name,
             bound=bound,
-            states=self.piece.when or (),
-            guards=tuple(_guard(guard) for guard in self.piece.unless),
-            followers=tuple(_follower(follower) for follower in self.piece.with_),
-            action=self.piece.then,
-            budget=self.piece.budget.over(self.surroundings.budget),
-            derived=self.piece.derived,
+            states=self.entry.when or (),
+            guards=tuple(_guard(guard) for guard in self.entry.unless),
+            followers=tuple(_follower(follower) for follower in self.entry.with_),
+            action=self.entry.then,
+            budget=merged(self.declarations.budget, self.budget),
+            derived=self.entry.derived,
         )
 
     def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
-        self.mistakes.error([*self.place, key] if key else self.place, code, message, fix)
+        self.mistakes.error([*self.path, key] if key else self.path, code, message, fix)
 
     def _bound(self) -> Bound | None:
-        piece = self.piece
-        given = [key for key in ("keep", "expires", "most") if getattr(piece, key) is not None]
+        entry = self.entry
+        given = [key for key in ("keep", "expires", "most") if getattr(entry, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "neither keep, expires nor most"
             self._error("", "no-bound", f"says {found}", "say exactly one of keep, expires and most")
             return None
-        if piece.most is None:
+        if entry.most is None:
             self._needs_most()
-        if piece.orphans is not None and piece.keep is None:
+        if entry.orphans is not None and entry.keep is None:
             self._error("orphans", "wrong-pair", "orphans go with keep", "say how long orphans stay: add `keep`")
-        if piece.expires is not None:
-            if piece.time is not None:
+        if entry.expires is not None:
+            if entry.time is not None:
                 self._error("time", "wrong-pair", "an expiry column is the rule's time", "remove `time`")
-            return Expiry(piece.expires)
-        keep = self.surroundings.keep(piece.keep, [*self.place, "keep"], self.mistakes)
+            return Expiry(entry.expires)
+        keep = self.declarations.keep(entry.keep, [*self.path, "keep"], self.mistakes)
         if isinstance(keep, Forever):
             # A window set to "forever" disables the rule as it is written.
-            return FOREVER if isinstance(piece.keep, WindowName) else self._forever()
-        time: Time | None = piece.time or self.table.time
+            return FOREVER if isinstance(entry.keep, WindowName) else self._forever()
+        time: Time | None = entry.time or self.table.time
         if time is None:
             self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
             return None
-        if piece.most is not None:
+        if entry.most is not None:
             if time.also:
                 self._error(
                     "most",
                     "several-units",
-                    f"{time.column} writes moments in several units, and a cap needs one order of all rows",
+                    f"{time.column} writes timestamps in several units, and a cap needs one order of all rows",
                     "name a column with one unit: `time = …` in the rule",
                 )
-            return Cap(time, piece.most, piece.per or ())
+            return Cap(time, entry.most, entry.per or ())
         if keep is None:
             return None
-        return Age(time, keep) if piece.orphans is None else Orphans(time, keep, piece.orphans)
+        return Age(time, keep) if entry.orphans is None else Orphans(time, keep, entry.orphans)
 
     def _needs_most(self) -> None:
-        if self.piece.per is not None:
+        if self.entry.per is not None:
             self._error("per", "wrong-pair", "`per` goes with `most`", "remove `per`")
-        if self.piece.derived:
+        if self.entry.derived:
             self._error("derived", "wrong-pair", "`derived` goes with `most`", "remove `derived`")
 
     def _forever(self) -> Bound:
-        piece = self.piece
-        for key, given in (("orphans", piece.orphans), ("unless", piece.unless), ("with", piece.with_)):
+        entry = self.entry
+        for key, given in (("orphans", entry.orphans), ("unless", entry.unless), ("with", entry.with_)):
             if given:
                 self._error(key, "wrong-pair", f"rows that stay forever need no `{key}`", f"remove `{key}`")
-        if not isinstance(piece.then, Prune):
+        if not isinstance(entry.then, Prune):
             self._error("then", "wrong-pair", "rows that stay forever need no `then`", "remove `then`")
         return FOREVER
 
     def _check_states(self) -> None:
-        table, when = self.table, self.piece.when
+        table, when = self.table, self.entry.when
         if table.state is None:
             if when is not None:
                 self._error("when", "no-state", "the table names no state column", 'add `state = "…"` to the table')
@@ -326,8 +333,8 @@ class _RuleReader:
         if not self._check_type("when", when[0]):
             return
         live = [state for state in when if state in (table.live or ())]
-        evicts = self.piece.derived and self.piece.most is not None
-        if live and evicts and self.piece.with_:
+        evicts = self.entry.derived and self.entry.most is not None
+        if live and evicts and self.entry.with_:
             self._error(
                 "with",
                 "live-state",
@@ -349,7 +356,7 @@ class _RuleReader:
         return False
 
     def _check_action(self, bound: Bound | None) -> None:
-        then = self.piece.then
+        then = self.entry.then
         if isinstance(then, Mark):
             if self.table.state is None:
                 self._error("then", "no-state", "marking needs a state column", 'add `state = "…"` to the table')
@@ -359,36 +366,36 @@ class _RuleReader:
                 self._error(
                     "then", "live-state", f"{shown(then.state)} is a live state", "mark rows with a terminal state"
                 )
-            if then.state in (self.piece.when or ()):
+            if then.state in (self.entry.when or ()):
                 self._error(
                     "then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", "remove it from `when`"
                 )
-            if self.piece.with_:
+            if self.entry.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
         if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
             self._error(
                 "then",
                 "several-units",
-                f"{bound.time.column} writes moments in several units, and the archive is by the month of one",
+                f"{bound.time.column} writes timestamps in several units, and the archive is by the month of one",
                 "name a column with one unit: `time = …` in the rule",
             )
         if isinstance(bound, Cap) and not isinstance(then, Prune):
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
 
 
-def _reference(piece: FollowerPiece) -> Reference:
-    return Reference(piece.table, piece.columns, piece.to or ())
+def _reference(entry: FollowerEntry) -> Reference:
+    return Reference(entry.table, entry.columns, entry.to or ())
 
 
-def _guard(piece: GuardPiece) -> Guard:
-    if piece.referenced_by is not None:
-        return ReferencedBy(piece.referenced_by)
-    if piece.null is not None:
-        return WhileNull(piece.null)
-    assert piece.not_null is not None
-    return WhileNotNull(piece.not_null)
+def _guard(entry: GuardEntry) -> Guard:
+    if entry.referenced_by is not None:
+        return ReferencedBy(entry.referenced_by)
+    if entry.null is not None:
+        return WhileNull(entry.null)
+    assert entry.not_null is not None
+    return WhileNotNull(entry.not_null)
 
 
-def _follower(piece: FollowerPiece) -> Follower:
-    followers = tuple(_follower(inner) for inner in piece.with_)
-    return Follower(_reference(piece), tuple(sorted(piece.where.items())), followers, piece.live == "leave")
+def _follower(entry: FollowerEntry) -> Follower:
+    followers = tuple(_follower(inner) for inner in entry.with_)
+    return Follower(_reference(entry), tuple(sorted(entry.where.items())), followers, entry.live == "leave")

@@ -10,69 +10,53 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from wane.contract.document import (
-    ArchiveTablePiece,
-    BudgetPiece,
-    Duration,
-    ExcusePiece,
-    GuardPiece,
-    HealthPiece,
-    Piece,
-    QueuePiece,
-    RulePiece,
-    SchedulerPiece,
-    SparkPiece,
-    StorePiece,
-    SweepPiece,
-    TablePiece,
-    Url,
-    Window,
+from wane.contract.entries import (
+    ArchiveTableEntry,
+    Entry,
+    ExcuseEntry,
+    GuardEntry,
+    PartitionEntry,
+    RuleEntry,
+    SchedulerEntry,
+    TableEntry,
 )
 from wane.contract.model import ExcuseKind
-from wane.contract.sections import EventsPiece, GrowthPiece, PartitionPiece, RolesPiece, SpacePiece, UpkeepPiece
+from wane.contract.settings import SECTIONS, Section
+from wane.contract.values import Duration, Url, Window
 
-_PIECES: tuple[type[Piece], ...] = (
-    ArchiveTablePiece,
-    BudgetPiece,
-    ExcusePiece,
-    GuardPiece,
-    HealthPiece,
-    RulePiece,
-    SchedulerPiece,
-    SparkPiece,
-    StorePiece,
-    QueuePiece,
-    SweepPiece,
-    TablePiece,
-    GrowthPiece,
-    SpacePiece,
-    RolesPiece,
-    EventsPiece,
-    UpkeepPiece,
-    PartitionPiece,
+_MODELS: tuple[type[Entry | Section], ...] = (
+    ArchiveTableEntry,
+    ExcuseEntry,
+    GuardEntry,
+    PartitionEntry,
+    RuleEntry,
+    SchedulerEntry,
+    TableEntry,
+    *SECTIONS.values(),
 )
 _NAME = {"minLength": 1}
 
 
 def json_schema() -> dict[str, Any]:
     """Build the JSON Schema (draft 2020-12) of a contract file."""
-    _, definitions = models_json_schema(
-        [(piece, "validation") for piece in _PIECES], schema_generator=_Generator, ref_template="#/$defs/{model}"
-    )
-    pieces: dict[str, Any] = definitions["$defs"]
-    _one_of(pieces["RulePiece"], ("keep", "expires", "most"))
-    _one_of(pieces["GuardPiece"], ("referenced_by", "null", "not_null"))
-    _one_of(pieces["ExcusePiece"], tuple(kind.value for kind in ExcuseKind))
-    pieces["RulePiece"]["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "derived": ["most"]}
-    for piece in ("RulePiece", "FollowerPiece"):
-        short = {"type": "string", "description": "table.column or schema.table.column"}
-        pieces[piece]["properties"]["with"]["items"] = {"anyOf": [short, _to("FollowerPiece")]}
-    table = pieces["TablePiece"]
+    adapters: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        (model.__name__, "validation", TypeAdapter(model)) for model in _MODELS
+    ]
+    _, definitions = TypeAdapter.json_schemas(adapters, schema_generator=_Generator, ref_template="#/$defs/{model}")
+    models: dict[str, Any] = definitions["$defs"]
+    rule, table = models["RuleEntry"], models["TableEntry"]
+    _one_of(rule, ("keep", "expires", "most"))
+    _one_of(models["GuardEntry"], ("referenced_by", "null", "not_null"))
+    _one_of(models["ExcuseEntry"], tuple(kind.value for kind in ExcuseKind))
+    rule["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "derived": ["most"]}
+    short = {"type": "string", "description": "table.column or schema.table.column"}
+    for model in (rule, models["FollowerEntry"]):
+        model["properties"]["with"]["items"] = {"anyOf": [short, _to("FollowerEntry")]}
     table["description"] = "One table's life."
-    table["properties"]["rule"] = {**_named(_to("RulePiece")), "minProperties": 1, "description": "Its promises."}
+    table["properties"]["rule"] = {**_named(_to("RuleEntry")), "minProperties": 1, "description": "Its promises."}
     table["required"] = [*table["required"], "rule"]
     table["dependentRequired"] = {"state": ["live"], "live": ["state"], "excused": ["state"]}
     return {
@@ -87,26 +71,17 @@ def json_schema() -> dict[str, Any]:
                 "uniqueItems": True,
                 "description": 'Files to include, or "reference:<name>".',
             },
-            "strict": {"type": "boolean", "description": "A table that nobody mentions is an error."},
-            "store": _to("StorePiece"),
-            "scheduler": {**_named(_to("SchedulerPiece")), "description": "Who sweeps, how often."},
+            "strict": {"type": "boolean", "description": "A table that the contract does not mention is an error."},
+            **{name: _to(section.__name__) for name, section in SECTIONS.items()},
+            "scheduler": {**_named(_to("SchedulerEntry")), "description": "Who sweeps, how often."},
             "window": {**_named(_value(Window)), "description": "Durations with a name."},
             "floor": {**_named(_value(Duration)), "description": "Minimums that no rule of a table may undercut."},
-            "budget": _to("BudgetPiece"),
-            "sweep": _to("SweepPiece"),
-            "queue": _to("QueuePiece"),
-            "health": _to("HealthPiece"),
-            "growth": _to("GrowthPiece"),
-            "space": _to("SpacePiece"),
-            "roles": _to("RolesPiece"),
-            "events": _to("EventsPiece"),
-            "upkeep": _to("UpkeepPiece"),
-            "table": {**_named(_to("TablePiece")), "description": "Tables with rules."},
+            "table": {**_named(_to("TableEntry")), "description": "Tables with rules."},
             "excused": {
                 **_named(
                     {
                         "anyOf": [
-                            _to("ExcusePiece"),
+                            _to("ExcuseEntry"),
                             {"const": False, "description": "Removes the excuse of an included file."},
                         ]
                     }
@@ -114,15 +89,14 @@ def json_schema() -> dict[str, Any]:
                 "description": "Tables without rules, and why.",
             },
             "archive": {
-                **_named(_to("ArchiveTablePiece")),
-                "properties": {"url": {**_value(Url), "description": "The cold place: a URL or a path."}},
-                "description": "The cold place, and how long it keeps the rows of each table.",
+                **_named(_to("ArchiveTableEntry")),
+                "properties": {"url": {**_value(Url), "description": "A path or a file URL."}},
+                "description": "Where archived rows go, and how long the archive keeps those of each table.",
             },
-            "partition": {**_named(_to("PartitionPiece")), "description": "PostgreSQL: tables that are partitioned."},
-            "spark": _to("SparkPiece"),
+            "partition": {**_named(_to("PartitionEntry")), "description": "PostgreSQL: tables that are partitioned."},
         },
         "additionalProperties": False,
-        "$defs": pieces,
+        "$defs": models,
     }
 
 
@@ -139,8 +113,8 @@ class _Generator(GenerateJsonSchema):
         return False
 
 
-def _to(piece: str) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/{piece}"}
+def _to(model: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{model}"}
 
 
 def _named(value: dict[str, Any]) -> dict[str, Any]:
@@ -152,5 +126,5 @@ def _value(kind: Any) -> dict[str, Any]:
     return TypeAdapter(kind).json_schema(schema_generator=_Generator)
 
 
-def _one_of(piece: dict[str, Any], keys: tuple[str, ...]) -> None:
-    piece["oneOf"] = [{"required": [key]} for key in keys]
+def _one_of(model: dict[str, Any], keys: tuple[str, ...]) -> None:
+    model["oneOf"] = [{"required": [key]} for key in keys]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 
-from wane.contract.duration import format_duration
+from wane.contract.duration import Forever, format_duration
 from wane.contract.lint import UNTOUCHABLE
 from wane.contract.model import (
     Cap,
@@ -16,7 +16,6 @@ from wane.contract.model import (
     ExcuseKind,
     Expiry,
     Follower,
-    Forever,
     Guard,
     Mark,
     Orphans,

@@ -35,7 +35,7 @@ def value(item: object) -> str:
         return "{ " + ", ".join(f"{key(name)} = {value(inner)}" for name, inner in item.items()) + " }"
     if isinstance(item, Iterable):
         return "[" + ", ".join(value(inner) for inner in item) + "]"
-    raise TypeError(f"{type(item).__name__} has no place in a contract")
+    raise TypeError(f"{type(item).__name__} cannot be written in a contract")
 
 
 def comment(sentence: str) -> str:

@@ -254,11 +254,11 @@ class WorkerCleanupQueue(Interface):
         shared = shared_database(self._url)
         store, _ = await shared.open(migrate=self._migrate)
 
-        def look() -> list[str]:
+        def read() -> list[str]:
             now = (self._clock or store.clock)() or store.now()
             return messages_of(store).pools_overdue(store.run, _MOST_POOLS, now)
 
-        pools = await asyncio.wrap_future(shared.thread.submit(look))
+        pools = await asyncio.wrap_future(shared.thread.submit(read))
         return [pool for pool in pools if pool.startswith(_POOL_PREFIX)]
 
 

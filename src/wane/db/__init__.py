@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from wane.contract.model import StoreSettings
+from wane.contract.settings import StoreSettings
 from wane.db.sqlite.store import SqliteStore
 from wane.db.store import Store
 from wane.db.url import DatabaseUrl
 from wane.errors import StoreError
 
 
-def open_store(url: DatabaseUrl, settings: StoreSettings | None = None, *, read_only: bool = False) -> Store:
-    """Connect to a database. Read-only means that the database itself refuses every write on this connection."""
+def open_store(
+    url: DatabaseUrl, settings: StoreSettings | None = None, *, audit: bool = False, read_only: bool = False
+) -> Store:
+    """Connect to a database; with `audit` the schema includes Wane's own audit trail.
+
+    Read-only means that the database itself refuses every write on this connection.
+    """
     settings = settings or StoreSettings()
     store = _opened(url, settings, read_only=read_only)
-    store.audit = settings.audit
+    store.audit = audit
     return store
 
 

@@ -42,13 +42,13 @@ def seed(
     `now` is truncated to the whole second, and the traps at a boundary are exact at that second. On SQLite the schema
     `iu_core` becomes the file that `attached_path` names, beside the main one.
     """
-    place = resolve_url(url)
-    if place.path is None:
+    database = resolve_url(url)
+    if database.path is None:
         world = World(rows=rows, now=now, random_seed=random_seed, native=_instant)
-        loaded = _load_postgres(place.raw, world)
+        loaded = _load_postgres(database.raw, world)
     else:
         world = World(rows=rows, now=now, random_seed=random_seed, native=_text)
-        loaded = _load_sqlite(place.path, world)
+        loaded = _load_sqlite(database.path, world)
     scripts = [sql for name in names() for sql in schema_sql(name, "sqlite").values()]
     tables = sum(len(re.findall(r"CREATE TABLE (?!wane_)", sql)) for sql in scripts)
     counts: dict[str, int] = {}
@@ -116,9 +116,9 @@ def _target(load: Load) -> str:
     return f"{load.table} ({', '.join(load.columns)})"
 
 
-def _text(moment: int | None) -> str | None:
-    return None if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment))
+def _text(seconds: int | None) -> str | None:
+    return None if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
-def _instant(moment: int | None) -> datetime | None:
-    return None if moment is None else datetime.fromtimestamp(moment, UTC)
+def _instant(seconds: int | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

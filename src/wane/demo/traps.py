@@ -35,8 +35,10 @@ class Trap:
 TRAPS = (
     # State store
     Trap("presence_entries", "quiet-tenant", "instance_id", "old, not expired, and its tenant is far below the cap"),
-    Trap("connections", "long-connection", "connection_id", "opened a year ago and refreshed a moment ago"),
-    Trap("channel_inbound_dedupe", "zero-expiry", "message_id", "expires at 0, which is a placeholder and no moment"),
+    Trap("connections", "long-connection", "connection_id", "opened a year ago and refreshed a second ago"),
+    Trap(
+        "channel_inbound_dedupe", "zero-expiry", "message_id", "expires at 0, which is a placeholder and no timestamp"
+    ),
     Trap("channel_inbox", "replied", "message_id", "completed long ago, and a reply still refers to it", rows=24),
     Trap("channel_inbox", "failed-with-reply", "message_id", "failed long ago, and a reply still refers to it"),
     Trap("channel_inbox", "stuck", "message_id", "processing for weeks: live, whatever its age"),
@@ -47,7 +49,7 @@ TRAPS = (
     Trap("channel_outbox", "sent-reply", "dedupe_key", "sent: the application deletes it after delivery", rows=24),
     Trap("lane_leases", "held-lane", "lease_owner", "the lease is renewed and runs on"),
     Trap("workspace_leases", "held-workspace", "lease_owner", "the lease is renewed and runs on"),
-    Trap("oauth_pending", "open-handshake", "state", "somebody is still typing a password"),
+    Trap("oauth_pending", "open-handshake", "state", "a user is still typing a password"),
     Trap("outbox", "outbox-boundary", "topic", "exactly as old as its window", lasting=False),
     Trap("outbox_consumers", "slow-consumer", "consumer_id", "far behind, but its cursor moved inside the window"),
     # Work claims
@@ -62,7 +64,7 @@ TRAPS = (
     Trap("knocker_events", "dead-event", "dedupe_key", "dead: waits for an operator, however old it is"),
     Trap("knocker_events", "failed-event", "dedupe_key", "failed: waits for its next attempt or an operator"),
     Trap("knocker_events", "stuck-event", "dedupe_key", "received weeks ago and never processed: live"),
-    Trap("knocker_events", "zero-received", "dedupe_key", "received at 0, which is a placeholder and no moment"),
+    Trap("knocker_events", "zero-received", "dedupe_key", "received at 0, which is a placeholder and no timestamp"),
     Trap("knocker_events", "events-boundary", "dedupe_key", "exactly as old as its window", lasting=False),
     Trap("knocker_deliveries", "young-orphan", "provider_delivery_id", "an orphan, but received an hour ago"),
     Trap("knocker_deliveries", "receipt-of-dead", "provider_delivery_id", "old, but its event is dead and stays"),
@@ -71,11 +73,11 @@ TRAPS = (
     Trap("event_outbox", "future-event", "event_stream", "created in the future, by a writer with a wrong clock"),
     Trap("event_outbox", "epoch-event", "event_stream", "created on 1970-01-01, which is a placeholder"),
     Trap("event_outbox", "event-boundary", "event_stream", "exactly as old as its window", lasting=False),
-    Trap("event_pending", "undrained", "event_stream", "old, and nobody drained it"),
-    Trap("iu_route_dead_letter", "unresolved-route", "error", "failed two years ago, and nobody resolved it", rows=24),
-    Trap("job_dead_letter", "unresolved-job", "error", "failed two years ago, and nobody resolved it", rows=24),
+    Trap("event_pending", "undrained", "event_stream", "old, and not drained"),
+    Trap("iu_route_dead_letter", "unresolved-route", "error", "failed two years ago, and not resolved", rows=24),
+    Trap("job_dead_letter", "unresolved-job", "error", "failed two years ago, and not resolved", rows=24),
     Trap("job_queue", "needed-by-dead-letter", "dedupe_key", "cleaned, but its dead letter is unresolved", rows=24),
-    Trap("job_queue", "failed-job", "dedupe_key", "failed months ago: live, somebody may retry it"),
+    Trap("job_queue", "failed-job", "dedupe_key", "failed months ago: live, an operator may retry it"),
     Trap("job_queue", "forgotten-job", "dedupe_key", "queued months ago: live, whatever its age"),
     Trap("job_queue", "unfinished-success", "dedupe_key", "succeeded without a time: its age is unknown"),
     Trap("job_queue", "cleaned-but-audited", "dedupe_key", "marked as cleaned, and still inside the audit window"),

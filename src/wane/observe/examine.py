@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from wane.check.live import Bounds, Live, forgiven, late_by, read_swept
-from wane.contract.model import Cap, Contract, HealthSettings, Mark
+from wane.contract.model import Cap, Contract, Mark
 from wane.contract.names import TableName
+from wane.contract.settings import HealthSettings
 from wane.db import Store
 from wane.db.counting import Count
 from wane.db.schema import Kind

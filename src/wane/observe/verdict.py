@@ -12,8 +12,8 @@ from datetime import timedelta
 from wane.check.cover import UNCOVERED
 from wane.check.live import about
 from wane.contract.duration import format_duration
+from wane.contract.mistakes import key_path
 from wane.contract.model import Contract
-from wane.contract.pieces import key_path
 from wane.db.counting import Count, Exactness
 from wane.findings import Finding, Severity
 from wane.observe.health import Health, RuleHealth, TableHealth

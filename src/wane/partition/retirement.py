@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from wane.archive.journal import Journal
-from wane.contract.model import Forever, Prune, Retired, Shelve, ToArchive
+from wane.contract.duration import Forever
+from wane.contract.model import Prune, Retired, Shelve, ToArchive
 from wane.db.statement import Execute
 from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger

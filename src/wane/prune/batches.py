@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from wane.contract.model import SweepSettings
+from wane.contract.settings import SweepSettings
 from wane.db import Store
 from wane.db.transaction import Transaction
 from wane.errors import Locked, TimedOut

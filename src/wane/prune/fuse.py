@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from wane.contract.model import SweepSettings
+from wane.contract.settings import SweepSettings
 from wane.db import Store
 from wane.db.counting import count_some_rows
 from wane.errors import TimedOut

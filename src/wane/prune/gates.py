@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wane.contract.model import SweepSettings
 from wane.contract.names import TableName
+from wane.contract.settings import SweepSettings
 from wane.db import Store
 from wane.ledger import Flag, Ledger
 from wane.prune.primitive import whoami

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
+from wane.arguments import require_limit
 from wane.contract.names import TableName
 from wane.db import Store
 from wane.db.schema import Column, Kind, Schema, TableInfo, hold_names, qualified
@@ -14,7 +15,6 @@ from wane.db.transaction import Transaction
 from wane.errors import UnknownTable, WrongArgument
 from wane.findings import did_you_mean
 from wane.ledger import Hold, Ledger
-from wane.prune.arguments import require_limit
 from wane.prune.primitive import whoami
 from wane.rules.holds import is_known
 from wane.rules.rows import rows_of

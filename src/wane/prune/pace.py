@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
 
-from wane.contract.model import SweepSettings
+from wane.contract.settings import SweepSettings
 
 
 @dataclass(frozen=True, slots=True)

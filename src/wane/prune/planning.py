@@ -7,8 +7,8 @@ from datetime import datetime
 from functools import cache
 
 from wane.contract.fingerprint import fingerprint
+from wane.contract.mistakes import key_path
 from wane.contract.model import Contract, Mark, Rule, Shelve, ToArchive
-from wane.contract.pieces import key_path
 from wane.db import Store
 from wane.db.counting import Count, count_rows
 from wane.db.schema import TableInfo

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from wane.arguments import require_limit, require_states, require_time
 from wane.contract.duration import format_duration
 from wane.contract.model import Cap, Contract, Mark, Rule, Shelve, Table, ToArchive
 from wane.db import Store
@@ -20,7 +21,6 @@ from wane.db.transaction import Transaction
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, hard_deleted, nobody
 from wane.ledger import AuditEntry, Ledger
-from wane.prune.arguments import require_limit, require_states, require_time
 from wane.prune.binding import Bindings
 from wane.prune.dialects import taking
 from wane.prune.plan import Step
@@ -185,7 +185,7 @@ class Pruner:
 
     def _explicit_moment(self, table: Table, older_than: object) -> datetime:
         """Return the caller's cutoff; raise if it is in the future or under the contract's floor."""
-        moment, now = require_time(older_than), self.store.now()
+        moment, now = require_time("older_than", older_than), self.store.now()
         if moment > now + _CLOCKS_DIFFER:
             raise WrongArgument(f"older_than is in the future: {moment.isoformat()}", "no row can be that old yet")
         floor = dict(self.contract.floors).get(table.name, timedelta(0))

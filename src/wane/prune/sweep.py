@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from wane.contract.model import Budget, Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
+from wane.contract.model import Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
+from wane.contract.settings import Budget
 from wane.db import Store
 from wane.db.transaction import Transaction
 from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError

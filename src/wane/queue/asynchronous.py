@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from wane.aio import Awaited, Run, awaited
-from wane.queue.model import require_seconds
+from wane.arguments import require_timeout
 from wane.queue.queue import Queue
 
 _SLICE_SECONDS = 5.0
@@ -42,7 +42,7 @@ class AsyncQueue(Awaited[Queue]):
 
     async def wait_for_wakeup(self, after: int, timeout: float | None = None) -> int | None:
         loop = asyncio.get_running_loop()
-        left = require_seconds("timeout", timeout)
+        left = require_timeout("timeout", timeout)
         end = None if left is None else loop.time() + left
         while True:
             part = _SLICE_SECONDS if end is None else min(max(end - loop.time(), 0.0), _SLICE_SECONDS)

@@ -8,12 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from wane.errors import WrongArgument, WrongArgumentType
+from wane.arguments import require_count, require_duration
 from wane.queue.sql import EXHAUSTED, Message, MessageState
-
-_LONGEST = timedelta(days=3650)
-_MOST_BYTES = 800
-"""The limit for a name. PostgreSQL indexes three of them in one entry, which holds at most 2,700 bytes."""
 
 
 class Answer(StrEnum):
@@ -49,10 +45,7 @@ class RetryPolicy:
     """How long the id and the key of a completed message stay taken; None: for ever."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int):
-            raise WrongArgumentType(f"attempts must be a whole number, not {self.attempts!r}")
-        if not 1 <= self.attempts <= 1_000_000:
-            raise WrongArgument(f"attempts must be from 1 to 1,000,000, not {self.attempts}")
+        require_count("attempts", self.attempts, 1_000_000)
         require_duration("lease", self.lease, least=timedelta(milliseconds=1))
         require_duration("backoff", self.backoff)
         require_duration("most_backoff", self.most_backoff)
@@ -179,55 +172,3 @@ class Expired:
     @property
     def count(self) -> int:
         return len(self.redelivered) + len(self.dead_lettered) + len(self.ready)
-
-
-def require_duration(name: str, value: object, *, least: timedelta = timedelta(0)) -> timedelta:
-    if not isinstance(value, timedelta):
-        raise WrongArgumentType(f"{name} must be a timedelta, not {value!r}")
-    if not least <= value <= _LONGEST:
-        raise WrongArgument(f"{name} must be from {least} to {_LONGEST.days} days, not {value}")
-    return value
-
-
-def require_text(name: str, value: object, *, most: int = 1_000) -> str:
-    """Return a text that every store can hold; raise otherwise. What is refused is not shown: it may be a token."""
-    if not isinstance(value, str):
-        raise WrongArgumentType(f"{name} must be a text, not {type(value).__name__}")
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise WrongArgument(f"{name} has a character that no database keeps: NUL, or half of a surrogate pair")
-    if not 1 <= len(value) <= most:
-        raise WrongArgument(f"{name} must have 1 to {most:,} characters, not {len(value):,}")
-    return value
-
-
-def require_name(name: str, value: object) -> str:
-    """Return a text that every store can index; raise otherwise."""
-    text = require_text(name, value)
-    if (size := len(text.encode())) > _MOST_BYTES:
-        raise WrongArgument(f"{name} must have at most {_MOST_BYTES:,} bytes of UTF-8, not {size:,}")
-    return text
-
-
-def require_count(name: str, value: object, most: int = 1_000) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise WrongArgumentType(f"{name} must be a whole number, not {value!r}")
-    if not 1 <= value <= most:
-        raise WrongArgument(f"{name} must be from 1 to {most:,}, not {value:,}")
-    return value
-
-
-def require_flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise WrongArgumentType(f"{name} must be True or False, not {value!r}")
-    return value
-
-
-def require_seconds(name: str, value: object) -> float | None:
-    """Return a number of seconds, or None for no end; raise for anything else."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise WrongArgumentType(f"{name} must be a number of seconds, not {value!r}")
-    if not 0 <= value <= _LONGEST.total_seconds():  # Written so that NaN is refused too.
-        raise WrongArgument(f"{name} must be from 0 seconds to {_LONGEST.days} days, not {value} seconds")
-    return float(value)

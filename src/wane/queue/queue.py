@@ -18,27 +18,14 @@ from datetime import datetime, timedelta
 from secrets import token_urlsafe
 from typing import Any
 
+from wane.arguments import require_count, require_duration, require_flag, require_name, require_text, require_timeout
 from wane.db import Store
 from wane.db.statement import Execute
 from wane.db.transaction import Transaction
 from wane.errors import StoreError, WrongArgument, WrongArgumentType
 from wane.events import Listener, MessageDead, nobody
 from wane.queue.dialects import messages_of
-from wane.queue.model import (
-    Answer,
-    Answered,
-    DeadLetter,
-    Draft,
-    Expired,
-    Reservation,
-    RetryPolicy,
-    require_count,
-    require_duration,
-    require_flag,
-    require_name,
-    require_seconds,
-    require_text,
-)
+from wane.queue.model import Answer, Answered, DeadLetter, Draft, Expired, Reservation, RetryPolicy
 from wane.queue.sql import CROWDED, Message, MessageState, NewMessage, Wanted
 from wane.queue.wakeups import Wakeups
 
@@ -436,7 +423,7 @@ class Queue:
         """Wait for a sequence newer than `after` and return it, or None when `timeout` seconds are over."""
         if isinstance(after, bool) or not isinstance(after, int):
             raise WrongArgumentType(f"after must be a sequence, not {after!r}")
-        return self._wakeups.wait(self.pool, after, require_seconds("timeout", timeout))
+        return self._wakeups.wait(self.pool, after, require_timeout("timeout", timeout))
 
     def next_due(self) -> datetime | None:
         """Return when the next lease ends or the next delayed message becomes ready: neither causes a wakeup."""

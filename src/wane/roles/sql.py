@@ -147,18 +147,20 @@ class RolePlanner:
 
     def notes(self) -> list[str]:
         """Report what no statement here can take care of."""
-        told = []
+        notes = []
         for name, superuser, login in self._run(_ROLES, {"roles": self._named}):
             if superuser:
-                told.append(f"{name} is a superuser: nothing is refused to it")
+                notes.append(f"{name} is a superuser: nothing is refused to it")
             elif login and name != self._settings.application:
-                told.append(f"{name} can log in; better give it to people's own roles: GRANT {_quote(name)} TO …")
+                notes.append(f"{name} can log in; better give it to people's own roles: GRANT {_quote(name)} TO …")
         for table in {one.table.qualified: one.table for one in self._selections}.values():
             if table.row_security:
-                told.append(f"{table.schema}.{table.name} has row security: whoever sweeps it also needs BYPASSRLS")
+                notes.append(
+                    f"{table.schema}.{table.name} has row security: the role that sweeps it also needs BYPASSRLS"
+                )
             if table.delete_triggers:
-                told.append(f"{table.schema}.{table.name} has triggers, and what they do needs rights of its own")
-        return told
+                notes.append(f"{table.schema}.{table.name} has triggers, and what they do needs rights of its own")
+        return notes
 
     # What each role needs
 
@@ -291,11 +293,11 @@ class RolePlanner:
         )
         statements = []
         for name, definer, closed, *may in self._run(text, {**known, "own": OWN_SCHEMA}):
-            why = "the pressure view counts rows that whoever looks may not read"
+            why = "the pressure view counts rows that its readers may not read"
             statements += [
                 RoleStatement(f"ALTER FUNCTION {name} SECURITY DEFINER", why, done=definer),
                 RoleStatement(
-                    f"REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC", "and nobody else calls it", done=closed
+                    f"REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC", "and no other role calls it", done=closed
                 ),
                 RoleStatement(
                     f"GRANT EXECUTE ON FUNCTION {name} TO {_quote(admin)}, {_quote(reader)}",
@@ -310,10 +312,10 @@ class RolePlanner:
             (right.role, right.schema, right.table, right.privilege[0]) for right in rights if not right.privilege[1]
         }
         swept = {selection.table.qualified for selection in self._selections}
-        places = sorted({*relations, *swept})
+        tables = sorted({*relations, *swept})
         given = self._run(
             _GIVEN,
-            {"roles": self._named, "schemas": [schema for schema, _ in places], "tables": [name for _, name in places]},
+            {"roles": self._named, "schemas": [schema for schema, _ in tables], "tables": [name for _, name in tables]},
         )
         statements = []
         for role, schema, table, privilege in given:

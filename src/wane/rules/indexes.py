@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from wane.contract.mistakes import key_path
 from wane.contract.model import Expiry, State, Table, Time
-from wane.contract.pieces import key_path
 from wane.db import Store
 from wane.db.schema import Column, Index, TableInfo
 from wane.findings import Severity

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from wane.contract.mistakes import key_path
 from wane.contract.model import Contract
-from wane.contract.pieces import key_path
 from wane.errors import StoreError, Unreachable
 from wane.findings import Finding, Severity
 from wane.rules.selection import Selection

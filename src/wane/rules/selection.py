@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wane.contract.duration import Forever
+from wane.contract.mistakes import key_path
 from wane.contract.model import (
     Cap,
     Contract,
     Follower,
-    Forever,
     Orphans,
     Reference,
     ReferencedBy,
@@ -27,7 +28,6 @@ from wane.contract.model import (
     WhileNull,
 )
 from wane.contract.names import TableName
-from wane.contract.pieces import key_path
 from wane.db.schema import Column, Index, Kind, Schema, TableInfo
 from wane.db.statement import Types
 from wane.errors import SchemaChanged

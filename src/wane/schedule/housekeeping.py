@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from wane.contract.model import FOREVER, Age, Contract, Expiry, Forever, Rule, Table, Time, Unit, WhileNull
+from wane.contract.duration import FOREVER, Forever
+from wane.contract.model import Age, Contract, Expiry, Rule, Table, Time, Unit, WhileNull
 from wane.contract.names import TableName
 from wane.contract.settings import EventSettings
 from wane.db import Store

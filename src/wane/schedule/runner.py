@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from wane.arguments import require_count
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Contract, Scheduler
 from wane.db import Store
@@ -141,11 +142,7 @@ class Runner:
         for name, value, least in (("workers", self.workers, 0), ("max_runs", self.max_runs, 1)):
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise WrongArgumentType(f"{name} must be a whole number, not {value!r}")
-            most = MOST_WORKERS if name == "workers" else 1_000_000_000
-            if not least <= value <= most:
-                raise WrongArgument(f"{name} must be from {least} to {most:,}, not {value:,}")
+            require_count(name, value, MOST_WORKERS if name == "workers" else 1_000_000_000, least=least)
         if not hasattr(self.stop, "is_set"):
             raise WrongArgumentType(f"stop must be a threading.Event, not {self.stop!r}")
         if not chosen and not self.workers:

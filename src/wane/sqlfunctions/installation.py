@@ -14,6 +14,7 @@ from functools import partial
 from itertools import combinations, count
 from typing import TYPE_CHECKING
 
+from wane.arguments import MOST_ROWS
 from wane.contract.fingerprint import fingerprint
 from wane.contract.model import Age, Mark, Orphans, Rule, Shelve, State, Table, ToArchive
 from wane.contract.names import TableName
@@ -23,7 +24,6 @@ from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.keeper import Keeper
 from wane.observe.sql_installed import functions_fingerprint
 from wane.observe.watched import watch
-from wane.prune.arguments import MOST_ROWS
 from wane.prune.gates import flag_name
 from wane.rules.selection import Selection
 from wane.webhooks.family import LIVE_JOBS, QUEUE, counted_tables, find_family, has_family

@@ -10,12 +10,12 @@ import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from wane.arguments import MOST_ROWS, require_count
 from wane.db.schema import Kind, TableInfo
 from wane.db.transaction import Transaction
 from wane.errors import WrongArgument
 from wane.events import RetentionPassFailed, nobody
 from wane.ledger import Ledger
-from wane.prune.arguments import require_limit
 from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, RetentionPolicy, RetentionRuns
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PASS = "pass"
 
 _GATE = TableInfo("wane", "retention_pass", Kind.TABLE, ())
 """Not a table: the name of the lock that the loop's passes take one at a time, before any table's."""
-_MOST_LOOKED_AT = 1_000
+_MOST_READ = 1_000
 """The number of manual calls after the last pass beyond which it counts as long ago: an extra pass is harmless."""
 _LEAST_WAIT_SECONDS = 0.01
 _log = logging.getLogger("wane.webhooks")
@@ -39,7 +39,7 @@ class Loop:
         if not isinstance(policy, RetentionPolicy):
             raise WrongArgument(f"a retention loop needs a RetentionPolicy, not {policy!r}")
         if max_runs is not None:
-            require_limit(max_runs)
+            require_count("max_runs", max_runs, MOST_ROWS)
         self.retention = retention
         self.policy = policy
         self.max_runs = max_runs
@@ -59,7 +59,7 @@ class Loop:
                 self.passes += 1
         except Exception as problem:  # The failure of one pass must not end the loop.
             self.failures += 1
-            self._tell(problem)
+            self._report(problem)
         if self.max_runs is not None and self.passes + self.failures >= self.max_runs:
             return None
         return max(self._wait_seconds, _LEAST_WAIT_SECONDS)
@@ -83,11 +83,11 @@ class Loop:
             PRUNE_EVENTS: self.policy.event_older_than_s,
             PRUNE_ORPHAN_DELIVERIES: self.policy.orphan_deliveries_older_than_s,
         }
-        moments = [
+        ends = [
             next(
                 (
                     one.executed_at
-                    for one in Ledger.of(transaction).trail(kind=kind, limit=_MOST_LOOKED_AT)
+                    for one in Ledger.of(transaction).trail(kind=kind, limit=_MOST_READ)
                     if PASS in one.inputs
                 ),
                 None,
@@ -95,10 +95,10 @@ class Loop:
             for kind, window in enabled.items()
             if window is not None
         ]
-        known = [moment for moment in moments if moment is not None]
-        return min(known) if len(known) == len(moments) else None
+        known = [end for end in ends if end is not None]
+        return min(known) if len(known) == len(ends) else None
 
-    def _tell(self, problem: Exception) -> None:
+    def _report(self, problem: Exception) -> None:
         listener = self.retention.keeper.pruner.listener
         if listener is nobody:
             # A loop whose failures go unreported would be worse than an unexpected log line.

@@ -5,11 +5,10 @@ There is no default window anywhere: without a threshold nothing is deleted.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from wane.arguments import require_limit, require_positive, require_states
 from wane.errors import WrongArgument, WrongArgumentType
-from wane.prune.arguments import require_limit, require_states
 
 PRUNE_EVENTS = "prune_events"
 PRUNE_ORPHAN_DELIVERIES = "prune_orphan_deliveries"
@@ -88,11 +87,11 @@ class RetentionPolicy:
     orphan_deliveries_limit: int = 100
 
     def __post_init__(self) -> None:
-        _require_seconds(self.interval_s, "interval_s")
+        require_positive("interval_s", self.interval_s, unit="seconds")
         object.__setattr__(self, "event_statuses", require_statuses(self.event_statuses))
         for name in ("event_older_than_s", "orphan_deliveries_older_than_s"):
             if getattr(self, name) is not None:
-                _require_seconds(getattr(self, name), name)
+                require_positive(name, getattr(self, name), unit="seconds")
         require_limit(self.event_limit, MOST_PRUNED)
         require_limit(self.orphan_deliveries_limit, MOST_PRUNED)
         if self.event_older_than_s is None and self.orphan_deliveries_older_than_s is None:
@@ -112,10 +111,3 @@ def require_statuses(statuses: object) -> tuple[str, ...]:
         if status in NEVER:
             raise WrongArgument(f"events in the status {status!r} wait for an operator: they are never pruned here")
     return texts
-
-
-def _require_seconds(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise WrongArgumentType(f"{name} must be a number of seconds, not {value!r}")
-    if not (math.isfinite(value) and value > 0):
-        raise WrongArgument(f"{name} must be above zero, not {value!r}")

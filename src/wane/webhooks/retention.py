@@ -15,14 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from wane.arguments import MOST_ROWS, require_limit, require_number, require_text, require_time
 from wane.contract.model import Contract
 from wane.db.transaction import Transaction
-from wane.errors import WrongArgument, WrongArgumentType
+from wane.errors import WrongArgument
 from wane.events import Listener, nobody
 from wane.findings import did_you_mean
 from wane.keeper import Keeper, open_keeper
 from wane.ledger import AuditEntry, Ledger
-from wane.prune.arguments import MOST_ROWS, require_limit, require_time
 from wane.prune.primitive import Order, Pruned, Pruner
 from wane.webhooks.family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family, with_queue
 from wane.webhooks.loop import PASS, Loop
@@ -175,14 +175,14 @@ class WebhookRetention:
                 f"{kind!r} is not a kind of prune audit", did_you_mean(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
             )
         require_limit(limit, MOST_PRUNED)
-        moment = None if since is None else require_time(_require_unix_seconds(since, "since"), "since")
+        begin = None if since is None else require_time("since", _require_unix_seconds("since", since))
         self.keeper.store.require_migrated()
         with self.keeper.store.transaction(connection) as transaction:
             entries = [
                 one
                 for name in KINDS
                 if kind in (None, name)
-                for one in Ledger.of(transaction).trail(kind=name, since=moment, limit=limit)
+                for one in Ledger.of(transaction).trail(kind=name, since=begin, limit=limit)
             ]
         newest = sorted(entries, key=lambda entry: entry.id or 0, reverse=True)[:limit]
         return [self._audit(entry) for entry in newest]
@@ -201,11 +201,11 @@ class WebhookRetention:
         mark = {PASS: uuid.uuid4().hex}
         orders: list[Order] = []
         if policy.event_older_than_s is not None:
-            moment = _before(now, policy.event_older_than_s)
-            orders.append(self._events(policy.event_statuses, moment, policy.event_limit, None, mark))
+            cutoff = _before(now, policy.event_older_than_s)
+            orders.append(self._events(policy.event_statuses, cutoff, policy.event_limit, None, mark))
         if policy.orphan_deliveries_older_than_s is not None:
-            moment = _before(now, policy.orphan_deliveries_older_than_s)
-            orders.append(self._orphans(moment, policy.orphan_deliveries_limit, None, mark))
+            cutoff = _before(now, policy.orphan_deliveries_older_than_s)
+            orders.append(self._orphans(cutoff, policy.orphan_deliveries_limit, None, mark))
         return self._pass(orders, wanted, connection)
 
     def _pass(
@@ -234,22 +234,22 @@ class WebhookRetention:
         queue: object,
         mark: dict[str, Any] | None = None,
     ) -> Order:
-        moment, many = _require_unix_seconds(older_than), require_limit(limit, MOST_PRUNED)
-        asked = {"statuses": list(statuses), "older_than": moment, "limit": many}
-        order = self._pruner.order(self.family.events, None, statuses, moment)
+        cutoff, many = _require_unix_seconds("older_than", older_than), require_limit(limit, MOST_PRUNED)
+        asked = {"statuses": list(statuses), "older_than": cutoff, "limit": many}
+        order = self._pruner.order(self.family.events, None, statuses, cutoff)
         if queue is not None:
-            order = replace(order, rule=with_queue(order.rule, _require_queue(queue)))
+            order = replace(order, rule=with_queue(order.rule, require_text("queue", queue)))
         return self._named(order, PRUNE_EVENTS, asked, queue, mark)
 
     def _orphans(self, older_than: object, limit: object, queue: object, mark: dict[str, Any] | None = None) -> Order:
-        moment, many = _require_unix_seconds(older_than), require_limit(limit, MOST_PRUNED)
-        order = self._pruner.order(self.family.deliveries, None, None, moment, orphans=True)
-        return self._named(order, PRUNE_ORPHAN_DELIVERIES, {"older_than": moment, "limit": many}, queue, mark)
+        cutoff, many = _require_unix_seconds("older_than", older_than), require_limit(limit, MOST_PRUNED)
+        order = self._pruner.order(self.family.deliveries, None, None, cutoff, orphans=True)
+        return self._named(order, PRUNE_ORPHAN_DELIVERIES, {"older_than": cutoff, "limit": many}, queue, mark)
 
     def _named(
         self, order: Order, kind: str, asked: dict[str, Any], queue: object, mark: dict[str, Any] | None
     ) -> Order:
-        name = self.family.queue_name if queue is None else _require_queue(queue)
+        name = self.family.queue_name if queue is None else require_text("queue", queue)
         inputs = {**asked, "queue_name": name, **(mark or {})}
         return replace(order, kind=kind, limit=asked["limit"], most=MOST_FOLLOWERS, asked=inputs)
 
@@ -290,13 +290,5 @@ def _before(now: datetime, seconds: float) -> float:
         raise WrongArgument(f"a window of {seconds!r} seconds is before all time") from None
 
 
-def _require_unix_seconds(moment: object, name: str = "older_than") -> float:
-    if isinstance(moment, bool) or not isinstance(moment, int | float):
-        raise WrongArgumentType(f"{name} must be unix seconds, not {moment!r}", "a datetime has them as .timestamp()")
-    return moment
-
-
-def _require_queue(queue: object) -> str:
-    if not isinstance(queue, str) or not queue or "\x00" in queue:
-        raise WrongArgumentType(f"queue must be the name of a queue, not {queue!r}")
-    return queue
+def _require_unix_seconds(name: str, value: object) -> float:
+    return require_number(name, value, unit="unix seconds", hint="a datetime has them as .timestamp()")

@@ -118,8 +118,8 @@ def _jobs(world: World) -> Iterator[Load]:
 
     for number in range(world.count(0.0004)):
         failed = world.ago(luck.randrange(200, 600) * DAY)
-        kept = job(f"kept-{number:05}", "cleaned", failed, failed + HOUR)  # only its dead letter still refers to it
-        letters.append(_letter(world, kept, "worker lost", failed, failed + DAY))
+        referred = job(f"kept-{number:05}", "cleaned", failed, failed + HOUR)  # only its dead letter still refers to it
+        letters.append(_letter(world, referred, "worker lost", failed, failed + DAY))
 
     old, recent = world.ago(730 * DAY), world.ago(60 * DAY)
     for key, error in zip(trap("needed-by-dead-letter").values(), trap("unresolved-job").values(), strict=True):

@@ -1,4 +1,4 @@
-"""How places and values are told."""
+"""How key paths and values are written in messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wane.contract.pieces import Mistakes, describe, key_path, mask
+from wane.contract.mistakes import Mistakes, describe, key_path, mask
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))

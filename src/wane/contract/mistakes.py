@@ -1,4 +1,4 @@
-"""Reading pieces of a contract file, and turning pydantic's errors into sentences for users."""
+"""Validating parts of a contract file, and turning pydantic's errors into sentences for users."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from wane.contract.document import Piece
+from wane.contract.entries import Entry
 from wane.contract.refused import Refused
+from wane.contract.settings import Section
 from wane.findings import Finding, Severity, did_you_mean
 
-P = TypeVar("P", bound=Piece)
+M = TypeVar("M")
 
 KINDS = {
     str: "text",
@@ -37,7 +39,15 @@ _EXPECTED = {
     "dict_type": "a table",
     "model_type": "a table",
     "model_attributes_type": "a table",
+    "dataclass_type": "a table",
 }
+_LIMITS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+}
+"""What is expected, by the kind of pydantic's error and in terms of its context."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _VALIDATOR = re.compile(r"function-(before|after|wrap|plain)\[|\[key\]$")
 _PASSWORD = re.compile(r"(:/+[^:/?#\s]*):.*@", re.DOTALL)  # One slash: a URL parsed as a path loses the other.
@@ -66,8 +76,8 @@ class Mistakes:
 
     def refuse(self, path: Sequence[object], code: str, problem: ValueError) -> None:
         """Record why a value was refused."""
-        told = problem if isinstance(problem, Refused) else Refused(str(problem))
-        self._add(Severity.ERROR, path, code, told.message, told.fix)
+        refused = problem if isinstance(problem, Refused) else Refused(str(problem))
+        self._add(Severity.ERROR, path, code, refused.message, refused.fix)
 
     def unknown(
         self, path: Sequence[object], word: object, message: str, allowed: Iterable[str], code: str = "unknown-key"
@@ -77,61 +87,57 @@ class Mistakes:
         hint = did_you_mean(word, allowed)
         self._add(Severity.ERROR, path, code, message, f"{hint} allowed: {', '.join(allowed)}".strip())
 
-    def read(self, model: type[P], data: object, path: Sequence[object]) -> P | None:
-        """Validate one piece; collect its mistakes and return None if it has any."""
+    def read(self, model: type[M], data: object, path: Sequence[object]) -> M | None:
+        """Validate one entry or section; collect its mistakes and return None if it has any."""
         if not isinstance(data, dict):
             self.error(path, "wrong-type", f"found {describe(data)}, expected a table")
             return None
         try:
-            return model.model_validate(data)
+            read: M = _adapter(cast(type, model)).validate_python(data)
         except ValidationError as problems:
             for problem in problems.errors():
                 self._explain(model, path, problem)
             return None
+        return read
 
-    def _explain(self, model: type[Piece], path: Sequence[object], problem: ErrorDetails) -> None:
-        place = [*path, *(part for part in problem["loc"] if not _VALIDATOR.match(str(part)))]
-        kind = problem["type"]
+    def _explain(self, model: type, path: Sequence[object], problem: ErrorDetails) -> None:
+        path = [*path, *(part for part in problem["loc"] if not _VALIDATOR.match(str(part)))]
+        kind, found = problem["type"], describe(problem["input"])
         if kind == "missing":
-            self.error(place, "missing-key", "missing", f"add `{place[-1]} = …`")
-        elif kind == "extra_forbidden":
-            self.unknown(place, place[-1], "unknown key", allowed_keys(model, problem["loc"][:-1]))
+            self.error(path, "missing-key", "missing", f"add `{path[-1]} = …`")
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+            self.unknown(path, path[-1], "unknown key", allowed_keys(model, problem["loc"][:-1]))
         elif kind == "value_error":
-            self.refuse(place, "wrong-value", problem["ctx"]["error"])
-        elif kind == "greater_than":
-            self.error(
-                place, "wrong-value", f"found {describe(problem['input'])}, expected more than {problem['ctx']['gt']}"
-            )
-        elif kind in ("greater_than_equal", "less_than_equal"):
-            limit = problem["ctx"].get("ge", problem["ctx"].get("le"))
-            word = "least" if kind == "greater_than_equal" else "most"
-            self.error(place, "wrong-value", f"found {describe(problem['input'])}, expected at {word} {limit}")
-        elif kind == "literal_error":
-            found, expected = describe(problem["input"]), problem["ctx"]["expected"]
-            self.error(place, "wrong-value", f"found {found}, expected {expected}")
+            self.refuse(path, "wrong-value", problem["ctx"]["error"])
         elif kind == "recursion_loop":
-            self.error(place, "wrong-value", "nested too deeply")
+            self.error(path, "wrong-value", "nested too deeply")
+        elif kind in _LIMITS:
+            self.error(path, "wrong-value", f"found {found}, expected {_LIMITS[kind].format(**problem['ctx'])}")
         else:
-            expected = _EXPECTED.get(kind, problem["msg"])
-            self.error(place, "wrong-type", f"found {describe(problem['input'])}, expected {expected}")
+            self.error(path, "wrong-type", f"found {found}, expected {_EXPECTED.get(kind, problem['msg'])}")
 
 
-def allowed_keys(model: type[Piece], loc: Sequence[object]) -> list[str]:
-    """Return the keys that the piece at `loc` inside a model may have."""
+@cache
+def _adapter(model: type) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
+
+
+def allowed_keys(model: type, loc: Sequence[object]) -> list[str]:
+    """Return the keys that are allowed at `loc` inside an entry or a section."""
     for part in loc:
-        model = _inner_model(model, part) or model
-    return [*(field.alias or name for name, field in model.model_fields.items()), *model.also]
+        model = _model_in(_keys(model).get(str(part))) or model
+    return [*_keys(model), *(model.read_apart if issubclass(model, Entry) else ())]
 
 
-def _inner_model(model: type[Piece], part: object) -> type[Piece] | None:
-    for name, field in model.model_fields.items():
-        if part in (name, field.alias):
-            return _model_in(field.annotation)
-    return None
+def _keys(model: type) -> dict[str, Any]:
+    """Return the types of a model's values, by their keys in the file."""
+    if issubclass(model, Entry):
+        return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    return get_type_hints(model)
 
 
-def _model_in(annotation: object) -> type[Piece] | None:
-    if isinstance(annotation, type) and issubclass(annotation, Piece):
+def _model_in(annotation: object) -> type | None:
+    if isinstance(annotation, type) and issubclass(annotation, Entry | Section):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
         found = _model_in(getattr(argument, "__origin__", argument) if hasattr(argument, "__metadata__") else argument)
