@@ -25,15 +25,14 @@ from wane.errors import ArchiveError, UrlError, WrongArgumentType
 from wane.events import Listener, nobody
 from wane.findings import Finding
 from wane.ledger import AuditEntry, Hold, Ledger
-from wane.observe.examine import read_health
-from wane.observe.growth import GrowthDuty, TableGrowth, read_growth, take_snapshots
+from wane.observe.examine import examine
+from wane.observe.growth import GrowthChore, TableGrowth, read_growth, take_snapshots
 from wane.observe.health import Health
-from wane.observe.pressure import Pressure, read_pressure
-from wane.observe.reading import Reading
+from wane.observe.pressure import Pressure
+from wane.observe.probe import Prober
 from wane.observe.recording import HealthChore, record_health
 from wane.observe.space import FileVacuum, FileVacuumed, Space, read_space
 from wane.observe.sql_snapshots import Snapshot
-from wane.observe.watched import Watcher
 from wane.partition.chore import PartitionDuty
 from wane.partition.facade import Partition
 from wane.prune.apply import apply_plan
@@ -70,7 +69,7 @@ class Keeper:
             store, contract, actor=self.pruner.actor, archiving=self._archive_table, listener=listener
         )
         """What partitions tables by the month, and keeps them so (PostgreSQL): see docs/reference/python.md."""
-        self._watcher = Watcher(contract)
+        self._prober = Prober(contract)
 
     def __enter__(self) -> Self:
         return self
@@ -281,7 +280,7 @@ class Keeper:
             listener=self.pruner.listener,
             stop=stop or threading.Event(),
             duties=[
-                GrowthDuty(self.contract, self.pruner.listener),
+                GrowthChore(self.contract, self.pruner.listener),
                 HealthChore(self.contract),
                 PartitionDuty(self.contract, self.pruner.listener),
             ],
@@ -300,19 +299,14 @@ class Keeper:
 
     def pressure(self) -> list[Pressure]:
         """Read how many rows each table has, how old they are, and how many are due. Bounded, and cheap to repeat."""
-        self.store.is_migrated()
-        watched = self._watcher.watched(self.store)
-        asking = Reading(self.store, watched, self.store.now())
-        return [one.pressure for one in read_pressure(asking, self.contract, watched)]
+        return [Pressure.of(one) for one in self._prober.read_pressure(self.store).tables]
 
     def health(self) -> Health:
         """Read whether retention does its work: facts, everything that is wrong, and a verdict.
 
         Bounded, and cheap to repeat.
         """
-        return read_health(
-            self.store, self.contract, self._watcher.watched(self.store), archive=self.archive.findings()
-        )
+        return examine(self._prober.read(self.store), self.contract, self.archive.findings())
 
     def record_health(self) -> Health:
         """Read health, and store the report, as `run` does at intervals: SQL readers get it with its age."""

@@ -24,8 +24,9 @@ from wane.events import Event, SnapshotTaken, TableNearThreshold
 from wane.forecast import Verdict
 from wane.keeper import Keeper
 from wane.leases import Leases
-from wane.observe.gauges import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, Gauges
-from wane.observe.growth import GrowthDuty
+from wane.observe.gauge import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, TABLE_ROWS_EXACT
+from wane.observe.gauges import Gauges
+from wane.observe.growth import GrowthChore
 from wane.observe.sql_snapshots import Snapshot, Snapshots
 from wane.schedule.housekeeping import clean_own_tables
 
@@ -184,9 +185,9 @@ def test_moments_that_a_clock_dated_into_the_future_are_left_alone(keeper: Keepe
     assert one.rows == 1_000
     assert one.rate is not None
     assert one.rate.rate == pytest.approx(1)
-    duty = GrowthDuty(keeper.contract, keeper.pruner.listener)
+    chore = GrowthChore(keeper.contract, keeper.pruner.listener)
     clock.advance(hours=2)
-    duty(keeper.store, "me")
+    chore(keeper.store, "me")
     assert keeper.growth("events")[0].rows == 300
 
 
@@ -199,11 +200,11 @@ def test_rows_that_could_not_be_counted_are_no_zeros(keeper: Keeper) -> None:
     assert one.taken_at == NOW
 
 
-def test_the_duty_measures_once_in_an_interval_whoever_runs(keeper: Keeper, database: Database, clock: Clock) -> None:
-    duties = [GrowthDuty(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp()) for _ in "ab"]
+def test_the_chore_measures_once_in_an_interval_whoever_runs(keeper: Keeper, database: Database, clock: Clock) -> None:
+    chores = [GrowthChore(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp()) for _ in "ab"]
     for _ in range(25):
-        for number, duty in enumerate(duties):
-            duty(keeper.store, f"runner {number}")
+        for number, chore in enumerate(chores):
+            chore(keeper.store, f"runner {number}")
         clock.advance(minutes=5)
     moments = {
         row[0]
@@ -214,24 +215,24 @@ def test_the_duty_measures_once_in_an_interval_whoever_runs(keeper: Keeper, data
     assert len(moments) == 3
 
 
-def test_the_duty_waits_while_another_process_measures(keeper: Keeper, database: Database, clock: Clock) -> None:
+def test_the_chore_waits_while_another_process_measures(keeper: Keeper, database: Database, clock: Clock) -> None:
     store = keeper.store
     taken, _ = Leases(store.dialect).take(store.run, "growth", "other", clock.now + timedelta(minutes=1), clock.now)
     assert taken
-    duty = GrowthDuty(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
-    duty(store, "me")
+    chore = GrowthChore(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
+    chore(store, "me")
     assert stored(database) == []
     clock.advance(minutes=2)
-    duty(store, "me")
+    chore(store, "me")
     assert len(stored(database)) == 2
     assert keeper.status().sweeps == ()
 
 
 def test_a_table_near_its_threshold_is_told_once_a_day(keeper: Keeper, told: list[Event], clock: Clock) -> None:
     keeper.contract = replace(keeper.contract, growth=GrowthSettings(thresholds=(310,)))
-    duty = GrowthDuty(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
+    chore = GrowthChore(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
     for _ in range(49):
-        duty(keeper.store, "me")
+        chore(keeper.store, "me")
         clock.advance(hours=1)
     near = [one for one in told if isinstance(one, TableNearThreshold)]
     assert [(one.table, one.rows, one.threshold, one.reason) for one in near] == [("events", 300, 310, "near")] * 3
@@ -266,6 +267,7 @@ def test_gauges_tell_what_was_measured(keeper: Keeper) -> None:
             snapshots.write(transaction.execute, known)
     values = Gauges(keeper.contract, budget_seconds=30).read(keeper.store)
     assert sorted(values[TABLE_ROWS]) == [(("cache",), 1), (("events",), 900_000)]
+    assert sorted(values[TABLE_ROWS_EXACT]) == [(("cache",), 1), (("events",), 1)]
     assert sorted(values[TABLE_RATE]) == [(("cache",), 0.0), (("events",), 10_000.0)]
     assert sorted(values[DAYS_TO]) == [(("events", "1000000"), 10.0), (("events", "5000000"), 410.0)]
     assert {labels for labels, value in values[NEAR] if value} == {("events", "1000000")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,9 @@ from servers import Database
 from wane.contract.model import Contract
 from wane.db import Store
 from wane.errors import StoreError, Unreachable
-from wane.observe.health_gauges import HEALTHY, HealthGauges
+from wane.observe.binding import BoundContract, bind_tables
+from wane.observe.gauge import BACKLOG, HEALTHY
+from wane.observe.gauges import Gauges
 from wane.observe.metrics import Metrics
 
 
@@ -64,52 +65,71 @@ def test_paces_and_reads_are_told_where_they_are_known(database: Database) -> No
         assert (b"wane_table_partition_recommended{" in text) == (database.store == "postgres")
 
 
-class Failing(HealthGauges):
-    """Tells what reading raised, and how often it was tried."""
+class Failing:
+    """Reads the gauges of a store whose schema cannot be read, by a clock of its own; counts the attempts."""
 
-    def __init__(self, contract: Contract, problem: Exception) -> None:
-        super().__init__(contract, clock=lambda: self.now)
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = world.keeper.store
         self.now = 0.0
-        self.problem: Exception | None = problem
-        self.tried = 0
-        watched = self._watcher.watched
+        self.problem: Exception | None = None
+        self.attempts = 0
+        self.gauges = Gauges(world.keeper.contract, budget_seconds=30.0, clock=lambda: self.now)
+        monkeypatch.setattr("wane.observe.probe.bind_tables", self.bind)
 
-        def failing(store: Store) -> Any:
-            self.tried += 1
-            if self.problem is not None:
-                raise self.problem
-            return watched(store)
+    def bind(self, store: Store, contract: Contract) -> BoundContract:
+        self.attempts += 1
+        if self.problem is not None:
+            raise self.problem
+        return bind_tables(store, contract)
 
-        self._watcher.watched = failing  # type: ignore[method-assign]
+    def healthy(self) -> list[float]:
+        return [value for _, value in self.gauges.read(self.store)[HEALTHY]]
 
 
-def test_what_fails_is_left_alone_for_a_while_and_the_last_reading_stands_in(database: Database) -> None:
+def test_what_fails_is_left_alone_for_a_while_and_the_last_reading_stands_in(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with healthy(database) as world:
-        gauges = Failing(world.keeper.contract, StoreError("no"))
-        store = world.keeper.store
-        gauges.problem = None
-        assert (HEALTHY, (), 1.0) in gauges.read(store, 30.0)
-        gauges.problem = StoreError("permission denied")
+        failing = Failing(world, monkeypatch)
+        assert failing.healthy() == [1.0]
+        failing.problem = StoreError("permission denied")
+        failing.now += 61
         for _ in range(5):
-            gauges.now += 15
-            assert (HEALTHY, (), 1.0) in gauges.read(store, 30.0)
-        assert gauges.tried == 2
-        gauges.now += 290
-        assert gauges.read(store, 30.0) == []
-        gauges.problem = None
-        gauges.now += 300
-        assert (HEALTHY, (), 1.0) in gauges.read(store, 30.0)
+            assert failing.healthy() == [1.0]
+            failing.now += 15
+        assert failing.attempts == 2
+        failing.now += 170
+        assert failing.healthy() == []
+        failing.problem = None
+        failing.now += 300
+        assert failing.healthy() == [1.0]
 
 
-def test_a_database_that_is_gone_is_no_failure_of_health(database: Database) -> None:
+def test_a_database_that_is_gone_is_no_failure_of_health(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     with healthy(database) as world:
-        gauges = Failing(world.keeper.contract, Unreachable("gone"))
+        failing = Failing(world, monkeypatch)
+        failing.problem = Unreachable("gone")
         with pytest.raises(Unreachable):
-            gauges.read(world.keeper.store, 30.0)
+            failing.healthy()
 
 
-def test_without_time_nothing_is_read(database: Database) -> None:
+def test_without_time_nothing_is_read(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     with healthy(database) as world:
-        gauges = Failing(world.keeper.contract, StoreError("no"))
-        assert gauges.read(world.keeper.store, 0.01) == []
-        assert gauges.tried == 0
+        failing = Failing(world, monkeypatch)
+        failing.gauges.budget_seconds = 0.01
+        assert failing.healthy() == []
+        assert failing.attempts == 0
+
+
+def test_own_tables_that_cannot_be_read_hide_no_backlog(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreError("permission denied for table flag")
+
+    with healthy(database) as world:
+        overdue(world)
+        monkeypatch.setattr("wane.observe.probe.OwnFacts", refuse)
+        values = Gauges(world.keeper.contract, budget_seconds=30.0).read(world.keeper.store)
+        assert (("tick", "job", "old"), 1.0) in values[BACKLOG]
+        assert values[HEALTHY] == [], "nobody knows"
+        with pytest.raises(StoreError, match="permission denied"):
+            world.keeper.health()

@@ -134,6 +134,7 @@ def test_every_series_of_the_database_of_the_state_store_is_read(database: Datab
         gauges = ["wane_backlog_rows", "wane_oldest_due_row_age_seconds"]
         for gauge in gauges if by == "cap" else [*gauges, "wane_overdue_seconds"]:
             wanted.add((gauge, tuple(sorted(labels.items()))))
+        assert found.pop(("wane_backlog_rows_exact", tuple(sorted(labels.items())))) == 1.0
     for state in ("ready", "delayed", "reserved", "dead"):
         for gauge in ("wane_queue_messages", "wane_queue_oldest_message_age_seconds"):
             wanted.add((gauge, (("pool", "retention"), ("state", state))))

@@ -16,7 +16,7 @@ from wane import events
 from wane.contract.load import load_contract
 from wane.events import Event
 from wane.observe import logs, scrape
-from wane.observe.gauges import GAUGES
+from wane.observe.gauge import GAUGES
 from wane.observe.logs import LOGGER, log_event
 from wane.observe.metrics import Metrics
 from wane.reference import contract_path, names

@@ -8,15 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servers import Database
-from wane.contract.model import Age, Contract, Rule, Table, Time, Unit
-from wane.contract.names import TableName
 from wane.db import Store, open_store
 from wane.db.statement import Statement
 from wane.db.url import resolve_url
 from wane.queue import MessageState, Queue, RetryPolicy
 from wane.queue.dialects import messages_of
-from wane.rules.reads import backlog
-from wane.rules.selection import bind_contract
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -83,20 +79,3 @@ def test_counting_messages_walks_the_index_of_each_state(store: Store) -> None:
     assert f"{prefix}message_open" in plan or f"{prefix}message_dead" in plan
     assert "SCAN wane_message" not in plan.replace("SCAN wane_message USING INDEX", "")
     assert "Seq Scan" not in plan
-
-
-def test_a_backlog_is_counted_up_to_a_limit_and_says_how_old_it_is(database: Database, store: Store) -> None:
-    database.script(
-        "CREATE TABLE jobs (id integer PRIMARY KEY, status text, at_ms bigint); CREATE INDEX a ON jobs (status, at_ms, id)"
-    )
-    old = int((START - timedelta(days=9)).timestamp() * 1_000)
-    states = ["failed", "lost"] * 10
-    database.executemany(
-        "INSERT INTO jobs VALUES (?, ?, ?)", [(number, state, old + number) for number, state in enumerate(states)]
-    )
-    rule = Rule("over", Age(Time("at_ms", Unit.MILLISECONDS), timedelta(days=7)), states=("failed", "lost"))
-    contract = Contract(None, (Table(TableName("jobs"), "a test", (rule,), state="status"),))
-    [selection], _ = bind_contract(contract, store.reflect(), store.types)
-    assert backlog(store, selection, START, 100, 5.0) == (20, START - timedelta(days=9))
-    assert backlog(store, selection, START, 5, 5.0) == (5, START - timedelta(days=9))
-    assert backlog(store, selection, START - timedelta(days=3), 5, 5.0) == (0, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from wane.db.sqlite.store import SqliteStore
 from wane.db.statement import Statement
 from wane.db.url import resolve_url
 from wane.errors import StoreError, TimedOut, Unreachable
-from wane.observe.gauges import BACKLOG, COUNTED_ROWS, UNREAD, Gauges
+from wane.observe.gauge import BACKLOG, UNREAD_RULES
+from wane.observe.gauges import Gauges
 from wane.observe.metrics import Metrics
 from wane.observe.scrape import DatabaseScrape
 from wane.queue import Queue, RetryPolicy
@@ -63,6 +65,7 @@ def test_a_backlog_is_told_with_its_age_and_how_late_it_is(database: Database, s
         ("expired", "wane", "job"): 1.0,
         ("cap", "wane", "job"): 1.0,
     }
+    assert set(of(text, "wane_backlog_rows_exact").values()) == {1.0}
     ages = of(text, "wane_oldest_due_row_age_seconds")
     assert ages[("old", "wane", "job")] == pytest.approx(9 * DAY_SECONDS, abs=6 * 3_600)
     assert ages[("expired", "wane", "job")] == pytest.approx(2 * DAY_SECONDS, abs=6 * 3_600)
@@ -75,10 +78,12 @@ def test_a_backlog_is_told_with_its_age_and_how_late_it_is(database: Database, s
 
 
 def test_a_backlog_is_counted_no_further_than_its_limit(sqlite_database: SqliteDatabase) -> None:
-    jobs(sqlite_database, *((number, "done", ago(9)) for number in range(COUNTED_ROWS + 5)))
+    promised = Contract(None, (table("job"),))
+    jobs(sqlite_database, *((number, "done", ago(9)) for number in range(promised.health.counted_rows + 5)))
     with open_store(resolve_url(sqlite_database.url)) as store:
-        text = scraped(store, Contract(None, (table("job"),)))
-    assert of(text, "wane_backlog_rows") == {("old", "tick", "job"): float(COUNTED_ROWS)}
+        text = scraped(store, promised)
+    assert of(text, "wane_backlog_rows") == {("old", "tick", "job"): float(promised.health.counted_rows)}
+    assert of(text, "wane_backlog_rows_exact") == {("old", "tick", "job"): 0.0}
 
 
 def test_queues_are_told_by_pool_and_state(store: Store) -> None:
@@ -142,22 +147,22 @@ def test_a_rule_that_does_not_fit_is_left_out_and_said_so(database: Database, st
 
 
 class Slow(SqliteStore):
-    """A store on which looks at users' tables take some seconds of a clock that the test looks at too."""
+    """A store on which every table of jobs in a statement takes some seconds, of a clock that the test reads too."""
 
     now_seconds = 0.0
-    look_seconds = 0.0
 
-    def __init__(self, database: SqliteDatabase, look_seconds: float) -> None:
+    def __init__(self, database: SqliteDatabase, table_seconds: float) -> None:
         super().__init__(resolve_url(database.url), read_only=False)
-        self.look_seconds = look_seconds
-        self.looks = 0
+        self.table_seconds = table_seconds
+        self.reads = 0
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         assert 0 < seconds <= 0.25
-        if '"job"' in statement.text:
-            self.looks += 1
-            self.now_seconds += min(self.look_seconds, seconds)
-            if self.look_seconds > seconds:
+        if tables := set(re.findall(r'"job\d*"', statement.text)):
+            self.reads += 1
+            needed = self.table_seconds * len(tables)
+            self.now_seconds += min(needed, seconds)
+            if needed > seconds:
                 raise TimedOut("a read took longer than it may")
         return super().read(statement, 5.0)
 
@@ -181,34 +186,38 @@ class Ahead(SqliteStore):
         return super().now() + timedelta(minutes=5)
 
 
-def test_a_rule_that_takes_too_long_is_left_alone_for_a_while(sqlite_database: SqliteDatabase) -> None:
+def test_a_table_that_takes_too_long_is_left_alone_for_a_while(sqlite_database: SqliteDatabase) -> None:
     jobs(sqlite_database, (1, "done", ago(9)))
-    with Slow(sqlite_database, look_seconds=9.0) as store:
+    with Slow(sqlite_database, table_seconds=9.0) as store:
         gauges = Gauges(Contract(None, (table("job"),)), clock=store.passed)
+        reads = []
         for _ in range(5):
             values = gauges.read(store)
-            assert (values[UNREAD], values.get(BACKLOG)) == ([((), 1)], None)
+            assert (values[UNREAD_RULES], values.get(BACKLOG)) == ([((), 1)], None)
+            reads.append(store.reads)
             store.now_seconds += 15
-        assert store.looks == 1
+        assert reads == reads[:1] * 5
         store.now_seconds += 300
         gauges.read(store)
-        assert store.looks == 2
+        assert store.reads > reads[0]
 
 
-def test_a_small_budget_reaches_every_rule_in_the_end(sqlite_database: SqliteDatabase) -> None:
-    jobs(sqlite_database, *((number, f"s{number}", ago(9)) for number in range(9)))
-    rules = [rule(f"r{number}", when=(f"s{number}",)) for number in range(9)]
-    with Slow(sqlite_database, look_seconds=0.1) as store:
-        gauges = Gauges(Contract(None, (table("job", *rules),)), budget_seconds=0.5, clock=store.passed)
-        told = []
-        for _ in range(6):
+def test_a_small_budget_reaches_every_table_in_the_end(sqlite_database: SqliteDatabase) -> None:
+    for number in range(9):
+        sqlite_database.execute(f"CREATE TABLE job{number} (id integer PRIMARY KEY, state text NOT NULL, at_ms bigint)")
+        sqlite_database.execute(f"INSERT INTO job{number} VALUES (1, 'done', ?)", (ago(9),))
+    with Slow(sqlite_database, table_seconds=0.1) as store:
+        promised = Contract(None, tuple(table(f"job{number}") for number in range(9)))
+        gauges = Gauges(promised, budget_seconds=0.5, clock=store.passed)
+        found = []
+        for _ in range(9):
             began = store.passed()
-            told.append(len(gauges.read(store)[BACKLOG]))
+            found.append(len(gauges.read(store)[BACKLOG]))
             assert store.passed() - began <= 0.5 + 0.25
             store.now_seconds += 15
-        assert told[0] < 9
-        assert told == sorted(told)
-        assert told[-1] == 9, f"{told}: what was read before is told while it is fresh"
+        assert found[0] < 9
+        assert found == sorted(found)
+        assert found[-1] == 9, f"{found}: what was read before is reported while it is fresh"
 
 
 # A database that is not there
@@ -320,7 +329,7 @@ def test_a_table_that_nobody_may_read_makes_no_other_unreadable(sqlite_database:
     with Guarded(resolve_url(sqlite_database.url), read_only=False) as store:
         values = Gauges(Contract(None, (table("other"), table("job"))), budget_seconds=30).read(store)
     assert values[BACKLOG] == [(("tick", "job", "old"), 1.0)]
-    assert values[UNREAD] == [((), 1)]
+    assert values[UNREAD_RULES] == [((), 1)]
 
 
 def test_watching_again_or_closing_leaves_the_counters(database: Database) -> None:

@@ -15,8 +15,8 @@ from wane.contract.model import Contract
 from wane.db import Store, open_store
 from wane.db.url import resolve_url
 from wane.keeper import Keeper
+from wane.observe.binding import bind_tables
 from wane.observe.prepared import ANCHOR, PreparedProbes
-from wane.observe.watched import watch
 from wane.rules.probes import UNREAD, Probe, Probes, gather
 from wane.rules.reads import held_tables, read_probes
 from wane.rules.rows import rows_of
@@ -72,21 +72,21 @@ def test_what_is_due_and_what_will_be_in_every_encoding(database: Database, enco
     promised = contract(time)
     with open_store(resolve_url(database.url), read_only=True) as store:
         selection = one(store, promised)
-        looks = Probes(rows_of(store))
-        [table] = watch(store, promised).tables
-        assert table.sight is not None
-        assert table.sight.small
+        probes = Probes(rows_of(store))
+        [table] = bind_tables(store, promised).tables
+        assert table.time_range is not None
+        assert table.time_range.small
         found = read_probes(
             store,
             [
-                partial(looks.count, table=selection.table, most=100),
-                partial(looks.count_due, selections=[selection], now=NOW, most=100),
-                partial(looks.soon_due, selection=selection, now=NOW, within=timedelta(hours=5), most=100),
-                partial(looks.soon_due, selection=selection, now=NOW, within=timedelta(hours=5), most=1),
-                partial(looks.edge, sight=table.sight, most=100, newest=False),
-                partial(looks.edge, sight=table.sight, most=100, newest=True),
-                partial(looks.edge, sight=table.sight, most=3, newest=True),
-                partial(looks.oldest_due, selection=selection, now=NOW),
+                partial(probes.count, table=selection.table, most=100),
+                partial(probes.count_due, selections=[selection], now=NOW, most=100),
+                partial(probes.soon_due, selection=selection, now=NOW, within=timedelta(hours=5), most=100),
+                partial(probes.soon_due, selection=selection, now=NOW, within=timedelta(hours=5), most=1),
+                partial(probes.edge, time_range=table.time_range, most=100, newest=False),
+                partial(probes.edge, time_range=table.time_range, most=100, newest=True),
+                partial(probes.edge, time_range=table.time_range, most=3, newest=True),
+                partial(probes.oldest_due, selection=selection, now=NOW),
             ],
             5.0,
             5.0,
@@ -95,7 +95,7 @@ def test_what_is_due_and_what_will_be_in_every_encoding(database: Database, enco
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_look_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Database, encoding: str) -> None:
+def test_a_probe_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Database, encoding: str) -> None:
     kind, time, write = ENCODINGS[encoding]
     database.script(f"CREATE TABLE event (id integer PRIMARY KEY, at {kind})")
     database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
@@ -104,14 +104,14 @@ def test_a_look_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Dat
         selection, kept = one(store, promised), PreparedProbes(store.dialect)
         fresh, writes = Probes(rows_of(store)), Probes(kept.rows, ())
 
-        def asked(looks: Probes, now: datetime) -> list[Probe]:
+        def asked(probes: Probes, now: datetime) -> list[Probe]:
             return [
-                partial(looks.count_due, selections=[selection], now=now, most=100),
-                partial(looks.oldest_due, selection=selection, now=now),
-                partial(looks.soon_due, selection=selection, now=now, within=timedelta(hours=5), most=100),
+                partial(probes.count_due, selections=[selection], now=now, most=100),
+                partial(probes.oldest_due, selection=selection, now=now),
+                partial(probes.soon_due, selection=selection, now=now, within=timedelta(hours=5), most=100),
             ]
 
-        written = [kept.look(number, look) for number, look in enumerate(asked(writes, ANCHOR))]
+        written = [kept.probe(number, probe) for number, probe in enumerate(asked(writes, ANCHOR))]
         counts = set()
         # Not to the second: what stands behind the point decides too.
         for hours in (-7.0001, -0.5, 0, 0.0001, 0.5, 3.9999999, 4, 40.25):
@@ -133,8 +133,8 @@ def test_what_is_held_is_asked_for_only_where_something_is_held(database: Databa
         selection = one(store, promised)
 
         def due() -> Any:
-            looks = Probes(rows_of(store), held_tables(store, 5.0))
-            return read_probes(store, [partial(looks.count_due, selections=[selection], now=NOW, most=100)], 5.0, 5.0)
+            probes = Probes(rows_of(store), held_tables(store, 5.0))
+            return read_probes(store, [partial(probes.count_due, selections=[selection], now=NOW, most=100)], 5.0, 5.0)
 
         assert (held_tables(store, 5.0), due()) == (frozenset(), [2])
         hold = keeper.hold("event", {"id": 0}, reason="a test")
@@ -149,16 +149,16 @@ def test_rows_are_counted_up_to_a_number_whichever_way(database: Database, rows:
     database.script("CREATE TABLE event (id integer PRIMARY KEY, at bigint)")
     database.executemany("INSERT INTO event VALUES (?, ?)", [(n, n) for n in range(rows)])
     with open_store(resolve_url(database.url), read_only=True) as store:
-        looks, [table] = Probes(rows_of(store)), store.reflect().tables
+        probes, [table] = Probes(rows_of(store)), store.reflect().tables
         bounded, alone = read_probes(
-            store, [partial(looks.count, table=table, most=10, alone=alone) for alone in (False, True)], 5.0, 5.0
+            store, [partial(probes.count, table=table, most=10, alone=alone) for alone in (False, True)], 5.0, 5.0
         )
         assert bounded == min(rows, 11)
         # A table of a few pages may be counted to its end.
         assert alone in (min(rows, 11), rows)
 
 
-def test_a_look_that_fails_or_takes_too_long_fails_alone(database: Database) -> None:
+def test_a_probe_that_fails_or_takes_too_long_fails_alone(database: Database) -> None:
     with open_store(resolve_url(database.url), read_only=True) as store:
         slow = "SELECT count(*) FROM " + numbers(50_000_000) if store.kind == "sqlite" else "SELECT 1 FROM pg_sleep(9)"
         asked = ["SELECT 1", "SELECT nothing", slow, "SELECT NULL", "SELECT 2"]
@@ -171,8 +171,8 @@ def plainly(text: str) -> Probe:
     return lambda _: text
 
 
-def test_every_look_walks_an_index(database: Database) -> None:
-    """Where there is one in the order of time, no look reads the table from end to end or sorts it."""
+def test_every_probe_walks_an_index(database: Database) -> None:
+    """Where there is one in the order of time, no probe reads the table from end to end or sorts it."""
     database.script(
         "CREATE TABLE job (id integer PRIMARY KEY, state text NOT NULL, at bigint);"
         "CREATE INDEX job_age ON job (state, at, id);"
@@ -203,23 +203,23 @@ note = { inline = "yes" }
     with open_store(resolve_url(database.url)) as store:
         store.migrate()
         selection = one(store, promised)
-        [table] = [one for one in watch(store, promised).tables if one.selections]
-        assert table.sight is not None
-        assert table.sight.states == ("new", "done")
-        looks = Probes(rows_of(store))
+        [table] = [one for one in bind_tables(store, promised).tables if one.selections]
+        assert table.time_range is not None
+        assert table.time_range.states == ("new", "done")
+        probes = Probes(rows_of(store))
         if store.kind == "postgres":
-            store.run("SELECT 1", {})  # As looks are planned: by index.
-        for look in (
-            partial(looks.edge, sight=table.sight, most=100, newest=False),
-            partial(looks.edge, sight=table.sight, most=100, newest=True),
-            partial(looks.count_due, selections=[selection], now=NOW, most=100),
-            partial(looks.oldest_due, selection=selection, now=NOW),
-            partial(looks.soon_due, selection=selection, now=NOW, within=timedelta(hours=1), most=100),
+            store.run("SELECT 1", {})  # As probes are planned: by index.
+        for probe in (
+            partial(probes.edge, time_range=table.time_range, most=100, newest=False),
+            partial(probes.edge, time_range=table.time_range, most=100, newest=True),
+            partial(probes.count_due, selections=[selection], now=NOW, most=100),
+            partial(probes.oldest_due, selection=selection, now=NOW),
+            partial(probes.soon_due, selection=selection, now=NOW, within=timedelta(hours=1), most=100),
             partial(
-                looks.count_dangling, parent=selection.table, reference=selection.saved_by[0], most=100, follower=None
+                probes.count_dangling, parent=selection.table, reference=selection.saved_by[0], most=100, follower=None
             ),
         ):
-            written, p = gather(rows_of(store), [look])
+            written, p = gather(rows_of(store), [probe])
             plan = store.explain(p.statement(written))
             assert "job_age" in plan or "note_job" in plan
             assert "Seq Scan on job" not in plan

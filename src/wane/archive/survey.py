@@ -57,12 +57,10 @@ _PARTS = 4
 _PERIOD = timedelta(days=28)
 """The longest period before now that the rate of a hot table comes from."""
 _MONTH_DAYS = 30.0
-_LEAVING_DAYS = 30
-"""What leaves in a day comes from what becomes due within this number of days."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _Query:
     """One number that a task is to count."""
 
     table: str
@@ -84,8 +82,8 @@ class Surveyor:
         """Survey every table of the contract, then every table of the archive; or those that are named."""
         now, schema = self.store.now(), self.store.reflect()
         hot = [_Hot(self, table, now) for table in self.contract.tables if not only or str(table.name) in only]
-        asks = [ask for one in hot for ask in one.asks()]
-        numbers = self._count(asks)
+        queries = [query for one in hot for query in one.queries()]
+        numbers = self._count(queries)
         found = [one.surveyed(numbers[str(one.table.name)]) for one in hot]
         for name in [*(name for name, _ in self.contract.excused), *self._only_following()]:
             info = schema.find(name.schema, name.name)
@@ -93,8 +91,8 @@ class Surveyor:
                 found.append(self._counted(str(name), info))
         return found + [one for cold in colds if not only or cold.name in only for one in self._cold(cold)]
 
-    def _count(self, asks: list[_Ask]) -> dict[str, Counter[str]]:
-        tasks = [asks[start : start + _SLICES_AT_ONCE] for start in range(0, len(asks), _SLICES_AT_ONCE)]
+    def _count(self, queries: list[_Query]) -> dict[str, Counter[str]]:
+        tasks = [queries[start : start + _SLICES_AT_ONCE] for start in range(0, len(queries), _SLICES_AT_ONCE)]
         numbers: dict[str, Counter[str]] = defaultdict(Counter)
         if not tasks:
             return numbers
@@ -163,16 +161,20 @@ class _Hot:
         aging = (one for one in self.selections if not isinstance(one.rule.bound, Expiry))
         return declared or next(aging, None)
 
+    def _within(self, most: timedelta) -> timedelta:
+        """Return the shortest retention window, or `most` if that is shorter."""
+        taking = [one.rule.bound for one in self.selections if not isinstance(one.rule.action, Mark)]
+        return min([most, *(bound.keep for bound in taking if isinstance(bound, Age | Orphans))])
+
     def _parts(self) -> list[Slice]:
         """Cut the period that the rate comes from into equal parts, the latest first.
 
         The period is no longer than the shortest retention window, because older rows may have left.
         """
-        taking = [one.rule.bound for one in self.selections if not isinstance(one.rule.action, Mark)]
-        keeps = [bound.keep for bound in taking if isinstance(bound, Age | Orphans)]
-        if self.edges[0] is not None and any(isinstance(bound, Cap) for bound in taking):
-            keeps.append(self.now - self.edges[0])
-        length = max(min([_PERIOD, *keeps]), timedelta(0)) / _PARTS
+        period = self._within(_PERIOD)
+        if self.edges[0] is not None and any(isinstance(one.rule.bound, Cap) for one in self.selections):
+            period = min(period, max(self.now - self.edges[0], timedelta(0)))
+        length = period / _PARTS
         return [Slice(self.now - (part + 1) * length, self.now - part * length) for part in range(_PARTS)]
 
     def _edges(self, selection: Selection) -> tuple[datetime | None, datetime | None]:
@@ -185,7 +187,7 @@ class _Hot:
             ends.append(read_time(found[0][0], selection.time) if found else None)
         return ends[0], ends[1]
 
-    def asks(self) -> Iterator[_Ask]:
+    def queries(self) -> Iterator[_Query]:
         """Yield everything that is to be counted, slice by slice."""
         if not self.selections or self.info is None:
             return
@@ -194,10 +196,10 @@ class _Hot:
         self.edges = self._edges(first)
         rows = measure_rows(self.store, self.info, _PROBE_SECONDS)
         for slice_ in self._slices(self.edges, rows.rows if rows else 0):
-            yield _Ask(name, slice_.month, statements.count(first, slice_))
+            yield _Query(name, slice_.month, statements.count(first, slice_))
         if self.arrival is not None:
             for part, slice_ in enumerate(self._parts()):
-                yield _Ask(name, f"part {part}", statements.count(self.arrival, slice_))
+                yield _Query(name, f"part {part}", statements.count(self.arrival, slice_))
         for selection in self.selections:
             if isinstance(selection.rule.bound, Cap):
                 self.caps.append(read_due(self.store, selection, self.now, _PROBE_SECONDS).count)
@@ -207,7 +209,7 @@ class _Hot:
                 for days in HORIZONS:
                     at = self.now + timedelta(days=days)
                     if slice_.start <= at:
-                        yield _Ask(name, f"due {days}", statements.due(selection, slice_, at))
+                        yield _Query(name, f"due {days}", statements.due(selection, slice_, at))
 
     def _slices(self, edges: tuple[datetime | None, datetime | None], rows: int) -> list[Slice]:
         """Cut the time from the oldest to the newest row into months, or parts of months where there are many rows."""
@@ -242,13 +244,19 @@ class _Hot:
             counted,
             size,
             rate=rate,
-            leaving=max(due[_LEAVING_DAYS] - due[0], 0) / _LEAVING_DAYS,
+            leaving=self._leaving_a_day(due),
             limit=limit,
             due=due,
             due_exactness=self._due_exactness(),
             edges=self.edges,
             months=months,
         )
+
+    def _leaving_a_day(self, due: dict[int, int]) -> float:
+        """Compute what leaves in a day from what becomes due within a week, or within the window if that is shorter."""
+        week = HORIZONS[1]
+        days = self._within(timedelta(days=week)) / timedelta(days=1)
+        return max(due[week] - due[0], 0) / days if days else 0.0
 
     def _due_exactness(self) -> Exactness:
         if None in self.caps:
@@ -301,14 +309,15 @@ def _months(oldest: datetime, newest: datetime) -> Iterator[Slice]:
         start = end
 
 
-def _answer(source: Source, tasks: list[list[_Ask]], number: int) -> str:
+def _answer(source: Source, tasks: list[list[_Query]], number: int) -> str:
     """Run one task: read its slices, one after the other; return the counts as JSON."""
 
     def counted() -> dict[str, Any]:
         with opened(source, read_only=True) as store:
             return {
                 "numbers": [
-                    (ask.table, ask.what, store.read(ask.statement, _SLICE_SECONDS)[0][0]) for ask in tasks[number]
+                    (query.table, query.what, store.read(query.statement, _SLICE_SECONDS)[0][0])
+                    for query in tasks[number]
                 ]
             }
 

@@ -66,7 +66,7 @@ def live(store: Store, contract: Contract, bounds: Bounds | None = None) -> list
     return [*misfits, *check.report.findings]
 
 
-def read_swept(store: Store) -> dict[tuple[str, str], RuleSweeps]:
+def read_swept(store: Store, seconds: float = READ_SECONDS) -> dict[tuple[str, str], RuleSweeps]:
     """Read when each rule was last swept from the audit trail; return an empty mapping if there is no trail.
 
     Rules that the latest entries do not mention are looked up one by one.
@@ -75,7 +75,7 @@ def read_swept(store: Store) -> dict[tuple[str, str], RuleSweeps]:
         return {}
 
     def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        return store.read(Statement(text, parameters), READ_SECONDS)
+        return store.read(Statement(text, parameters), seconds)
 
     own = Ledger(store.dialect, run)
     swept, complete = own.swept(_TRAIL_ENTRIES)

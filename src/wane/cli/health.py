@@ -67,7 +67,7 @@ def _print_health(found: Health) -> None:
         late, swept = _length(one.late_seconds), time_text(one.last_sweep) or ("never" if one.every_seconds else "")
         read = "" if one.hot_read_ms is None else f"{one.hot_read_ms:g} ms"
         oldest = _length(one.oldest_age_seconds)
-        wide.add_row(name, rows, _bytes(one.bytes), oldest, due, late, swept, _drain(one), read)
+        wide.add_row(name, rows, _bytes(one.bytes, one.bytes_exact), oldest, due, late, swept, _drain(one), read)
         narrow.add_row(name, rows, due, late, swept)
     print_widest(wide, narrow)
     print_findings(found.findings)
@@ -86,10 +86,11 @@ def _drain(one: TableHealth) -> str:
     return "never" if one.drain_seconds is None else about(timedelta(seconds=one.drain_seconds))
 
 
-def _bytes(number: int | None) -> str:
+def _bytes(number: int | None, exact: bool) -> str:
     if number is None:
         return ""
+    sign = "" if exact else "~"
     size, unit = float(number), 0
     while size >= 1000 and unit + 1 < len(_UNITS):
         size, unit = size / 1000, unit + 1
-    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 100 else f"{size:.1f} {_UNITS[unit]}"
+    return sign + (f"{size:.0f}" if unit == 0 or size >= 100 else f"{size:.1f}") + f" {_UNITS[unit]}"

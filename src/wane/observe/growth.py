@@ -31,8 +31,8 @@ _LEASE = "growth"
 _LEASE_SECONDS = 300.0
 _PASS_SECONDS = 5.0
 """The budget of a pass between two ticks of a scheduler; tables beyond it are estimated, and come first next time."""
-_LOOK_SECONDS = 60.0
-_TELL_SECONDS = 86_400.0
+_CHECK_SECONDS = 60.0
+_WARN_SECONDS = 86_400.0
 """A table that stays near its threshold is reported once a day."""
 
 
@@ -260,22 +260,22 @@ def find_alert(rows: int, days: Sequence[DaysTo], settings: GrowthSettings) -> A
     return None
 
 
-class GrowthDuty:
-    """A runner's duty between ticks: a snapshot of every table once in an interval, by one of all processes."""
+class GrowthChore:
+    """A runner's chore between ticks: a snapshot of every table once in an interval, by one of all processes."""
 
     def __init__(self, contract: Contract, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
         self._contract = contract
         self._listener = listener
         self._clock = clock
-        self._look_at = float("-inf")
-        self._told: dict[tuple[str, int], float] = {}
+        self._next_at = float("-inf")
+        self._warned_at: dict[tuple[str, int], float] = {}
 
     def __call__(self, store: Store, holder: str) -> None:
         """Take a snapshot if one is due and no other process holds the lease."""
         every = self._contract.growth.every
-        if self._clock() < self._look_at:
+        if self._clock() < self._next_at:
             return
-        self._look_at = self._clock() + min(every.total_seconds() / 2, _LOOK_SECONDS)
+        self._next_at = self._clock() + min(every.total_seconds() / 2, _CHECK_SECONDS)
         now = store.now()
         latest = Snapshots(store.dialect).latest_at(store.reader(_READ_SECONDS), now)
         # Times of snapshots have a resolution of one minute; half a minute early is on time.
@@ -292,16 +292,16 @@ class GrowthDuty:
         finally:
             with store.write() as (run, moment):
                 leases.end(run, lease, moment)
-        self._tell(store)
+        self._warn(store)
 
-    def _tell(self, store: Store) -> None:
+    def _warn(self, store: Store) -> None:
         for one in read_growth(store, self._contract):
             if one.alert is None or one.rows is None:
                 continue
             key = (one.table, one.alert.threshold)
-            if self._clock() - self._told.get(key, float("-inf")) < _TELL_SECONDS:
+            if self._clock() - self._warned_at.get(key, float("-inf")) < _WARN_SECONDS:
                 continue
-            self._told[key] = self._clock()
+            self._warned_at[key] = self._clock()
             self._listener(
                 TableNearThreshold(one.table, one.rows, one.alert.threshold, one.alert.reason, one.alert.days)
             )

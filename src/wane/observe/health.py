@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane.db.counting import Count
+from wane.db.counting import Count, Exactness
 from wane.findings import Finding, errors_of
 from wane.observe.pressure import Pressure
 from wane.schedule.sql import Heartbeat, InForce, Window
@@ -70,6 +70,8 @@ class TableHealth:
     scheduler: str | None
     every_seconds: float | None
     bytes: int | None
+    bytes_exact: bool
+    """Whether the bytes are exact; on SQLite they may come from a sample."""
     oldest_age_seconds: float | None
     hot_read_ms: float | None
     """A read through the index of its first rule, the fastest of five; timed for the largest tables only."""
@@ -123,6 +125,7 @@ class TableHealth:
             "enabled": self.enabled,
             **pressure,
             "bytes": self.bytes,
+            "bytes_exactness": None if self.bytes is None else _exactness(self.bytes_exact),
             "oldest_age_seconds": _rounded(self.oldest_age_seconds),
             "late_seconds": _rounded(self.late_seconds),
             "last_sweep": self.last_sweep,
@@ -218,6 +221,10 @@ class Health:
             "tables": [table.as_dict() for table in self.tables],
             "findings": [finding.as_dict() for finding in self.findings],
         }
+
+
+def _exactness(exact: bool) -> str:
+    return (Exactness.EXACT if exact else Exactness.ESTIMATE).value
 
 
 def _rounded(number: float | None) -> float | None:

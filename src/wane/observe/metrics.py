@@ -267,12 +267,10 @@ class Metrics:
         `patience_seconds`; after that it reports the database as down.
         """
         from wane.observe.gauges import Gauges
-        from wane.observe.health_gauges import HealthGauges
         from wane.observe.scrape import DatabaseScrape
 
         self.close()
-        health = HealthGauges(self.contract)
-        gauges = Gauges(self.contract, health=health, budget_seconds=budget_seconds)
+        gauges = Gauges(self.contract, budget_seconds=budget_seconds)
         self._scrape = DatabaseScrape(
             gauges, open_store, fresh_seconds=fresh_seconds, patience_seconds=patience_seconds
         )

@@ -79,7 +79,7 @@ class PreparedProbes:
         self._p = self.rows.parameters()
         self._texts: dict[Hashable, str] = {}
 
-    def look(self, key: Hashable, write: Probe) -> Probe:
+    def probe(self, key: Hashable, write: Probe) -> Probe:
         """Return the probe of a key, written only once."""
         text = self._texts.get(key)
         if text is None:

@@ -14,11 +14,10 @@ from datetime import datetime, timedelta
 from wane.contract.model import Contract
 from wane.db import Store
 from wane.leases import Leases
-from wane.observe.examine import read_health
+from wane.observe.examine import examine
 from wane.observe.health import Health
-from wane.observe.own_facts import OWN_SECONDS
+from wane.observe.probe import READ_SECONDS, Prober
 from wane.observe.sql_reports import HealthReports
-from wane.observe.watched import Watcher
 
 STALE_AFTER_INTERVALS = 3
 """A report that was not replaced for this number of intervals is stale."""
@@ -39,7 +38,7 @@ class HealthChore:
 
     def __init__(self, contract: Contract, clock: Callable[[], float] = time.monotonic) -> None:
         self._contract = contract
-        self._watcher = Watcher(contract)
+        self._prober = Prober(contract)
         self._clock = clock
         self._next_at = float("-inf")
 
@@ -49,7 +48,7 @@ class HealthChore:
             return
         every = self._contract.health.every
         self._next_at = self._clock() + every.total_seconds() / 2
-        latest = HealthReports(store.dialect).read_at(store.reader(OWN_SECONDS))
+        latest = HealthReports(store.dialect).read_at(store.reader(READ_SECONDS))
         # A report dated in the future, by a clock set forward by mistake, does not count.
         if latest is not None and timedelta(0) <= store.now() - latest < every:
             return
@@ -57,5 +56,4 @@ class HealthChore:
             until = (now or store.now()) + every / 2
             taken, _ = Leases(store.dialect).take(run, _LEASE, holder, until, now)
         if taken:
-            health = read_health(store, self._contract, self._watcher.watched(store))
-            record_health(store, self._contract, health)
+            record_health(store, self._contract, examine(self._prober.read(store), self._contract))

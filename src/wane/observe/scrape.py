@@ -17,8 +17,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from wane.db import Store
 from wane.errors import WaneError
-from wane.observe.gauge import Values
-from wane.observe.gauges import GAUGES, UP, Gauges
+from wane.observe.gauge import GAUGES, UP, Values
+from wane.observe.gauges import Gauges
 from wane.observe.logs import log
 
 _HANGING_SECONDS = 60.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from wane.contract.settings import SpaceSettings
 from wane.db import Store
 from wane.db.space import give_back, read_database_space, read_table_space
 from wane.db.space_model import DatabaseSpace, TableSpace
-from wane.db.statement import Dialect, Statement
+from wane.db.statement import Dialect
 from wane.errors import Locked, TimedOut, WrongArgument
 from wane.ledger import Ledger
 from wane.observe.measured import Measured, measured_tables
@@ -89,7 +89,7 @@ class SpaceOfTable:
             "indexes": [
                 {"name": one.name, "bytes": one.bytes, "unused_bytes": one.unused_bytes} for one in space.indexes
             ],
-            "advice": [{"what": one.what, "why": one.why, "statement": one.statement} for one in self.advice],
+            "advice": [asdict(one) for one in self.advice],
         }
 
 
@@ -115,7 +115,7 @@ class Space:
                 "auto_vacuum": database.auto_vacuum,
             },
             "tables": [one.as_json() for one in self.tables],
-            "advice": [{"what": one.what, "why": one.why, "statement": one.statement} for one in self.advice],
+            "advice": [asdict(one) for one in self.advice],
         }
 
 
@@ -125,7 +125,7 @@ def read_space(store: Store, contract: Contract, table: str | None = None, *, si
     now = store.now()
     since = now - SINCE if since is None else since
     if since > now:
-        raise WrongArgument(f"{since.isoformat()} is still to come", "name a moment in the past")
+        raise WrongArgument(f"{since.isoformat()} is still to come", "name a time in the past")
     tables = measured_tables(store, contract, table)
     spaces = {
         (one.schema, one.name): one for one in read_table_space(store, [one.info for one in tables], _READ_SECONDS)
@@ -141,11 +141,8 @@ def read_space(store: Store, contract: Contract, table: str | None = None, *, si
 
 
 def _pruned(store: Store, since: datetime) -> dict[str, int] | None:
-    def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        return store.read(Statement(text, parameters), _READ_SECONDS)
-
     try:
-        return Ledger(store.dialect, run).pruned_since(since)
+        return Ledger(store.dialect, store.reader(_READ_SECONDS)).pruned_since(since)
     except TimedOut:
         return None
 
@@ -158,10 +155,7 @@ def _of_table(
     pruned: dict[str, int] | None,
     between: tuple[datetime, datetime],
 ) -> SpaceOfTable:
-    def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        return store.read(Statement(text, parameters), _READ_SECONDS)
-
-    then = Snapshots(store.dialect).nearest_bytes(run, table.full, *between)
+    then = Snapshots(store.dialect).nearest_bytes(store.reader(_READ_SECONDS), table.full, *between)
     # The audit trail names a table as the contract does.
     rows = None if pruned is None else pruned.get(table.shown, 0)
     advice = tuple(_about_table(space, settings)) if store.kind == "postgres" else ()
@@ -188,11 +182,11 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
         advice.append(Advice("repack", why, f"VACUUM (FULL, ANALYZE) {name};"))
     for index in space.indexes:
         if _much(index.unused_bytes, index.bytes, settings):
-            place = f"{Dialect.quote(index.schema)}.{Dialect.quote(index.name)}"
+            full = f"{Dialect.quote(index.schema)}.{Dialect.quote(index.name)}"
             why = (
                 f"a fresh index would take {index.bytes - (index.unused_bytes or 0):,} bytes instead of {index.bytes:,}"
             )
-            advice.append(Advice("reindex", why, f"REINDEX INDEX CONCURRENTLY {place};"))
+            advice.append(Advice("reindex", why, f"REINDEX INDEX CONCURRENTLY {full};"))
     return advice
 
 

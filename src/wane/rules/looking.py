@@ -44,12 +44,6 @@ class Looking(DueConditions):
         p = self.parameters()
         return p.statement(self.oldest(p, selection, now, limit, outputs=self.keys(selection)))
 
-    def count_some_due(self, selection: Selection, now: datetime, limit: int) -> Statement:
-        """Write the statement that counts the due rows, up to the limit."""
-        p = self.parameters()
-        some = self.oldest(p, selection, now, limit, outputs=self.keys(selection))
-        return p.statement(f"SELECT count(*) FROM ({some}) AS some_due")
-
     def edge_due(self, selection: Selection, now: datetime, *, newest: bool) -> Statement:
         """Write the statement for the time of the oldest or newest due row.
 

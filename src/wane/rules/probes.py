@@ -48,7 +48,7 @@ class TimeRangeProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedTable:
+class ProbedTable:
     """A table that the contract names and the database has."""
 
     name: TableName
@@ -57,7 +57,7 @@ class WatchedTable:
     """What the contract declares; None for tables that only follow, or are excused."""
     selections: tuple[Selection, ...] = ()
     """The rules that fit the database."""
-    sight: TimeRangeProbe | None = None
+    time_range: TimeRangeProbe | None = None
     """By the column that the contract declares as the age of its rows."""
     hot: TimeRangeProbe | None = None
     """By a column that its rules age by: the one that reads through their index follow."""
@@ -102,7 +102,7 @@ class Probes:
             and any(name.lower() in self._held for table in losing(selection) for name in hold_names(table))
         )
 
-    def _asking(self, selection: Selection) -> Rows:
+    def _rows(self, selection: Selection) -> Rows:
         return self.rows if self.may_be_held(selection) else self._free
 
     def count(self, p: Parameters, table: TableInfo, most: int, *, alone: bool = False) -> str:
@@ -116,37 +116,40 @@ class Probes:
         mine = dialect.one_of(p, "state", self.rows.column(selection.state), selection.state, states)
         return f"SELECT count(*) FROM {dialect.table(selection.table)} AS t WHERE {mine}"
 
-    def edge(self, p: Parameters, sight: TimeRangeProbe, most: int, *, newest: bool, instants: bool = False) -> str:
+    def edge(
+        self, p: Parameters, time_range: TimeRangeProbe, most: int, *, newest: bool, instants: bool = False
+    ) -> str:
         """Write the query for the oldest or the newest time in a table's time column.
 
         NULL if there is none, or if it would take a walk over all rows. The result is as the column has it, or, with
         `instants`, the instant that it means.
         """
-        if not sight.time.also and not instants:
-            return self._edge(p, sight, most, newest=newest)
+        if not time_range.time.also and not instants:
+            return self._edge(p, time_range, most, newest=newest)
         probes = [
-            (self._edge(p, replace(sight, time=one), most, newest=newest, named=True), one) for one in sight.time.each
+            (self._edge(p, replace(time_range, time=one), most, newest=newest, named=True), one)
+            for one in time_range.time.each
         ]
         return self.rows.first_of(probes, newest=newest, instants=instants)
 
-    def _edge(self, p: Parameters, sight: TimeRangeProbe, most: int, *, newest: bool, named: bool = False) -> str:
+    def _edge(self, p: Parameters, time_range: TimeRangeProbe, most: int, *, newest: bool, named: bool = False) -> str:
         dialect = self.rows.dialect
-        time = dialect.order("t", sight.column, sight.time)
+        time = dialect.order("t", time_range.column, time_range.time)
         best = "max" if newest else "min"
-        if sight.small:
-            where = " AND ".join(self._moments(p, sight.time, sight.column))
+        if time_range.small:
+            where = " AND ".join(self._moments(p, time_range.time, time_range.column))
             # Of more, any could be the oldest.
-            some = f"SELECT * FROM {dialect.table(sight.table)} LIMIT {p.bind('counted', most + 1)}"
+            some = f"SELECT * FROM {dialect.table(time_range.table)} LIMIT {p.bind('counted', most + 1)}"
             few = f"(SELECT count(*) FROM ({some}) AS t) <= {p.bind('few', most)}"
             return f"SELECT {best}({time}){' AS moment' if named else ''} FROM ({some}) AS t WHERE {where} AND {few}"
         probes = []
-        for state in sight.states or (None,):
-            conditions = self._moments(p, sight.time, sight.column)
-            if state is not None and sight.state is not None:
-                mine = dialect.one_of(p, "state", self.rows.column(sight.state), sight.state, [state])
+        for state in time_range.states or (None,):
+            conditions = self._moments(p, time_range.time, time_range.column)
+            if state is not None and time_range.state is not None:
+                mine = dialect.one_of(p, "state", self.rows.column(time_range.state), time_range.state, [state])
                 conditions.insert(0, mine)
             probes.append(
-                f"SELECT {time} AS moment FROM {dialect.table(sight.table)} AS t"
+                f"SELECT {time} AS moment FROM {dialect.table(time_range.table)} AS t"
                 f" WHERE {' AND '.join(conditions)} ORDER BY {time} {'DESC' if newest else 'ASC'} LIMIT 1"
             )
         if len(probes) == 1:
@@ -171,13 +174,13 @@ class Probes:
         parts = []
         for selection in selections:
             keys = self.rows.keys(selection)
-            some = self._asking(selection).oldest(p, selection, now, most + 1, outputs=keys)
+            some = self._rows(selection).oldest(p, selection, now, most + 1, outputs=keys)
             parts.append(f"SELECT {', '.join(keys)} FROM ({some}) AS d")
         return f"SELECT count(*) FROM ({' UNION '.join(parts)}) AS some_due"
 
     def _count_each_state(self, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
         """Write the count state by state, without an order: ordering rows of several states would require a sort."""
-        table, rows = self.rows.dialect.table(selection.table), self._asking(selection)
+        table, rows = self.rows.dialect.table(selection.table), self._rows(selection)
         counts = []
         for one, states in rows.one_walk_each(selection):
             where = " AND ".join(rows.due(p, one, now, states))
@@ -187,7 +190,7 @@ class Probes:
 
     def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
         """Write the query for the time of the oldest due row, as its column has it."""
-        found = self._asking(selection).edge_probes(p, selection, now, newest=False)
+        found = self._rows(selection).edge_probes(p, selection, now, newest=False)
         if selection.time.also:
             return self.rows.first_of(found, newest=False, instants=False)
         probes = [probe for probe, _ in found]
@@ -253,14 +256,14 @@ class Probes:
         # By the smallest first: with ascending keys those are the rows whose parents are the oldest.
         some = (
             f"SELECT {self.rows.columns(reference.columns, 'n')} FROM {dialect.table(reference.table)} AS n"
-            f" WHERE {' AND '.join(mine)} ORDER BY {order} LIMIT {p.bind('looked_at', most)}"
+            f" WHERE {' AND '.join(mine)} ORDER BY {order} LIMIT {p.bind('checked', most)}"
         )
         there = f"SELECT 1 FROM {dialect.table(parent)} AS t WHERE {self.rows.refers(reference, 'c', 't')}"
         return f"SELECT count(*) FROM ({some}) AS c WHERE {dialect.finds_nothing(there)}"
 
 
-def gather(rows: Rows, looks: Sequence[Probe], values: Mapping[str, object] | None = None) -> tuple[str, Parameters]:
+def gather(rows: Rows, probes: Sequence[Probe], values: Mapping[str, object] | None = None) -> tuple[str, Parameters]:
     """Combine several probes into one statement of one row; `values` are the values of probes written earlier."""
     p = rows.parameters()
     p.values.update(values or {})
-    return "SELECT " + ", ".join(f"({look(p)}) AS look_{number}" for number, look in enumerate(looks)), p
+    return "SELECT " + ", ".join(f"({probe(p)}) AS probe_{number}" for number, probe in enumerate(probes)), p

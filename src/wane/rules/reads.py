@@ -74,18 +74,6 @@ def keys_due(store: Store, selection: Selection, now: datetime, limit: int, seco
     return store.read(rows_of(store).keys_due(selection, now, limit), seconds)
 
 
-def backlog(
-    store: Store, selection: Selection, now: datetime, most: int, seconds: float
-) -> tuple[int, datetime | None]:
-    """Count the due rows, up to `most`, and read the time of the oldest; raise TimedOut if that takes too long."""
-    [(rows,)] = store.read(rows_of(store).count_some_due(selection, now, most), seconds)
-    if not rows:
-        return 0, None
-    found = store.read(rows_of(store).edge_due(selection, now, newest=False), seconds)
-    moments = [moment for (value,) in found if (moment := read_time(value, selection.time)) is not None]
-    return rows, min(moments, default=None)
-
-
 def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
     """Read the tables in which anything is held; None if that cannot be read, so that every row has to be checked."""
     if not store.migrated:

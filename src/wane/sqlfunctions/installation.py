@@ -22,8 +22,8 @@ from wane.contract.settings import EventSettings
 from wane.db import Store
 from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.keeper import Keeper
+from wane.observe.binding import bind_tables
 from wane.observe.sql_installed import functions_fingerprint
-from wane.observe.watched import watch
 from wane.prune.gates import flag_name
 from wane.rules.selection import Selection
 from wane.webhooks.family import LIVE_JOBS, QUEUE, counted_tables, find_family, has_family
@@ -149,7 +149,7 @@ class _Offers:
             rules,
             orphans,
             self._webhooks(),
-            watch(self.keeper.store, self.contract).tables,
+            bind_tables(self.keeper.store, self.contract).tables,
             self.contract.health.counted_rows,
             self._events(),
             self._sweeps(),

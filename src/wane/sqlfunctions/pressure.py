@@ -19,7 +19,7 @@ from wane.db.schema import PRESSURE_FUNCTION, PRESSURE_VIEW, Column, TableInfo
 from wane.db.statement import Parameters
 from wane.db.timestamps import LATEST
 from wane.errors import WrongArgument
-from wane.rules.probes import Probe, Probes, WatchedTable
+from wane.rules.probes import Probe, ProbedTable, Probes
 from wane.rules.rows import Rows
 from wane.rules.selection import Selection
 from wane.sqlfunctions.words import ANY_MOMENT, NUMBERED, Variable, bounds, dollars, interval, plain
@@ -70,7 +70,7 @@ class _OffsetDialect(PostgresDialect):
         return Variable(f"({text.replace('wane_moment', f'({self.now} + {interval(moment - ANY_MOMENT)})')})::{kind}")
 
 
-def pressure_statements(tables: Sequence[WatchedTable], counted_rows: int) -> list[str]:
+def pressure_statements(tables: Sequence[ProbedTable], counted_rows: int) -> list[str]:
     """Return the statements of the view and the functions it needs, in an order in which they can be created."""
     return [_estimate(), *_keeping_rights(_Writer(counted_rows).function(tables)), _view()]
 
@@ -115,7 +115,7 @@ class _Writer:
     def __init__(self, counted_rows: int) -> None:
         self.most = counted_rows
 
-    def function(self, tables: Sequence[WatchedTable]) -> str:
+    def function(self, tables: Sequence[ProbedTable]) -> str:
         held = self._probes().rows.held_tables().text
         body = f"""\
 #variable_conflict use_variable
@@ -144,7 +144,7 @@ END"""
         held, free = (self._query(partial(write, probes)) for probes in (self._probes(), self._probes(held=())))
         return f"IF wane_held THEN {variable} := {held}; ELSE {variable} := {free}; END IF;"
 
-    def _table(self, one: WatchedTable) -> list[str]:
+    def _table(self, one: ProbedTable) -> list[str]:
         probes = self._probes()
         rows = self._query(lambda p: probes.count(p, one.info, self.most, alone=one.alone))
         lines = [
@@ -158,9 +158,9 @@ END"""
             f"      wane_rows := {self._at_least(self._all_rows(one.info))}; wane_rows_exactness := 'estimate';",
             "    END IF;",
         ]
-        if (sight := one.sight) is not None:
-            oldest = self._query(lambda p: probes.edge(p, sight, self.most, newest=False, instants=True))
-            newest = self._query(lambda p: probes.edge(p, sight, self.most, newest=True, instants=True))
+        if (time_range := one.time_range) is not None:
+            oldest = self._query(lambda p: probes.edge(p, time_range, self.most, newest=False, instants=True))
+            newest = self._query(lambda p: probes.edge(p, time_range, self.most, newest=True, instants=True))
             lines.append(f"    wane_oldest := {oldest}; wane_newest := {newest};")
         lines += ["  EXCEPTION WHEN OTHERS THEN NULL;", "  END;"]
         return [*lines, *self._due(one), "  RETURN NEXT;"]
@@ -172,7 +172,7 @@ END"""
         """Write the planner's estimate of a query that has more rows than are counted."""
         return f"greatest({OWN_SCHEMA}.sql_estimate({literal(query)}), {self.most})"
 
-    def _due(self, one: WatchedTable) -> list[str]:
+    def _due(self, one: ProbedTable) -> list[str]:
         """Write the statements that count what is due under any rule; NULL where one of them cannot be counted."""
         try:
             counted = [line for selection in one.selections for line in self._rule(selection)]
@@ -201,7 +201,7 @@ END"""
             "    wane_due := wane_due + wane_one; wane_most := greatest(wane_most, wane_one);",
         ]
 
-    def _together(self, one: WatchedTable) -> list[str]:
+    def _together(self, one: ProbedTable) -> list[str]:
         """Write the statements that count a row once where two rules may select it."""
         probes = self._probes()
         together = self._query(lambda p: probes.count_due(p, one.selections, ANY_MOMENT, self.most))

@@ -14,7 +14,7 @@ from wane.db.postgres.literal import literal
 from wane.db.postgres.settings import SEARCH_PATH
 from wane.db.schema import PRESSURE_VIEW
 from wane.observe.sql_installed import STAMP
-from wane.rules.probes import WatchedTable
+from wane.rules.probes import ProbedTable
 from wane.sqlfunctions.health import HEALTH_FUNCTION, health_function
 from wane.sqlfunctions.outbox import EVENT_VARIABLES, event_statements
 from wane.sqlfunctions.pressure import KEPT_FUNCTIONS, pressure_statements
@@ -68,7 +68,7 @@ class Surface:
     rules: Sequence[ByRule]
     orphans: Sequence[OrphansFunction]
     webhooks: Webhooks | None
-    tables: Sequence[WatchedTable]
+    tables: Sequence[ProbedTable]
     counted_rows: int
     """The view of pressure counts up to here."""
     events: EventSettings

@@ -1,12 +1,7 @@
-"""The tables that a contract names, bound to a live database: how to probe their rows without reading many of them.
-
-A reflected schema is reused for a minute, so that repeated readings pay for it once.
-"""
+"""The tables that a contract names, bound to a live database: how to probe their rows without reading many of them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from wane.check.cover import uncovered
@@ -18,48 +13,29 @@ from wane.db.schema import Column, Kind, Schema, TableInfo
 from wane.findings import Finding
 from wane.observe.prepared import PreparedProbes
 from wane.rules.indexes import find_way, observed
-from wane.rules.probes import TimeRangeProbe, WatchedTable
+from wane.rules.probes import ProbedTable, TimeRangeProbe
 from wane.rules.selection import READABLE, Selection, bind_age, bind_rule
-
-TRUSTED_SECONDS = 60.0
-"""How long a reflected schema is reused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class BoundContract:
     """Everything that a contract names, and what of it does not bind."""
 
-    tables: tuple[WatchedTable, ...]
+    tables: tuple[ProbedTable, ...]
     misfits: tuple[Finding, ...]
     uncovered: tuple[TableName, ...]
     schema: Schema
     fingerprint: str
     """The contract's."""
-    kept: PreparedProbes
+    prepared: PreparedProbes
     """Their prepared probes."""
 
 
-class Watcher:
-    """Binds one contract, and caches the result."""
-
-    def __init__(self, contract: Contract, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.contract = contract
-        self._clock = clock
-        self._seen: Watched | None = None
-        self._seen_at = float("-inf")
-
-    def watched(self, store: Store) -> Watched:
-        if self._seen is None or self._clock() - self._seen_at > TRUSTED_SECONDS:
-            self._seen = watch(store, self.contract)
-            self._seen_at = self._clock()
-        return self._seen
-
-
-def watch(store: Store, contract: Contract) -> Watched:
+def bind_tables(store: Store, contract: Contract) -> BoundContract:
     """Bind the contract to the database as it is now."""
     schema = store.reflect()
     every = {one.name: one.every for one in contract.schedulers}
-    tables: dict[tuple[str, str], WatchedTable] = {}
+    tables: dict[tuple[str, str], ProbedTable] = {}
     misfits: list[Finding] = []
     for table in contract.tables:
         selections = []
@@ -74,15 +50,15 @@ def watch(store: Store, contract: Contract) -> Watched:
         age, found = bind_age(contract, table, schema, store.types)
         misfits += found
         if info is not None and info.kind in READABLE:
-            hot = sight = _sight(store, table, selections)
+            hot = time_range = _time_range(store, table, selections)
             if table.age is not None:
-                sight = None if age is None else _declared(store, table, selections, info, *age)
-            tables[info.qualified] = WatchedTable(
+                time_range = None if age is None else _declared(store, table, selections, info, *age)
+            tables[info.qualified] = ProbedTable(
                 table.name,
                 info,
                 table,
                 tuple(selections),
-                sight,
+                time_range,
                 hot,
                 None if table.append_only or table.scheduler is None else every.get(table.scheduler),
                 _alone(info, schema),
@@ -90,8 +66,8 @@ def watch(store: Store, contract: Contract) -> Watched:
     for name in [*(one.reference.table for _, _, one in contract.followers()), *dict(contract.excused)]:
         info = schema.find(name.schema, name.name)
         if info is not None and info.kind in READABLE:
-            tables.setdefault(info.qualified, WatchedTable(name, info, alone=_alone(info, schema)))
-    return Watched(
+            tables.setdefault(info.qualified, ProbedTable(name, info, alone=_alone(info, schema)))
+    return BoundContract(
         tuple(tables.values()),
         tuple(misfits),
         tuple(uncovered(contract, schema)),
@@ -105,13 +81,13 @@ def _alone(info: TableInfo, schema: Schema) -> bool:
     return info.kind is Kind.TABLE and not schema.heirs(info)
 
 
-def _sight(store: Store, table: Table, selections: list[Selection]) -> TimeRangeProbe | None:
+def _time_range(store: Store, table: Table, selections: list[Selection]) -> TimeRangeProbe | None:
     """Choose the column to probe ages by: the one that rows age by before that of their expiry, indexed if possible."""
     if not selections:
         return None
     by_age = sorted(selections, key=lambda one: isinstance(one.rule.bound, Expiry))
     found = (_along(store, table, one) for one in by_age)
-    return next((sight for sight in found if not sight.small), None) or _along(store, table, by_age[0])
+    return next((time_range for time_range in found if not time_range.small), None) or _along(store, table, by_age[0])
 
 
 def _declared(
