@@ -337,7 +337,7 @@ class TableSweep:
             return moved
 
     def _emits_archived(self, sweep: Journaled) -> bool:
-        return any(sweep.archived.values()) and self.contract.events.tells_archived(sweep.table)
+        return any(sweep.archived.values()) and self.contract.events.emits_archived(sweep.table)
 
     def _ranges(self, sweep: Journaled) -> list[JournaledRange]:
         with self.store.transaction() as transaction:

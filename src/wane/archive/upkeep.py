@@ -159,7 +159,7 @@ class Upkeep:
             )
         )
         for change in changes if kind == EXPIRE else ():
-            if change.gone and self.contract.events.tells_hard_deleted(change.table):
+            if change.gone and self.contract.events.emits_hard_deleted(change.table):
                 event = hard_deleted(change.table, None, change.gone, audit)
                 tell(
                     self.store,
@@ -176,7 +176,7 @@ class Upkeep:
 
     def _emit(self, table: str, kind: str, changes: Sequence[Replacement], audit: int, seconds: float) -> None:
         for change in changes if kind == EXPIRE else ():
-            if change.gone and self.contract.events.tells_hard_deleted(change.table):
+            if change.gone and self.contract.events.emits_hard_deleted(change.table):
                 self.context.listener(hard_deleted(change.table, None, change.gone, audit))
         self.context.listener(
             ArchiveMaintained(

@@ -8,13 +8,13 @@ another. The JSON Schema for editors is generated from the same models.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from wane.contract.duration import Forever
-from wane.contract.model import ExcuseKind, Mark, Prune, Reference, Retired, State, Time, ToArchive, Unit
+from wane.contract.model import ExcuseKind, Mark, Prune, Retired, State, Time, ToArchive, Unit
 from wane.contract.names import parse_reference
 from wane.contract.refused import Refused, written
 from wane.contract.settings import Budget
@@ -25,8 +25,8 @@ from wane.contract.values import (
     Count,
     NamedTable,
     ReadBy,
+    ShortForm,
     Text,
-    read_table_name,
     read_window,
     require_decided,
 )
@@ -70,22 +70,7 @@ def _columns(value: object) -> tuple[str, ...]:
     return columns
 
 
-def _time(value: object) -> Time:
-    if isinstance(value, str):
-        return Time(_COLUMN.read(value))
-    if not isinstance(value, dict):
-        raise Refused(f"{written(value)} is not a time column", 'write its name, or { column = "…", unit = "…" }')
-    for key in value:
-        if key not in ("column", "unit", "zone"):
-            hint = did_you_mean(key, ("column", "unit", "zone"))
-            raise Refused(f"unknown key {key!r}", f"{hint} allowed: column, unit, zone".strip())
-    if "column" not in value:
-        raise Refused("the column is missing", 'write { column = "…" }')
-    first, *also = _units(value.get("unit", Unit.NATIVE.value))
-    return Time(_COLUMN.read(value["column"]), first, _zone(value.get("zone"), (first, *also)), tuple(also))
-
-
-def _units(value: object) -> list[Unit]:
+def _units(value: object) -> tuple[Unit, ...]:
     """Parse the encoding of a column's timestamps, or several encodings that the column mixes."""
     require_decided(value)
     given = value if isinstance(value, list) else [value]
@@ -98,20 +83,11 @@ def _units(value: object) -> list[Unit]:
             raise Refused(f"unknown unit {written(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
     if len(set(given)) != len(given):
         raise Refused("a unit is named twice", "name it once")
-    return [Unit(str(unit)) for unit in given]
+    return tuple(Unit(str(unit)) for unit in given)
 
 
-def _zone(value: object, units: tuple[Unit, ...]) -> str | None:
+def _zone(value: object) -> str:
     require_decided(value)
-    if value is None:
-        return None
-    if all(unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS) for unit in units):
-        raise Refused(f"a number of {units[0].value} since 1970 has no zone", "remove it")
-    if len(units) > 1 and value != "UTC":
-        raise Refused(
-            "timestamps of one column in several units must all be in UTC",
-            'write zone = "UTC" for texts without a zone',
-        )
     try:
         # "localtime" depends on the machine that reads the contract.
         if isinstance(value, str) and value != "localtime":
@@ -155,20 +131,6 @@ def _some_states(value: object) -> tuple[State, ...]:
     return states
 
 
-def _reference(value: object) -> Reference:
-    if isinstance(value, str):
-        table, column = parse_reference(value)
-        return Reference(table, (column,))
-    if isinstance(value, dict) and set(value) <= {"table", "columns", "to"} and {"table", "columns"} <= set(value):
-        columns, to = _columns(value["columns"]), _columns(value["to"]) if "to" in value else ()
-        if to and len(to) != len(columns):
-            raise Refused(f"{len(columns)} columns refer to {len(to)}", "name as many in `to` as in `columns`")
-        return Reference(read_table_name(value["table"]), columns, to)
-    raise Refused(
-        f"{written(value)} is not a reference", 'write "table.column" or { table = "…", columns = ["…"], to = ["…"] }'
-    )
-
-
 def _then(value: object) -> Prune | ToArchive | Mark:
     require_decided(value)
     if value == "prune":
@@ -192,40 +154,15 @@ def _states_schema(least: int) -> dict[str, Any]:
     return {"anyOf": lists}
 
 
-_REFERENCE_SCHEMA: dict[str, Any] = {
+_UNITS_SCHEMA = {
     "anyOf": [
-        {"type": "string", "description": "table.column or schema.table.column"},
+        {"enum": list(Unit)},
         {
-            "type": "object",
-            "properties": {"table": {"type": "string"}, "columns": _COLUMNS_SCHEMA, "to": _COLUMNS_SCHEMA},
-            "required": ["table", "columns"],
-            "additionalProperties": False,
-        },
-    ]
-}
-_TIME_SCHEMA = {
-    "anyOf": [
-        {"type": "string", "description": "A column with native times."},
-        {
-            "type": "object",
-            "properties": {
-                "column": {"type": "string"},
-                "unit": {
-                    "anyOf": [
-                        {"enum": [unit.value for unit in Unit]},
-                        {
-                            "type": "array",
-                            "items": {"enum": [unit.value for unit in Unit]},
-                            "minItems": 1,
-                            "uniqueItems": True,
-                            "description": "Several that the column mixes: each value is in one of them.",
-                        },
-                    ]
-                },
-                "zone": {"type": "string", "description": "Values are wall-clock times in this zone."},
-            },
-            "required": ["column"],
-            "additionalProperties": False,
+            "type": "array",
+            "items": {"enum": list(Unit)},
+            "minItems": 1,
+            "uniqueItems": True,
+            "description": "Several that the column mixes: each value is in one of them.",
         },
     ]
 }
@@ -252,8 +189,6 @@ ColumnName = Annotated[str, _COLUMN]
 Columns = Annotated[tuple[str, ...], ReadBy(_columns, _COLUMNS_SCHEMA)]
 States = Annotated[tuple[State, ...], ReadBy(_states, _states_schema(0))]
 SomeStates = Annotated[tuple[State, ...], ReadBy(_some_states, _states_schema(1))]
-TimeSpec = Annotated[Time, ReadBy(_time, _TIME_SCHEMA)]
-ReferenceSpec = Annotated[Reference, ReadBy(_reference, _REFERENCE_SCHEMA)]
 Then = Annotated[
     Prune | ToArchive | Mark,
     ReadBy(
@@ -289,12 +224,63 @@ class SchedulerEntry(Entry):
     ] = Field(description="How often it sweeps.")
 
 
-class FollowerEntry(Entry):
-    """Rows of another table that leave with the row they refer to."""
+class TimeEntry(Entry):
+    """A column that holds timestamps, and how it encodes them."""
+
+    column: ColumnName
+    unit: Annotated[tuple[Unit, ...], ReadBy(_units, _UNITS_SCHEMA)] = (Unit.NATIVE,)
+    zone: Annotated[str, ReadBy(_zone, {"type": "string"})] | None = Field(
+        default=None, description="Values are wall-clock times in this zone."
+    )
+
+    @model_validator(mode="after")
+    def _zone_fits(self) -> Self:
+        if self.zone is None:
+            return self
+        if all(unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS) for unit in self.unit):
+            raise Refused(f"a number of {self.unit[0].value} since 1970 has no zone", "remove it")
+        if len(self.unit) > 1 and self.zone != "UTC":
+            raise Refused(
+                "timestamps of one column in several units must all be in UTC",
+                'write zone = "UTC" for texts without a zone',
+            )
+        return self
+
+    def as_time(self) -> Time:
+        first, *also = self.unit
+        return Time(self.column, first, self.zone, tuple(also))
+
+
+TimeItem = Annotated[
+    TimeEntry,
+    ShortForm(
+        lambda text: {"column": _COLUMN.read(text)},
+        "a time column",
+        'write its name, or { column = "…", unit = "…" }',
+        "A column with native times.",
+    ),
+]
+
+
+class ReferenceEntry(Entry):
+    """Columns of another table that point at a row's key, or at the columns named in `to`."""
 
     table: NamedTable
     columns: Columns
     to: Columns | None = None
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.to is not None and len(self.to) != len(self.columns):
+            raise Refused(
+                f"{len(self.columns)} columns refer to {len(self.to)}", "name as many in `to` as in `columns`"
+            )
+        return self
+
+
+class FollowerEntry(ReferenceEntry):
+    """Rows of another table that leave with the row they refer to."""
+
     where: dict[ColumnName, Annotated[State, ReadBy(_state, _STATE_SCHEMA)]] = Field(
         default_factory=dict, description="Only rows with these values."
     )
@@ -304,30 +290,26 @@ class FollowerEntry(Entry):
         description="Rows in a live state of their own table keep the row that they follow, or leave with it.",
     )
 
-    @model_validator(mode="after")
-    def _lengths(self) -> FollowerEntry:
-        if self.to is not None and len(self.to) != len(self.columns):
-            raise Refused(
-                f"{len(self.columns)} columns refer to {len(self.to)}", "name as many in `to` as in `columns`"
-            )
-        return self
 
-
-def _follower(value: object) -> object:
-    """Expand a follower written in the short form `table.column` to the full form."""
-    if not isinstance(value, str):
-        return value
-    table, column = parse_reference(value)
+def _expand_reference(text: str) -> dict[str, str]:
+    table, column = parse_reference(text)
     return {"table": str(table), "columns": column}
 
 
-FollowerItem = Annotated[FollowerEntry, BeforeValidator(_follower)]
+_REFERENCE = ShortForm(
+    _expand_reference,
+    "a reference",
+    'write "table.column" or { table = "…", columns = ["…"], to = ["…"] }',
+    "table.column or schema.table.column",
+)
+ReferenceItem = Annotated[ReferenceEntry, _REFERENCE]
+FollowerItem = Annotated[FollowerEntry, _REFERENCE]
 
 
 class GuardEntry(Entry):
     """A fact that saves a row: exactly one of the three."""
 
-    referenced_by: ReferenceSpec | None = Field(default=None, description="Saved while a row refers to it.")
+    referenced_by: ReferenceItem | None = Field(default=None, description="Saved while a row refers to it.")
     null: ColumnName | None = Field(default=None, description="Saved while this column is NULL.")
     not_null: ColumnName | None = Field(default=None, description="Saved while this column is not NULL.")
 
@@ -343,10 +325,10 @@ class RuleEntry(Entry):
 
     when: SomeStates | None = Field(default=None, description="The states that the rule selects.")
     keep: Keep | None = Field(default=None, description="How long a row stays.")
-    expires: TimeSpec | None = Field(default=None, description="The column that holds the time of expiry.")
+    expires: TimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
     most: Count | None = Field(default=None, description="The most rows to keep.")
     per: Columns | None = Field(default=None, description="The scope that `most` counts in.")
-    time: TimeSpec | None = Field(default=None, description="The rule's own time column.")
+    time: TimeItem | None = Field(default=None, description="The rule's own time column.")
     orphans: ColumnName | None = Field(default=None, description="Only rows where this reference is NULL.")
     unless: list[GuardEntry] = Field(default_factory=list, description="Guards: each saves the row.")
     with_: list[FollowerItem] = Field(default_factory=list, alias="with", description="Rows that leave with the row.")
@@ -389,7 +371,7 @@ class TableEntry(Entry):
     scheduler: str | None = Field(default=None, description="A name from [scheduler].")
     state: ColumnName | None = Field(default=None, description="The column that holds the row's state.")
     live: States | None = Field(default=None, description="The states that are never selected.")
-    time: TimeSpec | None = Field(default=None, description="The column that rules age by.")
+    time: TimeItem | None = Field(default=None, description="The column that rules age by.")
     key: Columns | None = Field(default=None, description="The columns that identify a row.")
     excused: dict[str, ExcuseEntry] = Field(default_factory=dict, description="States without a rule, and why.")
     append_only: Boolean = Field(default=False, description="Only an explicit prune may delete.")
@@ -397,7 +379,7 @@ class TableEntry(Entry):
     observe: Sentence | None = Field(
         default=None, description="Where to observe it, beside its metric and its log event."
     )
-    age: TimeSpec | None = Field(
+    age: TimeItem | None = Field(
         default=None, description="The column that pressure and health read the age of rows from, if not `time`."
     )
 
@@ -437,14 +419,13 @@ def _retired(value: object) -> Retired:
     return Retired(value)
 
 
-def _range_time(value: object) -> Time:
-    """Read a time column that can be the key of partitions."""
-    time = _time(value)
-    if time.also:
+def _require_range(time: TimeEntry) -> TimeEntry:
+    """Refuse a time column that cannot be the key of partitions."""
+    if len(time.unit) > 1:
         raise Refused(
             "timestamps in several units have no order that partitions could rely on", "partition by a column with one"
         )
-    if time.unit in (Unit.ISO, Unit.TEXT):
+    if time.unit[0] in (Unit.ISO, Unit.TEXT):
         raise Refused(
             "timestamps that are written as text have no order that partitions could rely on",
             "partition by a column of another type",
@@ -452,7 +433,7 @@ def _range_time(value: object) -> Time:
     return time
 
 
-RangeTime = Annotated[Time, ReadBy(_range_time, _TIME_SCHEMA)]
+RangeTime = Annotated[TimeItem, AfterValidator(_require_range)]
 
 
 class PartitionFollowerEntry(Entry):

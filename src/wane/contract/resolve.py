@@ -236,14 +236,14 @@ class _Resolver:
             return None
         return Partitioned(
             table=one.name,
-            time=entry.time,
+            time=entry.time.as_time(),
             keep=keep,
             ahead=entry.ahead,
             quarantine=entry.quarantine,
             then=entry.then,
             rows=entry.rows,
             lock=entry.lock,
-            followers=tuple((follower.table, follower.time) for follower in entry.with_),
+            followers=tuple((follower.table, follower.time.as_time()) for follower in entry.with_),
         )
 
     def _with_tier(self, table: Table) -> Table:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from wane.contract.duration import FOREVER, Forever
-from wane.contract.entries import ExcuseEntry, FollowerEntry, GuardEntry, RuleEntry, TableEntry, WindowName
+from wane.contract.entries import (
+    ExcuseEntry,
+    FollowerEntry,
+    GuardEntry,
+    ReferenceEntry,
+    RuleEntry,
+    TableEntry,
+    WindowName,
+)
 from wane.contract.mistakes import KINDS, Mistakes, describe
 from wane.contract.model import (
     Age,
@@ -28,7 +36,6 @@ from wane.contract.model import (
     Scheduler,
     State,
     Table,
-    Time,
     ToArchive,
     WhileNotNull,
     WhileNull,
@@ -86,7 +93,7 @@ def read_table(
         append_only=entry.append_only,
         inline=entry.inline,
         observe=entry.observe,
-        age=entry.age,
+        age=None if entry.age is None else entry.age.as_time(),
     )
     _check_scheduler(table, rules, path, mistakes, declarations)
     return table if len(mistakes.findings) == before else None
@@ -279,15 +286,16 @@ class _RuleReader:
         if entry.expires is not None:
             if entry.time is not None:
                 self._error("time", "wrong-pair", "an expiry column is the rule's time", "remove `time`")
-            return Expiry(entry.expires)
+            return Expiry(entry.expires.as_time())
         keep = self.declarations.keep(entry.keep, [*self.path, "keep"], self.mistakes)
         if isinstance(keep, Forever):
             # A window set to "forever" disables the rule as it is written.
             return FOREVER if isinstance(entry.keep, WindowName) else self._forever()
-        time: Time | None = entry.time or self.table.time
-        if time is None:
+        declared = entry.time or self.table.time
+        if declared is None:
             self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
             return None
+        time = declared.as_time()
         if entry.most is not None:
             if time.also:
                 self._error(
@@ -383,13 +391,13 @@ class _RuleReader:
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
 
 
-def _reference(entry: FollowerEntry) -> Reference:
+def _reference(entry: ReferenceEntry) -> Reference:
     return Reference(entry.table, entry.columns, entry.to or ())
 
 
 def _guard(entry: GuardEntry) -> Guard:
     if entry.referenced_by is not None:
-        return ReferencedBy(entry.referenced_by)
+        return ReferencedBy(_reference(entry.referenced_by))
     if entry.null is not None:
         return WhileNull(entry.null)
     assert entry.not_null is not None

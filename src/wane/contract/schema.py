@@ -52,9 +52,6 @@ def json_schema() -> dict[str, Any]:
     _one_of(models["GuardEntry"], ("referenced_by", "null", "not_null"))
     _one_of(models["ExcuseEntry"], tuple(kind.value for kind in ExcuseKind))
     rule["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "derived": ["most"]}
-    short = {"type": "string", "description": "table.column or schema.table.column"}
-    for model in (rule, models["FollowerEntry"]):
-        model["properties"]["with"]["items"] = {"anyOf": [short, _to("FollowerEntry")]}
     table["description"] = "One table's life."
     table["properties"]["rule"] = {**_named(_to("RuleEntry")), "minProperties": 1, "description": "Its promises."}
     table["required"] = [*table["required"], "rule"]

@@ -320,14 +320,14 @@ class EventSettings(Section):
         None, "The application's own table of events, written in the same transaction as the change."
     )
 
-    def tells_hard_deleted(self, table: str) -> bool:
+    def emits_hard_deleted(self, table: str) -> bool:
         return _selects(self.hard_deleted, table)
 
     def writes_pruned(self, table: str) -> bool:
         """Return whether rows of a table that an ordinary prune deletes are recorded in the outbox."""
-        return self.outbox is not None and _selects(self.outbox.prunes, table) and self.tells_hard_deleted(table)
+        return self.outbox is not None and _selects(self.outbox.prunes, table) and self.emits_hard_deleted(table)
 
-    def tells_archived(self, table: str) -> bool:
+    def emits_archived(self, table: str) -> bool:
         return _selects(self.archived, table)
 
 

@@ -124,6 +124,29 @@ class Text(ValueType):
 
 
 @dataclass(frozen=True)
+class ShortForm:
+    """A table that may also be written as a text, which `expand` turns into the table."""
+
+    expand: Callable[[str], object]
+    noun: str
+    fix: str
+    description: str
+
+    def read(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.expand(value)
+        if not isinstance(value, dict):
+            raise Refused(f"{written(value)} is not {self.noun}", self.fix)
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "description": self.description}, handler(schema)]}
+
+
+@dataclass(frozen=True)
 class PairsOf:
     """A TOML table of at least `least` entries, stored as a tuple of pairs so that it stays immutable."""
 

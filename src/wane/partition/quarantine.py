@@ -131,7 +131,7 @@ class Quarantine:
             [one.place, *(each["place"] for each in one.along)], note, leaving.target.patience
         )
         for table, rows in one.counts.items():
-            if rows and work.contract.events.tells_hard_deleted(table):
+            if rows and work.contract.events.emits_hard_deleted(table):
                 work.listener(hard_deleted(table, None, rows, numbers[0]))
         leaving.emit("dropped", one.partition, began)
         return Retiring(leaving.name, one.partition, "dropped", counts, seconds=time.monotonic() - began)

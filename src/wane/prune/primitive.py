@@ -233,7 +233,7 @@ class Pruner:
             for table, rows in (
                 pruned.counts.items() if connection is None and pruned.kind not in ("mark", "shelve") else ()
             ):
-                if rows and self.contract.events.tells_hard_deleted(table):
+                if rows and self.contract.events.emits_hard_deleted(table):
                     self.listener(hard_deleted(table, pruned.rule, rows, pruned.audit_id))
         return taken
 

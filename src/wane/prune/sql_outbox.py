@@ -45,7 +45,7 @@ def write_taken_event(store: Store, transaction: Transaction, events: EventSetti
     if events.outbox is None or entry.kind == "mark":
         return
     if entry.kind == "shelve":
-        told = [(archived_name(entry.table), entry.table)] if events.tells_archived(entry.table) else []
+        told = [(archived_name(entry.table), entry.table)] if events.emits_archived(entry.table) else []
     else:
         told = [(hard_deleted_name(table), table) for table in entry.counts if events.writes_pruned(table)]
     for name, table in told:

@@ -251,9 +251,9 @@ class _RuleSweep:
             message,
         )
         for table, rows in swept.counts.items() if self.action == "prune" else ():
-            if rows and self.sweeper.contract.events.tells_hard_deleted(table):
+            if rows and self.sweeper.contract.events.emits_hard_deleted(table):
                 self.sweeper.listener(hard_deleted(table, swept.rule, rows, self.audit_id))
-        if self.action == "shelve" and swept.rows and self.sweeper.contract.events.tells_archived(swept.table):
+        if self.action == "shelve" and swept.rows and self.sweeper.contract.events.emits_archived(swept.table):
             moved = dict(swept.counts)
             self.sweeper.listener(RowsArchived(swept.table, swept.rule, self.audit_id or 0, moved, moved, 0))
         self.sweeper.listener(
