@@ -50,8 +50,9 @@ def _explained(parameter: Any) -> Iterator[str]:
         yield f"One of {', '.join(f'`{one.value}`' for one in kind)}."
     if parameter.max is not None:
         yield f"At most {parameter.max:,}."
-    if parameter.default is not None and not getattr(parameter, "is_flag", False):
-        yield f"Default: `{_plain(parameter.default)}`."
+    default = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+    if default is not None and not getattr(parameter, "is_flag", False):
+        yield f"Default: `{_plain(default)}`."
     if parameter.envvar:
         yield f"Environment: `{parameter.envvar}`."
 

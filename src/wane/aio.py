@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +19,8 @@ def on_thread(thread: ThreadPoolExecutor) -> Run:
     """Return what runs work on a thread, one call after the other."""
 
     async def run(work: Callable[[], Any]) -> Any:
+        import asyncio  # Takes as long to import as all of the database access: only its users wait for it.
+
         return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     return run

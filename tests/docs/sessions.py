@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wane.cli import main
+from wane.cli import commands, main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -120,6 +120,7 @@ class Shell:
 
 def forked(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
     """The exit code and the output of the command in a process of its own, which has imported everything already."""
+    list(commands())  # They are imported when they are called: here once, not in each child.
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -87,8 +87,9 @@ def _examine(cold: ColdTable, recorded: Recorded) -> tuple[DeltaTable | None, Ar
 
 def _lost(cold: ColdTable, table: DeltaTable | None, recorded: Recorded) -> ArchiveError | None:
     if table is None:
+        commits = "one commit to it is" if recorded.commits == 1 else f"{recorded.commits} commits to it are"
         return ArchiveError(
-            f"the archive of {cold.name} is missing: {cold.folder} is not there or empty, and {recorded.commits} commits to it are recorded",
+            f"the archive of {cold.name} is missing: {cold.folder} is not there or empty, and {commits} recorded",
             "mount it, or restore it from a backup; if it was moved away on purpose, `wane archive adopt` begins a new one",
         )
     found = cold.commits(table)

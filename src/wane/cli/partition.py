@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from wane.cli.harness import Call, CommandResult, Services, command
 from wane.cli.options import FastOption
-from wane.cli.output import console, count_text, counts_text, many, say, seconds_text, table, time_text
+from wane.cli.output import console, counted, counts_text, many, say, seconds_text, table, time_text
 from wane.events import Event, PartitionStep
 from wane.keeper import Keeper
 from wane.partition.model import PartitionDone, PartitionPlan, Retiring
@@ -33,7 +33,7 @@ def partition_plan(call: Call, name: TableArgument) -> CommandResult:
 def _print_plan(plan: PartitionPlan) -> None:
     out = console()
     advice = "recommended" if plan.recommended else "not recommended"
-    out.print(f"[bold]{escape(plan.table)}[/] {escape(plan.state)}, {count_text(plan.rows)} rows", soft_wrap=True)
+    out.print(f"[bold]{escape(plan.table)}[/] {escape(plan.state)}, {counted(plan.rows, 'row')}", soft_wrap=True)
     say(f"{advice}: {escape(plan.why)}" if plan.state == "plain" else escape(plan.why))
     for what, fix in plan.refused:
         say(f"[red]refused:[/] {escape(what)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -41,6 +40,8 @@ class AsyncQueue(Awaited[Queue]):
     close = awaited(Queue.close)
 
     async def wait_for_wakeup(self, after: int, timeout: float | None = None) -> int | None:
+        import asyncio  # As in `wane.aio`: only its users wait for the import.
+
         loop = asyncio.get_running_loop()
         left = require_timeout("timeout", timeout)
         end = None if left is None else loop.time() + left

@@ -1,0 +1,25 @@
+"""One thing is singular, also in what is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from wane.archive.repair import Repaired
+from wane.cli.archive_repair import _print_repaired
+from wane.cli.output import counted, many
+from wane.db.counting import Count, Exactness
+
+
+def test_a_count_of_one_is_singular() -> None:
+    assert [many(count, "row") for count in (0, 1, 1_234)] == ["0 rows", "1 row", "1,234 rows"]
+    assert many(1, "row", bold=True) == "[bold]1[/] row"
+    assert counted(Count(1, Exactness.EXACT), "row") == "1 row"
+    assert counted(Count(1, Exactness.ESTIMATE), "row") == "~1 rows"
+    assert counted(None, "row") == "? rows"
+
+
+def test_one_commit_was_missing_and_two_were(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_repaired([Repaired("event", lost=1, sweeps=(7,)), Repaired("note", lost=2, sweeps=())])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("event: 1 commit was missing: ")
+    assert lines[1].startswith("note: 2 commits were missing: ")
