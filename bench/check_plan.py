@@ -31,7 +31,7 @@ from wane.db.url import resolve_url
 from wane.findings import Finding, Severity
 from wane.prune.plan import Plan
 from wane.prune.planning import build_plan
-from wane.rules.rows import rows_of
+from wane.rules.queries import queries_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "check_plan.json"
@@ -243,10 +243,10 @@ def read_plans(store: Store, promised: Contract) -> dict[str, str]:
         if selection.table.name != "big":
             continue
         reads = {
-            "count_due": rows_of(store).count_due(selection, NOW),
-            "oldest_due": rows_of(store).edge_due(selection, NOW, newest=False),
-            "newest_due": rows_of(store).edge_due(selection, NOW, newest=True),
-            "never_due": rows_of(store).count_never_due(selection, 10_001),
+            "count_due": queries_of(store).count_due(selection, NOW),
+            "oldest_due": queries_of(store).edge_due(selection, NOW, newest=False),
+            "newest_due": queries_of(store).edge_due(selection, NOW, newest=True),
+            "never_due": queries_of(store).count_never_due(selection, 10_001),
         }
         plans |= {f"{selection.rule.name}.{name}": store.explain(statement) for name, statement in reads.items()}
     return plans

@@ -47,7 +47,7 @@ def test_a_keeper_checks_and_plans(database: Database, contract_file: Path) -> N
         plan = keeper.plan(now=NOW)
         assert (plan.due, plan.made_at) == (1, NOW)
         assert keeper.plan("events", now=NOW) == plan
-        assert keeper.plan("events.old", now=NOW, explain=True).steps[0].query_plan != ""
+        assert keeper.plan("events.old", now=NOW, explain=True).steps[0].statements[0].query_plan != ""
     with pytest.raises(Exception, match=r"(?i)closed"):
         keeper.plan(now=NOW)
 

@@ -227,7 +227,8 @@ def test_a_prune_by_the_rule_moves_rows_too_and_nothing_deletes_them_past_it(
             database.query("SELECT wane.prune('event', 'cold', 5)")
         plan = cold.keeper.plan("event.cold")
         assert plan.steps[0].action == "shelve"
-        assert 'INSERT INTO "archive"."event_yyyymm"' in plan.steps[0].statement
+        moved = 'INSERT INTO "archive"."event_yyyymm"'
+        assert any(moved in one.text for one in plan.steps[0].statements)
         assert sum(rule.rows for rule in cold.keeper.apply(plan).rules) > 0
         assert len(everything(shelved(database))) == 12
 

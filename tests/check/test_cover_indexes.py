@@ -10,7 +10,7 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.db import open_store
 from wane.db.url import resolve_url
 from wane.findings import Finding
-from wane.rules.rows import rows_of
+from wane.rules.queries import queries_of
 from wane.rules.selection import bind_contract
 
 NO_INDEX = "no index finds the rule's oldest rows, so every batch reads the whole table"
@@ -358,7 +358,7 @@ def plan_of_the_oldest(database: Database, text: str) -> str:
     database.execute("ANALYZE")
     with open_store(resolve_url(database.url)) as store:
         [selection], _ = bind_contract(contract, store.reflect(), store.types)
-        statement = rows_of(store).edge_due(selection, store.now(), newest=False)
+        statement = queries_of(store).edge_due(selection, store.now(), newest=False)
         if database.store == "postgres":
             connection = database.connect()
             connection.execute("SET enable_seqscan = off")

@@ -21,7 +21,7 @@ from wane.findings import Finding, Severity
 from wane.prune.plan import Plan
 from wane.prune.planning import build_plan
 from wane.reference import names, schema_sql
-from wane.rules.rows import rows_of
+from wane.rules.queries import queries_of
 from wane.rules.selection import bind_contract, follower_paths
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -97,14 +97,14 @@ def test_no_planted_row_is_in_the_plan(seeded: tuple[Database, Contract]) -> Non
         for trap in TRAPS:
             for selection in selections:
                 if str(selection.name) == trap.table:
-                    statement = rows_of(store).count_due(selection, NOW)
+                    statement = queries_of(store).count_due(selection, NOW)
                     planted = Statement(
                         f"{statement.text} AND t.{_percent(store, trap.predicate)}", statement.parameters
                     )
                     assert store.read(planted, 60) == [(0,)], f"{trap.name} is due under {selection.label}"
                 for path in follower_paths(selection):
                     if path[-1].reference.table.name == trap.table:
-                        statement = rows_of(store).count_followers(selection, path, NOW)
+                        statement = queries_of(store).count_followers(selection, path, NOW)
                         predicate = _percent(store, trap.predicate)
                         planted = Statement(f"{statement.text} AND {predicate}", statement.parameters)
                         assert store.read(planted, 60) == [(0,)], f"{trap.name} follows {selection.label}"

@@ -111,7 +111,7 @@ def test_a_role_that_may_only_read_can_plan_and_is_told_why_there_is_no_query_pl
         open_store(resolve_url(url), read_only=True) as store,
     ):
         [step] = build_plan(store, loaded(EVENTS), explain=True).steps
-    assert step.query_plan == "the statement cannot be explained: permission denied for table events"
+    assert step.statements[-1].query_plan == "the statement cannot be explained: permission denied for table events"
 
 
 def test_a_table_that_somebody_locks_is_not_waited_for(postgres_database: PostgresDatabase) -> None:

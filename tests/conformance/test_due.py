@@ -32,8 +32,8 @@ from wane.contract.model import (
 )
 from wane.contract.names import TableName
 from wane.errors import StoreError
+from wane.rules.queries import queries_of
 from wane.rules.reads import keys_due, read_due
-from wane.rules.rows import rows_of
 from wane.rules.selection import bind_contract
 
 WEEK = timedelta(days=7)
@@ -716,7 +716,7 @@ def test_any_name_may_be_that_of_a_table_and_of_every_column(database: Database,
             told = read_due(store, selection, NOW, 10.0)
             assert told.count is not None
             assert told.count.rows == (2 if isinstance(bound, Age) else 1)
-            assert store.explain(rows_of(store).keys_due(selection, NOW, 10))
+            assert store.explain(queries_of(store).keys_due(selection, NOW, 10))
 
 
 def test_tables_of_other_schemas_are_read_where_they_are(postgres_database: PostgresDatabase) -> None:

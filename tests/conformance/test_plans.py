@@ -13,7 +13,7 @@ from servers import Database
 from wane.contract.model import Age, Expiry, State, Table, Time, Unit
 from wane.db.statement import Statement
 from wane.db.store import Store
-from wane.rules.rows import rows_of
+from wane.rules.queries import queries_of
 
 ROWS = 20_000
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
@@ -112,9 +112,9 @@ def check_plan(store: Store, statement: Statement) -> None:
 def check_statements(database: Database, table: Table) -> None:
     with opened(database) as store:
         selection = bound_rule(store, table)
-        check_plan(store, rows_of(store).keys_due(selection, NOW, 100))
+        check_plan(store, queries_of(store).keys_due(selection, NOW, 100))
         for newest in (False, True):
-            check_plan(store, rows_of(store).edge_due(selection, NOW, newest=newest))
+            check_plan(store, queries_of(store).edge_due(selection, NOW, newest=newest))
 
 
 def test_one_state_and_several_are_read_off_the_index(database: Database, kind: Kind, key: str) -> None:

@@ -17,7 +17,6 @@ from wane.prune import sql_postgres
 from wane.prune.sql_cold_tier import Shelf
 from wane.prune.sql_postgres import PostgresTaking
 from wane.prune.sweep import Outcome
-from wane.rules.rows import Rows
 
 RULE = "event.cold"
 BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO public.{2} SELECT * FROM back RETURNING 1"
@@ -29,13 +28,11 @@ def hook(steps: Steps) -> None:
         (Shelf, "_make", "make"),
         (Shelf, "_fit", "fit"),
         (PostgresTaking, "lock", "lock"),
-        (Rows, "still_due", "recheck"),
-        (Rows, "delete_followers", "followers"),
-        (Rows, "take_keys", "take"),
         (Ledger, "record", "audit"),
         (Ledger, "add_to_record", "audit more"),
     ):
         steps.before(owner, method, step)
+    steps.statements()
     steps.around(PostgresStore)
 
 

@@ -21,12 +21,13 @@ from typing import Any
 
 from wane.db.postgres.store import PostgresStore
 from wane.db.sqlite.store import SqliteStore
+from wane.db.statement import Statement
 from wane.keeper import open_keeper
 from wane.ledger import Ledger
 from wane.prune.pace import Pace
 from wane.prune.sql_postgres import PostgresTaking
 from wane.prune.sweep import Sweeper
-from wane.rules.rows import Rows
+from wane.rules.statements import RuleStatements
 
 DAWDLE_SECONDS = 0.003
 WAIT_SECONDS = 60
@@ -66,6 +67,23 @@ class Steps:
 
         setattr(module, name, telling)
 
+    def statements(self) -> None:
+        """Let the statements of a rule tell their step when they are about to run."""
+        original = RuleStatements.fill
+
+        def telling(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
+            if statement in (this.candidates, this.batch_end):
+                self.enter("look")
+            elif statement in (this.take, this.take_range):
+                self.enter("take")
+            elif statement == this.recheck:
+                self.enter("recheck")
+            elif any(statement in (one.take, one.some) for one in this.followers):
+                self.enter("followers")
+            return original(this, statement, *arguments, **options)
+
+        RuleStatements.fill = telling  # type: ignore[assignment, method-assign]
+
     def around(self, store: type[Any]) -> None:
         """Let transactions tell when they begin, and when they are about to commit."""
         original: Callable[..., Any] = store.transaction
@@ -93,20 +111,12 @@ class Pauses(threading.Event):
 
 def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> None:
     for owner, method, step in (
-        (Rows, "candidates", "look"),
-        (Rows, "take_range", "take"),
-        (Rows, "end_of_batch", "look"),
-        (Rows, "take_up_to", "take"),
-        (Rows, "take_oldest", "take"),
         (PostgresTaking, "lock", "lock"),
-        (Rows, "still_due", "recheck"),
-        (Rows, "delete_followers", "followers"),
-        (Rows, "delete_some_followers", "followers"),
-        (Rows, "take_keys", "take"),
         (Ledger, "record", "audit"),
         (Ledger, "add_to_record", "audit"),
     ):
         steps.before(owner, method, step)
+    steps.statements()
     steps.around(SqliteStore)
     steps.around(PostgresStore)
     stop = Pauses()

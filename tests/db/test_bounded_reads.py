@@ -16,8 +16,8 @@ from wane.db.schema import Column, TableInfo
 from wane.db.statement import Statement
 from wane.db.url import resolve_url
 from wane.errors import Locked, StoreError, TimedOut
+from wane.rules.queries import queries_of
 from wane.rules.reads import count_never_due, read_due
-from wane.rules.rows import rows_of
 from wane.rules.selection import Selection, bind_contract
 
 MANY = 300_000
@@ -141,6 +141,6 @@ def test_an_estimate_that_cannot_be_made_is_no_estimate(postgres_database: Postg
         blocker.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
         store._connection.execute("SET lock_timeout = '100ms'")  # type: ignore[attr-defined]
         with pytest.raises(Locked):
-            store.estimate(rows_of(store).count_due(selection, store.now()))
+            store.estimate(queries_of(store).count_due(selection, store.now()))
         assert read_due(store, selection, store.now(), 0.2).count is None
         assert count_rows(store, selection.table, 10) is None

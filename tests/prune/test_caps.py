@@ -10,6 +10,7 @@ from wane.contract.model import Cap, Table
 from wane.errors import WrongArgument
 from wane.prune import primitive
 from wane.prune.pace import FAST
+from wane.rules import statements
 
 
 def capped(most: int, *per: str, **more: object) -> Table:
@@ -199,7 +200,8 @@ def test_scopes_with_followers_that_do_not_fit_wait_for_the_next_call(database: 
 
 def test_scopes_that_may_lose_nothing_do_not_hide_others(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """More scopes beyond their cap than one call looks at, and only the last has a row that may leave."""
-    monkeypatch.setattr(primitive, "_MOST_SCOPES", 3)
+    for module in (primitive, statements):
+        monkeypatch.setattr(module, "MOST_SCOPES", 3)
     scoped(database, *"abcdef")
     database.execute("UPDATE job SET state = 'live'")
     database.execute("UPDATE job SET state = 'done' WHERE tenant = 'f'")

@@ -26,10 +26,12 @@ from prune.keeping import (
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Cap, Mark, Orphans, Table
-from wane.errors import BindError, UnknownTable, WrongArgument
+from wane.db.statement import Statement
+from wane.errors import BindError, Locked, UnknownTable, WrongArgument
 from wane.prune.pace import FAST
 from wane.prune.sweep import Outcome
 from wane.prune.taking import gated
+from wane.rules.statements import RuleStatements
 
 NOW = datetime.now(UTC)
 
@@ -633,3 +635,23 @@ def test_a_hold_on_a_table_that_is_back_under_its_name_stops_nothing(database: D
         database.script("ALTER TABLE task RENAME TO job")
         assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
         assert kept.ids() == [2]
+
+
+def test_a_hold_that_ends_while_a_batch_is_taken_adds_no_row_to_it(
+    sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs(sqlite_database, *((n, "done", ago(30 - n)) for n in range(3)))
+    fill = RuleStatements.fill
+
+    def ending(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
+        if statement is this.take_range:
+            store._connection.execute("UPDATE wane_hold SET released_at = '2026-01-01T00:00:00.000000Z'")
+        return fill(this, statement, *arguments, **options)
+
+    with keeping(sqlite_database) as kept:
+        kept.keeper.hold("job", {"id": 0}, reason="a test")
+        store: Any = kept.keeper.store
+        monkeypatch.setattr(RuleStatements, "fill", ending)
+        with pytest.raises(Locked, match="a hold ended while rows were taken"):
+            kept.keeper.prune("job", rule="old", limit=1)
+        assert kept.ids() == [0, 1, 2]

@@ -11,7 +11,7 @@ import pytest
 from wane.db.counting import Count, Exactness
 from wane.errors import PlanError
 from wane.findings import Finding, Severity
-from wane.prune.plan import FORMAT, Plan, Step, read_plan
+from wane.prune.plan import FORMAT, Plan, Step, StepStatement, read_plan
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
@@ -34,9 +34,14 @@ PLAN = Plan(
             share=0.3,
             seconds=0.0008,
             swept=True,
-            statement='DELETE FROM "jobs" WHERE "größe" = :state',
-            parameters={"state": "erledigt", "n": 500, "cutoff": 1.5},
-            query_plan="SEARCH jobs\n  USING INDEX",
+            statements=(
+                StepStatement(
+                    "take them",
+                    'DELETE FROM "jobs" WHERE "größe" = :state',
+                    {"state": "erledigt", "limit": 500, "cutoff": 1.5},
+                    "SEARCH jobs\n  USING INDEX",
+                ),
+            ),
         ),
         Step(
             "seen",
@@ -51,8 +56,7 @@ PLAN = Plan(
             None,
             None,
             swept=False,
-            statement="",
-            parameters={},
+            statements=(),
         ),
     ),
     problems=(
@@ -100,7 +104,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 1}', b"[" * 100_000, b'{"format": "1"}'],
+    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 2}', b"[" * 100_000, b'{"format": "2"}'],
     ids=["empty", "text", "bytes", "list", "null", "number", "nothing", "only a format", "deep", "text format"],
 )
 def test_what_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:

@@ -16,11 +16,11 @@ from servers import Database
 from wane.contract.model import Age, Cap, Mark, Table, WhileNull
 from wane.db.statement import Statement
 from wane.prune.binding import Bindings
-from wane.prune.dialects import taking
-from wane.prune.taking import Batch
+from wane.rules.queries import queries_of
 from wane.rules.relied_postgres import read_stamps
 from wane.rules.rows import rows_of
-from wane.rules.selection import Selection, follower_paths, intermediate_paths
+from wane.rules.selection import Selection
+from wane.rules.statements import statements_of
 
 ROWS = 20_000
 BATCH = 20
@@ -112,17 +112,36 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def check_ranges(kept: Keeping) -> None:
-    """Two batches by their place, the second behind the first; and what is done instead if something is held."""
-    bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
-    check(kept, rows.take_oldest(bound, at, BATCH))
-    floor = None
+class Filled:
+    """The statements of a rule, filled."""
+
+    def __init__(self, kept: Keeping, bound: Selection, at: datetime) -> None:
+        self.rule = statements_of(rows_of(kept.keeper.store), bound)
+        self.bound, self.at = bound, at
+
+    def __call__(self, statement: Statement | None, **values: Any) -> Statement:
+        assert statement is not None
+        return self.rule.fill(statement, self.bound, self.at, **{"limit": BATCH, "follower_limit": BATCH} | values)
+
+
+def check_ranges(kept: Keeping, floor: tuple[object, ...] | None = None, rule: str = "old") -> None:
+    """Batches by their position: two or three of them, each behind the one before, with the same texts."""
+    bound = selection(kept, rule)
+    filled = Filled(kept, bound, now())
     for _ in range(2):
-        look = rows.end_of_batch(bound, at, BATCH, floor)
-        check(kept, look)
-        assert "USE TEMP B-TREE" not in kept.keeper.store.explain(look)
-        [end] = kept.keeper.store.read(look, 10)
-        check(kept, rows.take_up_to(bound, at, floor, end))
+        if kept.database.store == "sqlite":
+            find = filled(filled.rule.batch_end, floor=floor)
+            check(kept, find)
+            assert "USE TEMP B-TREE" not in kept.keeper.store.explain(find)
+            [end] = kept.keeper.store.read(find, 10)
+            check(kept, filled(filled.rule.take_range, floor=floor, end=end))
+        else:
+            take = filled(filled.rule.take_range, floor=floor)
+            check(kept, take)
+            with kept.keeper.store.transaction() as transaction:
+                [(count, found, *last)] = transaction.read(take)
+            end = tuple(last)
+            assert count == found == BATCH
         floor = end
 
 
@@ -132,25 +151,32 @@ STATE_CHOICES = pytest.mark.parametrize("when", [["done"], ["done", "failed", "l
 @STATE_CHOICES
 def test_rows_without_guards_are_taken_by_range(database: Database, when: list[str]) -> None:
     with large(database, table("job", rule("old", OLD, when=when))) as kept:
-        bound = selection(kept)
-        rows = rows_of(kept.keeper.store)
-        if database.store == "sqlite":
-            check_ranges(kept)
-        else:
-            check(kept, rows.take_range(bound, now(), BATCH))
-            kept.keeper.prune("job", rule="old", limit=2_000)
-            with kept.keeper.store.transaction() as transaction:
-                taken = taking(transaction).take(Batch(bound, now(), BATCH, BATCH))
-            assert taken.floor is not None
-            check(kept, rows.take_range(bound, now(), BATCH, taken.floor))
+        check_ranges(kept)
+
+
+def test_the_last_batch_does_not_walk_beyond_what_is_due(database: Database) -> None:
+    """Half of the rows are not due yet; what ends the batch stands right behind those that are."""
+    week = Age(AT, timedelta(days=37))
+    with large(database, table("job", rule("old", week, when=["done"]))) as kept:
+        while kept.keeper.prune("job", rule="old", limit=1_000).rows:
+            pass
+        assert len(kept.ids()) > ROWS // 2
+        database.execute("DROP INDEX job_time")
+        database.execute("ANALYZE")
+        filled = Filled(kept, selection(kept), now())
+        check(kept, filled(filled.rule.take_range))
+
+
+def test_rows_in_front_whose_time_means_nothing_are_not_walked(database: Database) -> None:
+    with large(database, table("job", rule("old", OLD, when=["done"]))) as kept:
+        database.execute("UPDATE job SET at_ms = 0 WHERE id < 16000")
+        database.execute("ANALYZE")
+        check_ranges(kept)
 
 
 def test_rows_without_states_are_taken_by_range(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=()), state=None)) as kept:
-        if database.store == "sqlite":
-            check_ranges(kept)
-        else:
-            check(kept, rows_of(kept.keeper.store).take_range(selection(kept), now(), BATCH))
+        check_ranges(kept)
 
 
 GUARDED = {
@@ -167,22 +193,23 @@ def test_rows_with_followers_are_looked_up_and_taken_by_their_keys(
     unless = GUARDED[guard]
     declared = table("job", rule("old", OLD, when=when, unless=unless, followers=[follower("note.job_id")]))
     with large(database, declared) as kept:
-        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
-        candidates = rows.candidates(bound, at, BATCH)
+        filled = Filled(kept, selection(kept), now())
+        compiled = filled.rule
+        candidates = filled(compiled.candidates)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
             found = transaction.execute(candidates.text, candidates.parameters)
         assert len(found) == BATCH
         keys = [row[:1] for row in found]
-        check(kept, rows.candidates(bound, at, BATCH, found[-1][1:]))
-        check(kept, rows.still_due(bound, at, keys, BATCH))
-        [path] = follower_paths(bound)
-        check(kept, rows.delete_followers(bound, path, keys))
-        check(kept, rows.any_follower(bound, path, keys))
-        check(kept, rows.delete_some_followers(bound, path, keys[0], at, BATCH))
+        check(kept, filled(compiled.candidates, floor=found[-1][1:]))
+        check(kept, filled(compiled.recheck, keys=keys))
+        [notes] = compiled.followers
+        check(kept, filled(notes.take, keys=keys))
+        check(kept, filled(notes.remaining, keys=keys))
+        check(kept, filled(notes.some, keys=keys[:1]))
         if database.store == "sqlite":
             database.execute("DELETE FROM note")
-        check(kept, rows.take_keys(bound, at, keys))
+        check(kept, filled(compiled.take, keys=keys))
 
 
 def test_followers_with_followers_are_locked_and_taken_by_their_keys(database: Database) -> None:
@@ -192,17 +219,18 @@ def test_followers_with_followers_are_locked_and_taken_by_their_keys(database: D
         database.execute("CREATE INDEX word_note ON word (note_id)")
         database.execute("INSERT INTO word SELECT id, id FROM note WHERE id % 2 = 0")
         database.execute("ANALYZE")
-        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
-        keys = [row[:1] for row in kept.keeper.store.read(rows.candidates(bound, at, BATCH), 10)]
-        [path] = intermediate_paths(bound)
-        some = rows.some_followers(bound, path, keys[0], at, BATCH)
+        bound = selection(kept)
+        filled = Filled(kept, bound, now())
+        keys = [row[:1] for row in kept.keeper.store.read(filled(filled.rule.candidates), 10)]
+        [notes] = (one for one in filled.rule.followers if one.childless)
+        some = filled(notes.some, keys=keys[:1])
         check(kept, some)
         with kept.keeper.store.transaction() as transaction:
             found = transaction.execute(some.text, some.parameters)
         assert found
-        check(kept, rows.delete_childless(path[-1], found))
+        check(kept, filled(notes.childless, keys=found))
         if database.store == "postgres":
-            check(kept, rows.lock_followers(bound, path, keys))
+            check(kept, filled(notes.lock, keys=keys))
             check(kept, read_stamps(bound))
 
 
@@ -212,15 +240,16 @@ def test_guarded_rows_probe_what_saves_them(database: Database, when: list[str])
     with large(database, table("job", rule("old", OLD, when=when, unless=[referenced_by("note.job_id")]))) as kept:
         database.execute("DELETE FROM note WHERE id % 5 <> 0")
         database.execute("ANALYZE")
-        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
         if database.store == "sqlite":
             check_ranges(kept)
-        candidates = rows.candidates(bound, at, BATCH)
+        filled = Filled(kept, selection(kept), now())
+        compiled = filled.rule
+        candidates = filled(compiled.candidates)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
             keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
-        check(kept, rows.still_due(bound, at, keys, BATCH))
-        check(kept, rows.take_keys(bound, at, keys))
+        check(kept, filled(compiled.recheck, keys=keys))
+        check(kept, filled(compiled.take, keys=keys))
 
 
 def test_holds_cost_no_walk(database: Database) -> None:
@@ -229,52 +258,51 @@ def test_holds_cost_no_walk(database: Database) -> None:
             kept.keeper.hold("job", {"id": number}, reason="a test")
             kept.keeper.hold("note", {"id": number}, reason="a test")
         database.execute("ANALYZE")
-        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
-        candidates = rows.candidates(bound, at, BATCH)
+        filled = Filled(kept, selection(kept), now())
+        compiled = filled.rule
+        candidates = filled(compiled.candidates)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
             keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
         assert keys[0] == ((40,) if database.store == "sqlite" else ("40",))
-        check(kept, rows.still_due(bound, at, keys, BATCH))
-        check(kept, rows.take_keys(bound, at, keys))
+        check(kept, filled(compiled.recheck, keys=keys))
+        check(kept, filled(compiled.take, keys=keys))
 
 
 def test_marks_are_taken_by_their_keys(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"], then=Mark("cleaned")))) as kept:
-        bound, rows, at = selection(kept), rows_of(kept.keeper.store), now()
-        candidates = rows.candidates(bound, at, BATCH)
+        filled = Filled(kept, selection(kept), now())
+        compiled = filled.rule
+        candidates = filled(compiled.candidates)
         check(kept, candidates)
         with kept.keeper.store.transaction() as transaction:
             keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
-        check(kept, rows.take_keys(bound, at, keys))
+        check(kept, filled(compiled.take, keys=keys))
 
 
 def test_a_cap_walks_its_room_and_a_batch(database: Database) -> None:
     """What stays is counted off the index once; what is beyond is not."""
     declared = table("job", rule("cap", Cap(AT, 500), when=["done"]), live=["queued"])
     with large(database, declared) as kept:
-        bound, rows = selection(kept, "cap"), rows_of(kept.keeper.store)
-        take = rows.take_oldest if database.store == "sqlite" else rows.take_range
-        check(kept, take(bound, now(), BATCH))
+        check_ranges(kept, rule="cap")
 
 
 @pytest.mark.parametrize("name", ["consume", "discard"])
 def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"]))) as kept:
-        bound, rows = selection(kept), rows_of(kept.keeper.store)
+        bound, queries = selection(kept), queries_of(kept.keeper.store)
         database.execute("DELETE FROM note WHERE job_id = 7")
-        check(kept, rows.remove(bound, {"id": 7}, now() if name == "consume" else None))
+        check(kept, queries.remove(bound, {"id": 7}, now() if name == "consume" else None))
 
 
 def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))) as kept:
         bound, store, at = selection(kept), kept.keeper.store, now()
-        *_, (_, *floor) = store.read(rows_of(store).candidates(replace(bound, saved_by=()), at, 4_000), 10)
+        unguarded = Filled(kept, replace(bound, saved_by=()), at)
+        *_, (_, *floor) = store.read(unguarded(unguarded.rule.candidates, limit=4_000), 10)
         database.execute("DELETE FROM note WHERE job_id > 16200")
         database.execute("ANALYZE")
-        check(kept, rows_of(store).candidates(bound, at, BATCH, floor))
+        filled = Filled(kept, bound, at)
+        check(kept, filled(filled.rule.candidates, floor=floor))
         if database.store == "sqlite":
-            look = rows_of(store).end_of_batch(bound, at, BATCH, floor)
-            check(kept, look)
-            [end] = store.read(look, 10)
-            check(kept, rows_of(store).take_up_to(bound, at, floor, end))
+            check_ranges(kept, tuple(floor))

@@ -17,7 +17,7 @@ from wane.errors import BindError
 from wane.findings import Finding
 from wane.keeper import Keeper
 from wane.prune.pace import Pace
-from wane.rules.rows import rows_of
+from wane.rules.queries import queries_of
 from wane.rules.selection import Selection
 from wane.sqlfunctions import install
 
@@ -168,7 +168,7 @@ def test_an_index_serves_each_unit_unless_numbers_are_texts(database: Database) 
         database.script("ANALYZE")
     with Keeper(loaded(TEXT.replace("UNITS", units)), open_store(resolve_url(database.url))) as keeper:
         assert found(keeper, "no-index") == []
-        statement = rows_of(keeper.store).keys_due(selected(keeper), NOW, 5)
+        statement = queries_of(keeper.store).keys_due(selected(keeper), NOW, 5)
         assert missing.fix.split('"')[1] in keeper.store.explain(statement)
     digits = TEXT.replace("UNITS", '["s", "iso"]')
     database.script(

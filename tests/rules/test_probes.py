@@ -13,10 +13,12 @@ from covering import loaded, numbers
 from servers import Database, SqliteDatabase
 from wane.contract.model import Contract
 from wane.db import Store, open_store
+from wane.db.statement import NOW as AT_RUN
+from wane.db.statement import When
 from wane.db.url import resolve_url
 from wane.keeper import Keeper
 from wane.observe.binding import bind_tables
-from wane.observe.prepared import ANCHOR, PreparedProbes
+from wane.observe.prepared import PreparedProbes
 from wane.rules.probes import UNREAD, Probe, Probes, gather
 from wane.rules.reads import held_tables, read_probes
 from wane.rules.rows import rows_of
@@ -104,14 +106,14 @@ def test_a_probe_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Da
         selection, kept = one(store, promised), PreparedProbes(store.dialect)
         fresh, writes = Probes(rows_of(store)), Probes(kept.rows, ())
 
-        def asked(probes: Probes, now: datetime) -> list[Probe]:
+        def asked(probes: Probes, now: When) -> list[Probe]:
             return [
                 partial(probes.count_due, selections=[selection], now=now, most=100),
                 partial(probes.oldest_due, selection=selection, now=now),
                 partial(probes.soon_due, selection=selection, now=now, within=timedelta(hours=5), most=100),
             ]
 
-        written = [kept.probe(number, probe) for number, probe in enumerate(asked(writes, ANCHOR))]
+        written = [kept.probe(number, probe) for number, probe in enumerate(asked(writes, AT_RUN))]
         counts = set()
         # Not to the second: what stands behind the point decides too.
         for hours in (-7.0001, -0.5, 0, 0.0001, 0.5, 3.9999999, 4, 40.25):

@@ -511,7 +511,7 @@ def test_sqlite_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
     with opened(sqlite_database) as store:
         [guard] = bound_rule(store, declared).saved_by
         joined = f"SELECT 1 FROM job AS t, child AS g WHERE {rows_of(store).refers(guard, 'g', 't')}"
-        among = " AND ".join(rows_of(store)._refers_among(guard, "g", "SELECT id FROM job"))
+        among = " AND ".join(rows_of(store).refers_among(guard, "g", "SELECT id FROM job"))
     connection = sqlite_database.connect()
     connection.execute("PRAGMA foreign_keys = OFF")
     for parent in VALUES:

@@ -22,8 +22,8 @@ from wane.contract.model import Time, ToArchive, Unit
 from wane.db.schema import Column
 from wane.db.timestamps import fraction_bound, number_bound, text_bound, wall_bound
 from wane.demo.seed import seed
-from wane.prune import primitive
-from wane.sqlfunctions import install, taking
+from wane.rules.statements import MOST_SCOPES
+from wane.sqlfunctions import install
 from wane.sqlfunctions.words import bounds
 from wane.webhooks import WebhookRetention
 from webhooks.hooks import T, delivery, event, prepare
@@ -119,8 +119,7 @@ def test_a_cap_per_scope_looks_beyond_many_scopes_that_may_not_leave(
     keeper: Keeper, postgres_database: PostgresDatabase
 ) -> None:
     """More scopes than one call looks at are beyond their cap and held; one behind them is not."""
-    assert taking.MOST_SCOPES == primitive._MOST_SCOPES
-    rows = [(n, f"a{n // 5:05}", T + n) for n in range(5 * taking.MOST_SCOPES)]
+    rows = [(n, f"a{n // 5:05}", T + n) for n in range(5 * MOST_SCOPES)]
     last = [(10_000 + n, "z", T + n) for n in range(7)]
     postgres_database.executemany("INSERT INTO presence VALUES (?, ?, ?)", [*rows, *last])
     postgres_database.execute(

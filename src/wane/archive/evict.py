@@ -30,7 +30,7 @@ from wane.prune.batches import Batches, pass_gates
 from wane.prune.dialects import taking
 from wane.prune.pace import Pace
 from wane.prune.taking import Taking
-from wane.rules.due import cutoff
+from wane.rules.rows import cutoff
 from wane.rules.selection import Selection
 
 _MOST_TRIES = 40

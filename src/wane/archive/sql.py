@@ -21,6 +21,7 @@ from wane.errors import BindError
 from wane.findings import Finding, Severity
 from wane.rules.rows import Rows
 from wane.rules.selection import BoundFollower, Selection, follower_paths
+from wane.rules.walk import Walk
 
 _UNWRITABLE = " ,;{}()\n\t="
 """Characters that no column of a Delta Lake table may have in its name."""
@@ -59,6 +60,7 @@ class ArchiveRows:
         self.rows = rows
         self.dialect = dialect
         self.selection = selection
+        self.walk = Walk(rows, selection)
         self.parts = tuple(parts)
 
     def layout(self, transaction: Transaction) -> list[list[list[str]]]:
@@ -79,8 +81,8 @@ class ArchiveRows:
         The database walks the index and materializes nothing.
         """
         p = self.rows.parameters()
-        batch = self.rows.oldest(p, self.selection, now, limit, floor)
-        order = ", ".join(f"batch.{name}" for name in self.rows.places(self.selection))
+        batch = self.walk.oldest(p, now, limit, floor)
+        order = ", ".join(f"batch.{name}" for name in self.walk.names)
         return p.statement(
             f"SELECT {self._position()} FROM ({batch}) AS batch ORDER BY {order} LIMIT 1 OFFSET {p.bind('before', limit - 1)}"
         )
@@ -88,20 +90,19 @@ class ArchiveRows:
     def rest(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
         """Write the query of the number of the next due rows, up to a limit, and the position of the last of them."""
         p = self.rows.parameters()
-        batch = self.rows.oldest(p, self.selection, now, limit, floor)
-        order = ", ".join(f"batch.{name} DESC" for name in self.rows.places(self.selection))
+        batch = self.walk.oldest(p, now, limit, floor)
+        order = ", ".join(f"batch.{name} DESC" for name in self.walk.names)
         return p.statement(
             f"WITH batch AS ({batch}) SELECT (SELECT count(*) FROM batch), {self._position()} FROM batch ORDER BY {order} LIMIT 1"
         )
 
     def _position(self) -> str:
-        return ", ".join(self.rows.dialect.encode_key(f"batch.{name}") for name in self.rows.places(self.selection))
+        return ", ".join(self.rows.dialect.encode_key(f"batch.{name}") for name in self.walk.names)
 
     def bounds(self, floor: Sequence[object] | None, ceiling: Sequence[object]) -> Statement:
         """Write the condition that a row is inside a range."""
         p = self.rows.parameters()
-        behind = self.rows.behind(p, self.selection, floor)
-        return p.statement(" AND ".join([*behind, self.rows.up_to(p, self.selection, ceiling)]))
+        return p.statement(" AND ".join([*self.walk.behind(p, floor), self.walk.up_to(p, ceiling)]))
 
     # Copying
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from wane.db.statement import Parameters, Statement
 from wane.db.timestamps import LATEST
+from wane.rules.queries import Queries
 from wane.rules.rows import Rows
 from wane.rules.selection import Selection
 
@@ -47,9 +48,11 @@ class SurveyRows:
                 *dialect.before(p, "t", column, one, LATEST, inclusive=False),
             ]
             source = f"{dialect.table(selection.table)} AS t WHERE {' AND '.join(where)}"
-            probe = f"SELECT {self.rows.column(column)} AS moment FROM {source} ORDER BY {order} LIMIT 1"
+            probe = f"SELECT {self.rows.column(column)} AS row_time FROM {source} ORDER BY {order} LIMIT 1"
             probes.append((probe, one))
-        return p.statement(self.rows.first_of(probes, newest=newest, instants=False) if time.also else probes[0][0])
+        return p.statement(
+            Queries(self.rows).first_of(probes, newest=newest, instants=False) if time.also else probes[0][0]
+        )
 
     def count(self, selection: Selection, slice_: Slice) -> Statement:
         """Write the query of the number of rows in a slice, whatever their state."""

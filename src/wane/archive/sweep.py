@@ -43,8 +43,7 @@ from wane.leases import Lease
 from wane.ledger import AuditEntry, Ledger, add_counts
 from wane.prune.sql_outbox import tell
 from wane.prune.sweep import Outcome
-from wane.rules.due import cutoff
-from wane.rules.rows import rows_of
+from wane.rules.rows import cutoff, rows_of
 
 if TYPE_CHECKING:
     from wane.archive.archiver import Archiver

@@ -21,18 +21,17 @@ from wane.contract.mistakes import key_path
 from wane.contract.model import Cap, Contract, Excuse, Expiry, Mark, Rule, Table, Time
 from wane.db import Store
 from wane.db.schema import Schema, TableInfo
-from wane.db.statement import Parameters, Statement
+from wane.db.statement import Parameters, Statement, When
 from wane.db.timestamps import read_time
 from wane.errors import Locked, TimedOut
 from wane.findings import Finding, Severity
 from wane.ledger import Ledger, RuleSweeps
 from wane.queue.dialects import messages_of
-from wane.rules.due import cutoff
 from wane.rules.holds import lost_holds, report_lost_holds
 from wane.rules.probes import UNREAD, Probe, Probes
 from wane.rules.reads import read_probes
 from wane.rules.report import Report, rule_place
-from wane.rules.rows import rows_of
+from wane.rules.rows import cutoff, rows_of
 from wane.rules.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule, follower_paths
 
 READ_SECONDS = 2.0
@@ -213,7 +212,7 @@ class Live:
             if rows is UNREAD:
                 self._unchecked(selection.name, rule_place(selection), "whether its cap holds")
             elif rows and last is not None:
-                since = partial(self.probes.count_since, selection=selection, moment=last.last_at, most=rows)
+                since = partial(self.probes.count_since, selection=selection, when=last.last_at, most=rows)
                 [came] = self._read([since])
                 if came is not UNREAD and rows > came:
                     self._report_cap(selection, rows, came, last.last_at)
@@ -375,7 +374,7 @@ def _dangling(
     return probes.count_dangling(p, parent, reference, most, follower)
 
 
-def _due(probes: Probes, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
+def _due(probes: Probes, p: Parameters, selection: Selection, now: When, most: int) -> str:
     return probes.count_due(p, [selection], now, most)
 
 

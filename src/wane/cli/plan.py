@@ -106,7 +106,8 @@ def print_plan(made: Plan, *, verbose: bool = False) -> None:
         out.print(f"[dim]{note}[/]", soft_wrap=True)
     if verbose:
         for step in made.steps:
-            _print_statement(step)
+            out.print(f"\n[bold]{escape(step.table)}.{escape(step.rule)}[/]")
+            print_statements(step)
     print_findings(made.problems)
     say(_total(made))
 
@@ -173,9 +174,14 @@ def _total(made: Plan) -> str:
     return f"{text}, and {with_them:,} that leave with them" if with_them else text
 
 
-def _print_statement(step: Step) -> None:
+def print_statements(step: Step, *, values: bool = True) -> None:
+    """Print the statements of a rule in the order in which they run, each with its values and its query plan."""
     out = console()
-    out.print(f"\n[bold]{escape(step.table)}.{escape(step.rule)}[/]")
-    out.print(escape(step.statement), soft_wrap=True)
-    out.print(f"[dim]{escape(json.dumps(step.parameters, default=str, ensure_ascii=False))}[/]", soft_wrap=True)
-    out.print(escape(step.query_plan), style="cyan", soft_wrap=True)
+    for one in step.statements:
+        out.print(f"\n[bold]-- {escape(one.purpose)}[/]", soft_wrap=True)
+        out.print(escape(one.text), soft_wrap=True, highlight=False)
+        if values and one.parameters:
+            shown = json.dumps(one.parameters, default=str, ensure_ascii=False)
+            out.print(f"[dim]{escape(shown)}[/]", soft_wrap=True)
+        if one.query_plan:
+            out.print(escape(one.query_plan), style="cyan", soft_wrap=True)

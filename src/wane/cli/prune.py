@@ -13,7 +13,7 @@ from rich.markup import escape
 from wane.cli.harness import Call, CommandResult, Services, command
 from wane.cli.options import FastOption
 from wane.cli.output import console, counted, counts_text, many, say, table, time_text
-from wane.cli.plan import build_plan, plan_result
+from wane.cli.plan import build_plan, plan_result, print_statements
 from wane.cli.values import parse_time
 from wane.contract.model import Contract, State, ToArchive
 from wane.prune.pace import FAST
@@ -99,8 +99,7 @@ def _print_preview(preview: Step, limit: int) -> None:
     for follower, count in preview.followers.items():
         live = ", live ones too" if follower in preview.live_followers else ""
         out.print(f"with them {counted(count, 'row')} of {escape(follower)}{live}")
-    out.print(escape(preview.statement), soft_wrap=True)
-    out.print(escape(preview.query_plan), style="cyan", soft_wrap=True)
+    print_statements(preview)
 
 
 def print_pruned(pruned: Pruned) -> None:

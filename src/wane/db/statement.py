@@ -7,33 +7,81 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from wane.contract.model import State, Time
 from wane.db.schema import Column, TableInfo
+from wane.db.timestamps import text_bound
 
 Execute = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
 """Runs a statement inside the caller's transaction and returns its rows."""
 
 
 @dataclass(frozen=True, slots=True)
+class Instant:
+    """A time relative to the one at which a statement runs."""
+
+    offset: timedelta = timedelta(0)
+
+    def __add__(self, length: timedelta) -> Instant:
+        return Instant(self.offset + length)
+
+    def __sub__(self, length: timedelta) -> Instant:
+        return Instant(self.offset - length)
+
+
+NOW = Instant()
+When = datetime | Instant
+"""A time that is known when a statement is written, or one that is known when it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A value that is known when a statement runs, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSlot(Slot):
+    """A bound on a time column that follows from the time at which a statement runs."""
+
+    column: Column
+    time: Time
+    offset: timedelta
+    inclusive: bool
+    value: Callable[[datetime], object] = field(compare=False, repr=False)
+    """Encodes an instant as the column does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement's exact text and the values bound to it."""
+    """A statement's exact text and the values bound to it, of which some may be slots."""
 
     text: str
     parameters: dict[str, object]
+
+    def fill(self, now: datetime | None, values: dict[str, object] | None = None) -> Statement:
+        """Return the same text with a value for every slot: from the time at which it runs, and by the slot's name."""
+        filled = dict(self.parameters)
+        for name, value in self.parameters.items():
+            if isinstance(value, TimeSlot):
+                assert now is not None
+                filled[name] = value.value(now + value.offset)
+            elif isinstance(value, Slot):
+                filled[name] = (values or {})[value.name]
+        return Statement(self.text, filled)
 
 
 class Parameters:
     """Collects the values of one statement and hands out their placeholders."""
 
-    def __init__(self, dialect: Dialect, suffix: str = "") -> None:
-        """Begin without values. Every name ends with the suffix, so that separately written parts can be combined."""
+    def __init__(self, dialect: Dialect) -> None:
+        """Begin without values."""
         self.dialect = dialect
         self.values: dict[str, object] = {}
-        self._suffix = suffix
         self._bound: dict[tuple[str, str], str] = {}
         self._numbers: dict[str, int] = {}
 
@@ -42,19 +90,35 @@ class Parameters:
         # True equals 1, and a list of one the list of the other; a database distinguishes them.
         written = repr(value)
         unique = self._bound.get((name, written))
-        # A caller that has replaced the value since wants the new one to stay.
-        if unique is None or repr(self.values[unique]) != written:
+        if unique is None:
             unique = self._unused(name)
             self._bound[name, written] = unique
             self.values[unique] = value
         return self.dialect.placeholder(unique)
 
+    def bind_time(
+        self,
+        name: str,
+        when: When,
+        column: Column,
+        time: Time,
+        value: Callable[[datetime], object],
+        *,
+        inclusive: bool = False,
+    ) -> str:
+        """Return the placeholder for an instant, encoded by a function as the column encodes it."""
+        if isinstance(when, datetime):
+            return self.bind(name, value(when))
+        # Columns of one type share their values, whatever their names and tables are.
+        shared = replace(column, name="", nullable=True)
+        return self.bind(name, TimeSlot(name, shared, time, when.offset, inclusive, value))
+
     def _unused(self, name: str) -> str:
         number = self._numbers.get(name, 1)
-        unique = f"{name}{self._suffix}" if number == 1 else f"{name}_{number}{self._suffix}"
+        unique = name if number == 1 else f"{name}_{number}"
         while unique in self.values:
             number += 1
-            unique = f"{name}_{number}{self._suffix}"
+            unique = f"{name}_{number}"
         self._numbers[name] = number + 1
         return unique
 
@@ -103,18 +167,67 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def before(
-        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
-    ) -> list[str]:
-        """Write the conditions that a plausible value means an instant before the given one (inclusive: or at it)."""
+    def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
+        """Return the function that encodes an instant as a column of one unit does; None if that unit is a text."""
 
     @abstractmethod
-    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
+    def compared(self, alias: str, column: Column, time: Time, sign: str, bound: str) -> str:
+        """Write the comparison of a plausible value with a bound that `encoding` returned."""
+
+    def before(
+        self, p: Parameters, alias: str, column: Column, time: Time, when: When, *, inclusive: bool
+    ) -> list[str]:
+        """Write the conditions that a plausible value means an instant before the given one (inclusive: or at it)."""
+        if time.also:
+            # A text of one unit may sort before the bound of another: a bound applies to values of its own unit only.
+            return self.any_unit(
+                [
+                    [
+                        *self.plausible(p, alias, column, one),
+                        *self.before(p, alias, column, one, when, inclusive=inclusive),
+                    ]
+                    for one in time.each
+                ]
+            )
+
+        def bind(name: str, value: Callable[[datetime], object]) -> str:
+            return p.bind_time(name, when, column, time, value, inclusive=inclusive)
+
+        sign = "<=" if inclusive else "<"
+        encoding = self.encoding(column, time, inclusive=inclusive)
+        if encoding is not None:
+            return [self.compared(alias, column, time, sign, bind("cutoff", encoding))]
+        expression, exact = self.order(alias, column, time), self.exact(alias, column, time)
+        next_second = bind("cutoff_next_second", lambda at: text_bound(at, time, inclusive=inclusive).next_second)
+        second = bind("cutoff_second", lambda at: text_bound(at, time, inclusive=inclusive).second)
+        cutoff = bind("cutoff", lambda at: text_bound(at, time, inclusive=inclusive).exact)
+        return [f"{expression} < {next_second}", f"({expression} < {second} OR {exact} {sign} {cutoff})"]
+
+    def since(self, p: Parameters, alias: str, column: Column, time: Time, when: When) -> list[str]:
         """Write the conditions that a value is plausible and means the given instant or a later one.
 
         Texts are compared to the second. For counting, where an index must find the first of them: `before` decides
         what is due.
         """
+        if time.also:
+            return self.any_unit([self.since(p, alias, column, one, when) for one in time.each])
+        # Of two lower bounds SQLite walks an index from the first.
+        shape = self.plausible(p, alias, column, time)[:-1]
+        encoding = self.encoding(column, time, inclusive=False)
+        if encoding is not None:
+            first = p.bind_time("since", when, column, time, encoding)
+            return [*shape, self.compared(alias, column, time, ">=", first)]
+        first = p.bind_time("since", when, column, time, lambda at: text_bound(at, time, inclusive=False).second)
+        return [*shape, f"{self.order(alias, column, time)} >= {first}"]
+
+    @abstractmethod
+    def lowest(self, column: Column, time: Time) -> object:
+        """Return a value that sorts shortly before every plausible one, as `encode_key` returns values."""
+
+    def highest(self, column: Column, time: Time, at: datetime, *, inclusive: bool) -> object:
+        """Return a value that sorts shortly after every plausible one before an instant, where statements need one."""
+        del column, time, at, inclusive
+        return None
 
     @abstractmethod
     def instant(self, expression: str, time: Time) -> str:
@@ -132,7 +245,7 @@ class Dialect(ABC):
         return ["(" + " OR ".join(f"({' AND '.join(conditions)})" for conditions in each) + ")"]
 
     @abstractmethod
-    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
+    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
         """Write the condition that a column holds one of some values."""
 
     @abstractmethod
@@ -141,7 +254,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
-        """Write the condition that a column holds a value (None: is NULL); an index on the column serves it."""
+        """Write the condition that a column holds a value (None: is NULL), or what fills a slot.
+
+        An index on the column serves it.
+        """
 
     def sign(self, sign: str, column: Column) -> str:
         """Write a comparison operator for a column's values, as the column's type defines it."""
@@ -172,8 +288,10 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def identified(self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]], *, inherited: bool) -> str:
-        """Write identities that were read by `encode_key` as a query that returns them again."""
+    def identified(
+        self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]] | None, *, inherited: bool
+    ) -> str:
+        """Write identities that were read by `encode_key` as a query that returns them again; None: as slots."""
 
     @abstractmethod
     def locking(self, alias: str) -> str:
@@ -189,13 +307,24 @@ class Dialect(ABC):
     def encode_key(self, expression: str) -> str:
         """Write a value in the form in which `decode_key` restores it unchanged."""
 
+    def encoded(self, value: object) -> object:
+        """Return a caller's value in the form in which `encode_key` reads it."""
+        return value
+
     @abstractmethod
     def decode_key(self, p: Parameters, name: str, column: Column, value: object) -> str:
         """Bind a value again that was read by `encode_key`."""
 
     @abstractmethod
-    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
-        """Write keys that were read by `encode_key` as a query that returns them again."""
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]] | None) -> str:
+        """Write keys that were read by `encode_key` as a query that returns them again; None: as slots."""
+
+    @abstractmethod
+    def fill_keys(self, statement: Statement, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """Fill the slots that `keys` wrote.
+
+        The text stays the same, unless some values do not fit into the slots (SQLite: blobs and fractions).
+        """
 
     @abstractmethod
     def recheck(self, conditions: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from wane.observe.own_facts import OwnFacts
 from wane.observe.probe import Prober
 from wane.observe.reading import PROBE_SECONDS
 from wane.queue.dialects import messages_of
-from wane.rules.due import cutoff
+from wane.rules.rows import cutoff
 
 _MOST_POOLS = 100
 _MOST_TABLES = 500

@@ -56,7 +56,7 @@ class Memory:
 
 
 class Reading:
-    """Runs prepared probes at one point in time, within a budget. All probes are written with `ANCHOR` as the time."""
+    """Runs prepared probes at one point in time, within a budget. All probes are written with `NOW` as the time."""
 
     def __init__(self, store: Store, contract: Contract, bound: BoundContract, memory: Memory, seconds: float) -> None:
         self.store = store

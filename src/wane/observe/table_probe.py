@@ -10,12 +10,13 @@ from typing import Any
 from wane.contract.model import Cap
 from wane.db.counting import Count, Exactness
 from wane.db.space import size_probe
+from wane.db.statement import NOW
 from wane.db.timestamps import read_time
 from wane.errors import StoreError, Unreachable
 from wane.observe.facts import RuleFacts, TableFacts
-from wane.observe.prepared import ANCHOR
 from wane.observe.reading import PROBE_SECONDS, Reading
 from wane.rules.probes import UNREAD, Probe, ProbedTable, Probes, gather
+from wane.rules.queries import queries_of
 from wane.rules.rows import rows_of
 from wane.rules.selection import Selection
 
@@ -65,10 +66,10 @@ class TableProbe:
             due = self._rule_due(n)
             # Most rules have nothing due: then there is no oldest row to read.
             if (due is None or due.rows) and not selection.per:
-                oldest = partial(probes.oldest_due, selection=selection, now=ANCHOR)
+                oldest = partial(probes.oldest_due, selection=selection, now=NOW)
                 wanted[f"oldest due {n}"] = self._rule_probe("oldest due", [selection], oldest)
             if every is not None and not isinstance(selection.rule.bound, Cap):
-                soon = partial(probes.soon_due, selection=selection, now=ANCHOR, within=every, most=self.reading.most)
+                soon = partial(probes.soon_due, selection=selection, now=NOW, within=every, most=self.reading.most)
                 wanted[f"soon {n}"] = self._rule_probe("soon", [selection], soon)
         return wanted
 
@@ -76,7 +77,7 @@ class TableProbe:
         """Time a read through the index that the rules need: of the oldest row, or, without an index, of a due one."""
         rows, hot = rows_of(self.store), self.table.hot
         if hot is None or hot.small:
-            statement = rows.keys_due(self.table.selections[0], self.reading.now, 1)
+            statement = queries_of(self.store).keys_due(self.table.selections[0], self.reading.now, 1)
         else:
             text, p = gather(rows, [partial(Probes(rows).edge, time_range=hot, most=self.reading.most, newest=False)])
             statement = p.statement(text)
@@ -103,7 +104,7 @@ class TableProbe:
         return self.reading.bound.prepared.probe((kind, self.key), write)
 
     def _due(self, selections: Sequence[Selection]) -> Probe:
-        write = partial(self.reading.probes.count_due, selections=selections, now=ANCHOR, most=self.reading.most)
+        write = partial(self.reading.probes.count_due, selections=selections, now=NOW, most=self.reading.most)
         return self._rule_probe("due", selections, write)
 
     def _rule_probe(self, kind: str, selections: Sequence[Selection], write: Probe) -> Probe:
@@ -156,7 +157,7 @@ class TableProbe:
 
     def _rule_due(self, number: int) -> Count | None:
         selection = self.table.selections[number]
-        exact = partial(rows_of(self.store).count_due, selection, self.reading.now)
+        exact = partial(queries_of(self.store).count_due, selection, self.reading.now)
         return self._count(f"due {number}", lambda: self.store.estimate(exact()))
 
     def _count(self, name: str, estimate: Callable[[], int | None]) -> Count | None:

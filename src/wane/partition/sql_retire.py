@@ -25,6 +25,7 @@ from wane.prune.dialects import taking
 from wane.rules.relied_postgres import require_same_effects
 from wane.rules.rows import rows_of
 from wane.rules.selection import BoundFollower, Selection, follower_paths
+from wane.rules.statements import delete_below, delete_identified, lock_below
 
 _STRETCH = 10_000
 _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
@@ -216,11 +217,11 @@ class RetireSteps(Covering):
             inner = [(one[len(path) :], table) for one, table in below] if found else []
             for tail, _ in sorted(inner, key=lambda one: len(one[0])):
                 if tail[-1].followers:
-                    statement = rows.lock_below(follower, tail, found)
+                    statement = lock_below(rows, follower, tail, found)
                     run(statement.text, statement.parameters)
             for tail, table in inner:
-                self._move_to_side(run, tail[-1], table, rows.delete_below(follower, tail, found))
-            moved = self._move_to_side(run, follower, side, rows.delete_identified(follower, found))
+                self._move_to_side(run, tail[-1], table, delete_below(rows, follower, tail, found))
+            moved = self._move_to_side(run, follower, side, delete_identified(rows, follower, found))
             if moved:
                 # RetireSteps detaches partitions, so the tables' stamps differ.
                 require_same_effects(rows, run, selection)

@@ -17,7 +17,7 @@ from wane.findings import did_you_mean
 from wane.ledger import Hold, Ledger
 from wane.prune.primitive import whoami
 from wane.rules.holds import is_known
-from wane.rules.rows import rows_of
+from wane.rules.queries import queries_of
 
 MOST_SHOWN = 10_000
 
@@ -75,7 +75,7 @@ def add_hold(
 
 
 def _asked(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    statement = rows_of(store).key_text(info, _columns(info, key), key)
+    statement = queries_of(store).key_text(info, _columns(info, key), key)
     return statement.text, statement.parameters
 
 

@@ -17,7 +17,7 @@ from wane.events import Listener, RowConsumed
 from wane.prune.binding import Bindings
 from wane.prune.dialects import taking
 from wane.prune.taking import gated, kept
-from wane.rules.rows import rows_of
+from wane.rules.queries import Queries
 from wane.rules.selection import Selection
 
 
@@ -100,9 +100,10 @@ def _remove_row(
         taker = taking(transaction)
         transaction.enter(gated(selection))
         alive = transaction.now() if kind == "consume" else None
-        removable = rows_of(store).removable(selection, key, alive, declared.live)
+        queries = Queries(taker.rows)
+        removable = queries.removable(selection, key, alive, declared.live)
         going = bool(selection.followers) and taker.take_followers(selection, removable)
-        statement = rows_of(store).remove(selection, key, alive, declared.live)
+        statement = queries.remove(selection, key, alive, declared.live)
         found = transaction.execute(statement.text, statement.parameters)
         if going and not found:
             raise kept(f"{declared.name}: the row was to leave with its followers, but the database kept it")

@@ -15,8 +15,21 @@ from wane.db.counting import Count
 from wane.errors import PlanError
 from wane.findings import Finding
 
-FORMAT = 1
+FORMAT = 2
 """The version of the plan file; a file of another version is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatement:
+    """A statement that a rule runs on the user's tables: its exact text, and the values of a first batch.
+
+    Keys that a batch reads are shown as `…`.
+    """
+
+    purpose: str
+    text: str
+    parameters: dict[str, Any]
+    query_plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +54,8 @@ class Step:
     """How long it will take at the default pace, roughly."""
     swept: bool
     """False for tables that only an explicit prune touches."""
-    statement: str
-    parameters: dict[str, Any]
-    query_plan: str = ""
+    statements: tuple[StepStatement, ...]
+    """What takes the rows, in the order in which it runs."""
     live_followers: tuple[str, ...] = ()
     """Followers of which rows leave also in a live state, because the contract says so."""
 

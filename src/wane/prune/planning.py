@@ -15,14 +15,14 @@ from wane.db.schema import TableInfo
 from wane.db.statement import Statement
 from wane.errors import StoreError, Unreachable
 from wane.findings import Finding, Severity, errors_of
-from wane.prune.dialects import preview
-from wane.prune.plan import Plan, Step
-from wane.rules.due import cutoff
+from wane.prune.plan import Plan, Step, StepStatement
+from wane.prune.preview import preview
 from wane.rules.holds import lost_holds, report_lost_holds
 from wane.rules.indexes import check_indexes
 from wane.rules.reads import read_due
 from wane.rules.references import check_references
 from wane.rules.report import Report
+from wane.rules.rows import cutoff, rows_of
 from wane.rules.selection import Selection, bind_contract, follower_paths
 
 READ_SECONDS = 2.0
@@ -101,7 +101,15 @@ def plan_step(
 ) -> Step:
     """Plan what one rule would take of a table with `rows` rows."""
     due = read_due(store, selection, now, seconds)
-    statements = preview(store, selection, now, BATCH_ROWS)
+    statements = tuple(
+        StepStatement(
+            one.purpose,
+            one.statement.text,
+            one.statement.parameters,
+            _explained(store, one.statement) if explain else "",
+        )
+        for one in preview(rows_of(store), selection, now, BATCH_ROWS)
+    )
     leaving = sum(count.rows for count in (due.count, *dict(due.followers).values()) if count is not None)
     return Step(
         table=str(selection.name),
@@ -116,9 +124,7 @@ def plan_step(
         share=_share(due.count, rows),
         seconds=None if due.count is None else leaving / ROWS_PER_SECOND,
         swept=swept,
-        statement=";\n".join(statement.text for statement in statements),
-        parameters={name: value for statement in statements for name, value in statement.parameters.items()},
-        query_plan="\n\n".join(_explained(store, statement) for statement in statements) if explain else "",
+        statements=statements,
         live_followers=tuple(
             dict.fromkeys(str(path[-1].reference.name) for path in follower_paths(selection) if path[-1].live_leaves)
         ),
@@ -127,6 +133,8 @@ def plan_step(
 
 def _explained(store: Store, statement: Statement) -> str:
     """Return the query plan, or why there is none: a role that may read but not delete can plan, but not explain."""
+    if statement.text.startswith("LOCK TABLE"):
+        return ""
     try:
         return store.explain(statement)
     except Unreachable:

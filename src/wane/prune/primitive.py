@@ -27,13 +27,12 @@ from wane.prune.plan import Step
 from wane.prune.planning import plan_step
 from wane.prune.sql_outbox import write_taken_event
 from wane.prune.taking import Batch, Taken, Taking, gated
-from wane.rules.due import cutoff
+from wane.rules.rows import cutoff
 from wane.rules.selection import Selection
+from wane.rules.statements import MOST_SCOPES
 
 _KINDS: dict[type[object], str] = {Mark: "mark", Shelve: "shelve"}
 """The kind that the audit trail records for a call, by its rule's action."""
-_MOST_SCOPES = 1_000
-"""How many scopes beyond their cap one call reads."""
 
 
 _CLOCKS_DIFFER = timedelta(minutes=1)
@@ -295,7 +294,7 @@ class Pruner:
         if sorted(scope) != sorted(names):
             wanted = ", ".join(names) or "no columns: its rule has no `per`"
             raise WrongArgument(f"scope names {', '.join(scope)}, and {selection.label} counts per {wanted}")
-        return replace(selection, scope=tuple(scope[name] for name in names))
+        return selection.in_scope(tuple(scope[name] for name in names))
 
 
 def take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
@@ -311,11 +310,11 @@ def _take_all_scopes(taker: Taking, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
         return taker.take(batch)
-    scopes = taker.transaction.read(taker.rows.scopes_beyond_cap(selection, _MOST_SCOPES))
+    scopes = taker.scopes(selection, batch.now, due=False)
     counts = _take_scopes(taker, batch, scopes)
-    if len(scopes) == _MOST_SCOPES and not counts.total():
+    if len(scopes) == MOST_SCOPES and not counts.total():
         # All of them beyond their cap, and nothing in them may leave; one that is further down may have something.
-        scopes = taker.transaction.read(taker.rows.scopes_due(selection, batch.now, _MOST_SCOPES))
+        scopes = taker.scopes(selection, batch.now, due=True)
         counts = _take_scopes(taker, batch, scopes)
     return Taken(dict(counts), None, done=not counts.total())
 
@@ -328,9 +327,7 @@ def _take_scopes(taker: Taking, batch: Batch, scopes: Sequence[tuple[Any, ...]])
         if limit <= 0 or most <= 0:
             break
         whole = bool(counts.total())
-        one = replace(
-            batch, selection=replace(batch.selection, scope=scope), limit=min(limit, most), most=most, whole=whole
-        )
+        one = replace(batch, selection=batch.selection.in_scope(scope), limit=min(limit, most), most=most, whole=whole)
         counts.update(taker.take(one).counts)
     return counts
 

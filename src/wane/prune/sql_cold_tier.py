@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wane.contract.model import Shelve
 from wane.db.postgres.dialect import PostgresDialect
@@ -55,7 +55,7 @@ class Shelf:
         """Create the archive table for rows of a table, or check that the existing one fits."""
         run, dialect = self._transaction.execute, self._transaction.dialect
         # From here on no transaction can change the table's columns: what is copied is complete.
-        run(f"LOCK TABLE {dialect.table(table)} IN ROW EXCLUSIVE MODE", {})
+        self._transaction.read(locked_columns(dialect, table))
         place = self._place(table)
         hot = self._transaction.columns(table)
         cold = self._transaction.columns(place)
@@ -121,8 +121,8 @@ def moving(dialect: Dialect, statement: Statement, place: TableInfo, names: Sequ
     """Delete, and insert into another table what was deleted: one statement, so exactly the same rows."""
     columns = ", ".join(dialect.quote(name) for name in names)
     return Statement(
-        f"WITH gone AS ({statement.text} RETURNING {columns}) INSERT INTO {dialect.table(place)} ({columns})"
-        f" SELECT {columns} FROM gone",
+        f"WITH gone AS (\n{statement.text}\nRETURNING {columns}\n)\nINSERT INTO {dialect.table(place)} ({columns})\n"
+        f"SELECT {columns} FROM gone",
         statement.parameters,
     )
 
@@ -133,11 +133,10 @@ def shelves(
     """Yield a shelf for each month of some rows, prepared for them and their followers, and the keys of its rows."""
     action = selection.rule.action
     assert isinstance(action, Shelve)
-    months: dict[str, list[Key]] = defaultdict(list)
-    statement = _months(rows, selection, keys)
-    for *key, month in transaction.execute(statement.text, statement.parameters):
-        months[month].append(tuple(key))
-    for month, some in sorted(months.items()):
+    keys_of: dict[str, list[Key]] = defaultdict(list)
+    for *key, month in transaction.read(rows.dialect.fill_keys(months(rows, selection), keys)):
+        keys_of[month].append(tuple(key))
+    for month, some in sorted(keys_of.items()):
         shelf = Shelf(transaction, action.schema, month)
         shelf.ready(selection.table, [column.name for column in selection.key])
         for path in follower_paths(selection):
@@ -146,22 +145,21 @@ def shelves(
         yield shelf, some
 
 
-def _months(rows: Rows, selection: Selection, keys: Sequence[Key]) -> Statement:
+def locked_columns(dialect: Dialect, table: TableInfo) -> Statement:
+    """Write the statement after which no transaction can change a table's columns."""
+    return Statement(f"LOCK TABLE {dialect.table(table)} IN ROW EXCLUSIVE MODE", {})
+
+
+def months(rows: Rows, selection: Selection) -> Statement:
+    """Write the query for the month of each row with some keys."""
     p = rows.parameters()
-    outputs: list[Any] = [rows.dialect.encode_key(rows.column(column)) for column in selection.key]
+    outputs = [rows.dialect.encode_key(rows.column(column)) for column in selection.key]
     outputs.append(PostgresDialect().month("t", selection.time_column, selection.time))
-    where = rows.among(p, selection, keys)
-    return p.statement(f"SELECT {', '.join(outputs)} FROM {rows.dialect.table(selection.table)} AS t WHERE {where}")
+    where = rows.among(p, selection, None)
+    return p.statement(f"SELECT {', '.join(outputs)}\nFROM {rows.dialect.table(selection.table)} AS t\nWHERE {where}")
 
 
-def preview_shelving(rows: Rows, selection: Selection, statements: Sequence[Statement]) -> list[Statement]:
-    """Return the same statements as they are run: the first reads, the others delete and copy."""
-    action = selection.rule.action
-    assert isinstance(action, Shelve)
-    tables = [*(path[-1].reference.table for path in follower_paths(selection)), selection.table]
-    look, *taking = statements
-    shown = [look]
-    for table, statement in zip(tables, taking, strict=True):
-        place = TableInfo(action.schema, f"{table.name}{_SUFFIX}", table.kind, table.columns)
-        shown.append(moving(rows.dialect, statement, place, [column.name for column in table.columns]))
-    return shown
+def shown_moving(dialect: Dialect, schema: str, table: TableInfo, statement: Statement) -> Statement:
+    """Return a statement that deletes rows of a table as it is run, with `_yyyymm` for the month."""
+    archived = TableInfo(schema, f"{table.name}{_SUFFIX}", table.kind, table.columns)
+    return moving(dialect, statement, archived, [column.name for column in table.columns])

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from wane.contract.model import Mark, Shelve
+from wane.contract.model import Shelve
 from wane.db.postgres.catalog import LOCKS_PARENT
 from wane.db.postgres.gate import ENTER, gates
 from wane.db.schema import TableInfo
 from wane.db.statement import Statement
 from wane.db.transaction import Transaction
 from wane.ledger import Ledger
-from wane.prune.sql_cold_tier import Shelf, preview_shelving, shelves
-from wane.prune.taking import MOST_LOST, Batch, Key, Opening, Position, Taken, Taking, preview_locked
+from wane.prune.sql_cold_tier import Shelf, shelves
+from wane.prune.taking import MOST_LOST, Batch, Key, Opening, Taken, Taking
 from wane.rules.relied_postgres import read_stamps
 from wane.rules.rows import Rows
-from wane.rules.selection import BoundFollower, BoundReference, Selection, follower_paths, locked_paths, schema_changed
+from wane.rules.selection import (
+    BoundFollower,
+    BoundReference,
+    Selection,
+    follower_paths,
+    locked_paths,
+    schema_changed,
+)
 
 _UNPROTECTED = f"""
 WITH RECURSIVE referring AS (
@@ -72,116 +79,62 @@ class PostgresTaking(Taking):
         return Opening(ledger.read_flags(row[1:] for row in found if row[1] is not None), clock.astimezone(UTC))
 
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
-        p = self.rows.parameters()
-        where = self.rows.among(p, selection, keys)
-        outputs = ", ".join(self.rows.dialect.encode_key(self.rows.column(column)) for column in selection.key)
-        how = "FOR UPDATE OF t SKIP LOCKED" if skip_locked else "FOR UPDATE OF t"
-        # All pruners lock in the same order, so that two of them wait for each other once at most.
-        order = ", ".join(self.rows.position(selection, "t"))
-        return self.transaction.execute(
-            f"SELECT {outputs} FROM {self.rows.dialect.table(selection.table)} AS t WHERE {where} ORDER BY {order} {how}",
-            p.values,
-        )
+        rule = self.statements(selection)
+        lock = rule.lock_unlocked if skip_locked else rule.lock
+        assert lock is not None
+        return self.transaction.read(rule.fill(lock, selection, keys=keys))
 
     def lock_followers(self, selection: Selection, keys: list[Key]) -> bool:
-        paths = locked_paths(selection)
-        self.close(_steps(selection, paths), _LOSING)
-        for path in paths:
-            self.transaction.read(self.rows.lock_followers(selection, path, keys))
+        rule, paths = self.statements(selection), locked_paths(selection)
+        self._close(closing_followers(self.rows, selection))
+        for one in sorted(rule.followers, key=lambda one: len(one.path)):
+            if one.lock is not None:
+                self.transaction.read(rule.fill(one.lock, selection, keys=keys))
         return bool(paths)
 
     def close_references(self, selection: Selection) -> bool:
-        closed = self.close([(selection.table, guard) for guard in selection.saved_by], "SHARE")
-        # Before any row is locked: a transaction that writes a live follower may have to lock its row in order to
-        # commit.
-        return (
-            self.close(_steps(selection, [path for path in follower_paths(selection) if path[-1].live]), _LOSING)
-            or closed
-        )
+        return self._close(closing_references(self.rows, selection))
 
-    def close(self, references: Sequence[tuple[TableInfo, BoundReference]], mode: str) -> bool:
-        """Lock the referring tables of references that no foreign key protects; return whether there are any.
-
-        Each reference comes with the table that it refers to. Only a lock on its table prevents new references to a row
-        while it leaves.
-        """
-        tables = sorted(
-            {
-                self.rows.dialect.table(reference.table)
-                for parent, reference in references
-                if not (reference.enforced and self._is_protected(parent, reference))
-            }
-        )
-        if tables:
-            self.transaction.execute(f"LOCK TABLE {', '.join(tables)} IN {mode} MODE", {})
-        return bool(tables)
-
-    def _is_protected(self, parent: TableInfo, reference: BoundReference) -> bool:
-        protection = self.protection(parent, reference)
-        [(_, protected)] = self.transaction.execute(protection.text, protection.parameters)
-        return bool(protected)
-
-    def protection(self, parent: TableInfo, reference: BoundReference) -> Statement:
-        """Write the query whether the foreign key that was reflected still protects, as the second output.
-
-        If so, it stays until the transaction has ended.
-        """
-        pairs = zip(reference.columns, reference.to, strict=True)
-        child, above = (self.rows.dialect.table(table) for table in (reference.table, parent))
-        # Naming the table takes a lock before the catalog is read, and no key can be dropped under that lock.
-        return Statement(
-            f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), NOT EXISTS ({_UNPROTECTED})",
-            {
-                "child": child.replace("%%", "%"),
-                "parent": above.replace("%%", "%"),
-                "pairs": sorted(f"{mine.name} to {theirs.name}" for mine, theirs in pairs),
-            },
-        )
+    def _close(self, closings: Sequence[Closing]) -> bool:
+        """Lock the referring tables of references that no foreign key protects; return whether there are any."""
+        needed = [one for one in closings if one.protected is None or not self.transaction.read(one.protected)[0][1]]
+        locks = {one.lock.text: one.lock for one in needed}
+        for lock in locks.values():
+            self.transaction.read(lock)
+        return bool(locks)
 
     def require_bound(self, selection: Selection) -> None:
         if set(self.transaction.read(read_stamps(selection))) != selection.relied.stamps:
             raise schema_changed(selection, "columns, keys, triggers or heirs were added, changed or dropped")
 
     def take(self, batch: Batch) -> Taken:
-        selection = batch.selection
+        selection, rule = batch.selection, self.statements(batch.selection)
         most = min(batch.limit, batch.most)
         closed = self.close_references(selection)
-        if takes_by_key(selection) or batch.skip_locked:
+        if rule.take_range is None or batch.skip_locked:
             skip = batch.skip_locked or closed
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))
         taken, floor, done = 0, batch.floor, False
         for _ in range(MOST_LOST):
-            count, found, end = self._take_range(selection, batch.now, most - taken, floor)
-            done = found < most - taken
-            taken, floor = taken + count, end
+            limit = most - taken
+            [(count, found, *end)] = self.transaction.read(
+                rule.fill(rule.take_range, selection, batch.now, limit=limit, floor=floor)
+            )
+            # It takes fewer than it found if another transaction was faster: its own snapshot is from before that one's
+            # commit.
+            done = found < limit
+            taken, floor = taken + count, tuple(end) if found else floor
             if done or taken == most:
                 break
         return Taken({str(selection.name): taken}, floor, done=done)
 
-    def _take_range(
-        self, selection: Selection, now: datetime, limit: int, floor: Position | None
-    ) -> tuple[int, int, Position | None]:
-        """Take the oldest due rows behind a position; return how many it took, how many it found, and where they end.
-
-        It takes fewer than it found if another transaction was faster: its own snapshot is from before that one's
-        commit.
-        """
-        # Holds are rare, and checking every row for one is expensive: first as if there were none, and if there are, or
-        # nothing is due, again.
-        for held in (False, True):
-            statement = self.rows.take_range(selection, now, limit, floor, held=held)
-            [(count, found, *end)] = self.transaction.execute(statement.text, statement.parameters)
-            if found:
-                return count, found, tuple(end)
-        return 0, 0, floor
-
-    def take_chosen(self, selection: Selection, now: datetime, keys: list[Key], *, held: bool = True) -> dict[str, int]:
+    def take_chosen(self, selection: Selection, now: datetime, keys: list[Key]) -> dict[str, int]:
         if not isinstance(selection.rule.action, Shelve):
-            return super().take_chosen(selection, now, keys, held=held)
+            return super().take_chosen(selection, now, keys)
         counts: Counter[str] = Counter()
         for shelf, some in shelves(self.transaction, self.rows, selection, keys):
             with self._onto(shelf):
-                counts.update(super().take_chosen(selection, now, some, held=held))
+                counts.update(super().take_chosen(selection, now, some))
         return dict(counts)
 
     def take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
@@ -203,13 +156,51 @@ class PostgresTaking(Taking):
         return self.transaction.change(statement if self._shelf is None else self._shelf.copying(table, statement))
 
 
-def takes_by_key(selection: Selection) -> bool:
-    """Return whether a rule's rows are read and locked before they are taken: see Taking._take_locked.
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A lock on a table whose rows refer to rows that leave: only that prevents new references where no key does."""
 
-    Marks too: a trigger may leave a row as it was, which is noticed only if the intended rows are known.
-    """
-    moves = isinstance(selection.rule.action, Mark | Shelve)
-    return moves or bool(selection.followers or selection.saved_by or selection.watched)
+    protected: Statement | None
+    """Whether the foreign key that was reflected still protects, as the second output; if so, it stays until the
+    transaction has ended. None: there was none."""
+    lock: Statement
+
+
+def closing_references(rows: Rows, selection: Selection) -> list[Closing]:
+    """Return what prevents new references to the rule's rows, before any row is locked."""
+    guards = [(selection.table, guard) for guard in selection.saved_by]
+    # A transaction that writes a live follower may have to lock its row in order to commit.
+    live = _steps(selection, [path for path in follower_paths(selection) if path[-1].live])
+    return [*_closings(rows, guards, "SHARE"), *_closings(rows, live, _LOSING)]
+
+
+def closing_followers(rows: Rows, selection: Selection) -> list[Closing]:
+    """Return what prevents new references to followers, before those are locked."""
+    return _closings(rows, _steps(selection, locked_paths(selection)), _LOSING)
+
+
+def _closings(rows: Rows, references: Sequence[tuple[TableInfo, BoundReference]], mode: str) -> list[Closing]:
+    return [
+        Closing(
+            _protection(rows, parent, reference) if reference.enforced else None,
+            Statement(f"LOCK TABLE {rows.dialect.table(reference.table)} IN {mode} MODE", {}),
+        )
+        for parent, reference in sorted(references, key=lambda one: one[1].table.qualified)
+    ]
+
+
+def _protection(rows: Rows, parent: TableInfo, reference: BoundReference) -> Statement:
+    pairs = zip(reference.columns, reference.to, strict=True)
+    child, above = (rows.dialect.table(table) for table in (reference.table, parent))
+    # Naming the table takes a lock before the catalog is read, and no key can be dropped under that lock.
+    return Statement(
+        f"SELECT (SELECT count(*) FROM (SELECT 1 FROM {child} LIMIT 0) AS kept), NOT EXISTS ({_UNPROTECTED})",
+        {
+            "child": child.replace("%%", "%"),
+            "parent": above.replace("%%", "%"),
+            "pairs": sorted(f"{mine.name} to {theirs.name}" for mine, theirs in pairs),
+        },
+    )
 
 
 def _steps(selection: Selection, paths: Sequence[Sequence[BoundFollower]]) -> list[tuple[TableInfo, BoundReference]]:
@@ -220,12 +211,3 @@ def _steps(selection: Selection, paths: Sequence[Sequence[BoundFollower]]) -> li
         for number, one in enumerate(path)
     ]
     return list(dict.fromkeys(steps))
-
-
-def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list[Statement]:
-    """Return the statements that would take the oldest due rows."""
-    if isinstance(selection.rule.action, Shelve):
-        return preview_shelving(rows, selection, preview_locked(rows, selection, now, limit))
-    if takes_by_key(selection):
-        return preview_locked(rows, selection, now, limit)
-    return [rows.take_range(selection, now, limit)]

@@ -43,8 +43,8 @@ from wane.prune.planning import action_name
 from wane.prune.primitive import take_all_scopes, whoami
 from wane.prune.sql_outbox import write_taken_event
 from wane.prune.taking import Batch, Position, Taken
-from wane.rules.due import cutoff
-from wane.rules.rows import rows_of
+from wane.rules.reads import any_due
+from wane.rules.rows import cutoff
 
 _PLANNED = "rows of the plan"
 _LOST = "lost its lease to another process"
@@ -361,9 +361,8 @@ class _RuleSweep:
 
     def _has_more(self, floor: Position | None) -> bool:
         """Check whether another batch would find anything: a budget that was just enough is not exhausted."""
-        statement = rows_of(self.sweeper.store).candidates(self.selection, self.now, 1, floor)
         try:
-            return bool(self.sweeper.store.read(statement, PROBE_SECONDS))
+            return any_due(self.sweeper.store, self.selection, self.now, floor, PROBE_SECONDS)
         except (Locked, TimedOut):
             return True
 

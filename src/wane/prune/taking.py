@@ -19,7 +19,8 @@ from wane.db.transaction import Transaction
 from wane.errors import StoreError
 from wane.ledger import Flag, Ledger
 from wane.rules.rows import Rows
-from wane.rules.selection import BoundFollower, Selection, follower_paths
+from wane.rules.selection import Selection, follower_paths
+from wane.rules.statements import FollowerStatements, RuleStatements, statements_of
 
 Key = tuple[Any, ...]
 _MOST_IDENTIFIED = 5_000
@@ -49,9 +50,6 @@ class Batch:
     skip_locked: bool = False
     whole: bool = False
     """Take no row's followers before the row: what does not fit this time fits the next."""
-    held: bool = True
-    """Whether anything of the tables that lose rows may be held. If not, and something is nevertheless, nothing is
-    taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,14 @@ class Taking(ABC):
         flags = Ledger.of(self.transaction).flags()
         self.transaction.enter(tables)
         return Opening(flags, self.transaction.now())
+
+    def statements(self, selection: Selection) -> RuleStatements:
+        return statements_of(self.rows, selection)
+
+    def scopes(self, selection: Selection, now: datetime, *, due: bool) -> list[Key]:
+        """Read scopes that hold more rows than the cap allows; with `due`, those in which a row is due: exact, slower."""
+        rule = self.statements(selection)
+        return self.transaction.read(rule.fill(rule.scopes[due], selection, now))
 
     @abstractmethod
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
@@ -151,9 +157,9 @@ class Taking(ABC):
                 lost += 1  # Every row that it found, others had taken or locked.
 
     def _lock_and_take(self, batch: Batch) -> Taken:
-        selection = batch.selection
+        selection, rule = batch.selection, self.statements(batch.selection)
         found = self.transaction.read(
-            self.rows.candidates(selection, batch.now, batch.limit, batch.floor, held=batch.held)
+            rule.fill(rule.candidates, selection, batch.now, limit=batch.limit, floor=batch.floor)
         )
         if not found:
             return Taken({}, batch.floor, done=True)
@@ -161,13 +167,10 @@ class Taking(ABC):
         floor: Position | None = found[-1][width:]
         last = len(found) < batch.limit
         keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
-        moves = isinstance(selection.rule.action, Mark | Shelve)
-        if not selection.followers and not selection.watched and not moves:
+        if not rechecks(selection):
             # Nothing leaves with these rows and nothing retains them: the statement that takes them is the second
             # check.
-            taken = (
-                self.transaction.change(self.rows.take_keys(selection, batch.now, keys, held=batch.held)) if keys else 0
-            )
+            taken = self.transaction.change(rule.fill(rule.take, selection, batch.now, keys=keys)) if keys else 0
             return Taken({str(selection.name): taken}, floor, done=last)
         chosen, left = self._choose(batch, keys)
         if left and not chosen:
@@ -180,30 +183,28 @@ class Taking(ABC):
             left += grown
         if left:
             floor, last = batch.floor, False  # The rest is still before the candidates' end.
-        return Taken(
-            self.take_chosen(selection, batch.now, chosen, held=batch.held) if chosen else {}, floor, done=last
-        )
+        return Taken(self.take_chosen(selection, batch.now, chosen) if chosen else {}, floor, done=last)
 
     def _choose(self, batch: Batch, keys: list[Key]) -> tuple[list[Key], list[Key]]:
         """Check locked rows again; return those due that fit into the batch with followers, and those that do not."""
         if not keys:
             return [], []
-        due = self.transaction.read(self.rows.still_due(batch.selection, batch.now, keys, batch.most, held=batch.held))
+        rule = self.statements(batch.selection)
+        recheck = rule.fill(rule.recheck, batch.selection, batch.now, keys=keys, follower_limit=batch.most)
+        due = self.transaction.read(recheck)
         fitting = _fitting([row[-1] for row in due], batch.most)
         found = [row[:-1] for row in due]
         return found[:fitting], found[fitting:]
 
-    def take_chosen(self, selection: Selection, now: datetime, keys: list[Key], *, held: bool = True) -> dict[str, int]:
+    def take_chosen(self, selection: Selection, now: datetime, keys: list[Key]) -> dict[str, int]:
         """Take rows that are locked and due, with everything that follows them; all of them, or raise."""
         counts: Counter[str] = Counter({str(selection.name): 0})
-        for path in follower_paths(selection):
-            name = path[-1].reference.name
-            counts[str(name)] += self.delete_rows(
-                path[-1].reference.table, self.rows.delete_followers(selection, path, keys)
-            )
-            if path[-1].watched and self.transaction.read(self.rows.any_follower(selection, path, keys)):
-                raise kept(f"{name}: rows were to leave with rows of {selection.name}, but the database kept some")
-        taken = self.delete_rows(selection.table, self.rows.take_keys(selection, now, keys, held=held))
+        rule = self.statements(selection)
+        for one in rule.followers:
+            counts[one.name] += self.delete_rows(one.table, rule.fill(one.take, selection, keys=keys))
+            if one.path[-1].watched and self.transaction.read(rule.fill(one.remaining, selection, keys=keys)):
+                raise kept(f"{one.name}: rows were to leave with rows of {selection.name}, but the database kept some")
+        taken = self.delete_rows(selection.table, rule.fill(rule.take, selection, now, keys=keys))
         if taken != len(keys):
             raise kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
         counts[str(selection.name)] += taken
@@ -224,48 +225,46 @@ class Taking(ABC):
             return False
         self.lock_followers(selection, found)
         keys = self.transaction.read(statement)
-        for path in follower_paths(selection) if keys else ():
-            self.transaction.change(self.rows.delete_followers(selection, path, keys))
+        rule = self.statements(selection)
+        for one in rule.followers if keys else ():
+            self.transaction.change(rule.fill(one.take, selection, keys=keys))
         return bool(keys)
 
     def take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
         """Take followers of a row that has more than fit: batch by batch, until the rest fits and the row leaves."""
-        room = batch.most
-        counts: Counter[str] = Counter({str(batch.selection.name): 0})
-        paths = follower_paths(batch.selection)
-        for path in paths:
+        room, selection, rule = batch.most, batch.selection, self.statements(batch.selection)
+        counts: Counter[str] = Counter({str(selection.name): 0})
+        for one in rule.followers:
             if room > 0:
-                gone = self._take_some(batch, path, key, room)
-                counts[str(path[-1].reference.name)] += gone
+                gone = self._take_some(batch, one, key, room)
+                counts[one.name] += gone
                 room -= gone
         # None was taken because something retains them, because the application was faster, or because one of them
         # became live.
-        if (
-            not counts.total()
-            and any(self.transaction.read(self.rows.any_follower(batch.selection, path, [key])) for path in paths)
-            and self.transaction.read(self.rows.still_due(batch.selection, batch.now, [key], 1))
-        ):
-            raise kept(f"{batch.selection.name}: rows that are to leave with it stay")
+        remaining = (rule.fill(one.remaining, selection, keys=[key]) for one in rule.followers)
+        recheck = rule.fill(rule.recheck, selection, batch.now, keys=[key], follower_limit=1)
+        if not counts.total() and any(map(self.transaction.read, remaining)) and self.transaction.read(recheck):
+            raise kept(f"{selection.name}: rows that are to leave with it stay")
         return dict(counts)
 
-    def _take_some(self, batch: Batch, path: Sequence[BoundFollower], key: Key, room: int) -> int:
-        follower, table = path[-1], path[-1].reference.table
-        if not follower.followers:
-            return self.delete_rows(table, self.rows.delete_some_followers(batch.selection, path, key, batch.now, room))
+    def _take_some(self, batch: Batch, one: FollowerStatements, key: Key, room: int) -> int:
+        rule = self.statements(batch.selection)
+        if one.childless is None:
+            some = rule.fill(one.some, batch.selection, batch.now, keys=[key], limit=room)
+            return self.delete_rows(one.table, some)
         # Locked before they are checked again, for the same reason as in `lock_followers`.
         limit = min(room, _MOST_IDENTIFIED)
-        found = self.transaction.read(self.rows.some_followers(batch.selection, path, key, batch.now, limit))
-        return self.delete_rows(table, self.rows.delete_childless(follower, found)) if found else 0
+        found = self.transaction.read(rule.fill(one.some, batch.selection, batch.now, keys=[key], limit=limit))
+        return self.delete_rows(one.table, rule.fill(one.childless, batch.selection, keys=found)) if found else 0
 
 
-def preview_locked(rows: Rows, selection: Selection, now: datetime, limit: int) -> list[Statement]:
-    """Return the statements that would take rows whose candidates are locked first."""
-    keys = [("…",) * len(selection.key)]
-    return [
-        rows.candidates(selection, now, limit),
-        *(rows.delete_followers(selection, path, keys) for path in follower_paths(selection)),
-        rows.take_keys(selection, now, keys),
-    ]
+def rechecks(selection: Selection) -> bool:
+    """Return whether locked rows are checked again before the statement that takes them, which is a check itself.
+
+    That is so if others leave with them, or if every one of them must be taken: see `Taking.take_chosen`.
+    """
+    moves = isinstance(selection.rule.action, Mark | Shelve)
+    return moves or bool(selection.followers or selection.watched)
 
 
 def _fitting(followers: Sequence[int], most: int) -> int:

@@ -1,7 +1,7 @@
 """Probes of users' tables for monitoring: row counts, the oldest and the newest row, what is due, dangling references.
 
 Each probe is a query with one value, so that many of them fit into one statement; each is bounded, by an index that it
-walks or by a limit, and reads no more of a large table than of a small one. `DueConditions.due` decides what is due
+walks or by a limit, and reads no more of a large table than of a small one. `Rows.due` decides what is due
 here as well.
 """
 
@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import combinations
 from typing import Final
 
 from wane.contract.model import Cap, Expiry, State, Table, Time
 from wane.contract.names import TableName
 from wane.db.schema import Column, TableInfo, hold_names
-from wane.db.statement import Parameters
+from wane.db.statement import Parameters, When
 from wane.db.timestamps import LATEST
-from wane.rules.due import cutoff
-from wane.rules.rows import Rows
+from wane.rules.queries import Queries
+from wane.rules.rows import Rows, cutoff
 from wane.rules.selection import BoundFollower, BoundReference, Selection, losing
+from wane.rules.walk import Walk
 
 Probe = Callable[[Parameters], str]
 """Writes a query with one value."""
@@ -130,41 +131,41 @@ class Probes:
             (self._edge(p, replace(time_range, time=one), most, newest=newest, named=True), one)
             for one in time_range.time.each
         ]
-        return self.rows.first_of(probes, newest=newest, instants=instants)
+        return Queries(self.rows).first_of(probes, newest=newest, instants=instants)
 
     def _edge(self, p: Parameters, time_range: TimeRangeProbe, most: int, *, newest: bool, named: bool = False) -> str:
         dialect = self.rows.dialect
         time = dialect.order("t", time_range.column, time_range.time)
         best = "max" if newest else "min"
         if time_range.small:
-            where = " AND ".join(self._moments(p, time_range.time, time_range.column))
+            where = " AND ".join(self._plausible(p, time_range.time, time_range.column))
             # Of more, any could be the oldest.
             some = f"SELECT * FROM {dialect.table(time_range.table)} LIMIT {p.bind('counted', most + 1)}"
             few = f"(SELECT count(*) FROM ({some}) AS t) <= {p.bind('few', most)}"
-            return f"SELECT {best}({time}){' AS moment' if named else ''} FROM ({some}) AS t WHERE {where} AND {few}"
+            return f"SELECT {best}({time}){' AS row_time' if named else ''} FROM ({some}) AS t WHERE {where} AND {few}"
         probes = []
         for state in time_range.states or (None,):
-            conditions = self._moments(p, time_range.time, time_range.column)
+            conditions = self._plausible(p, time_range.time, time_range.column)
             if state is not None and time_range.state is not None:
                 mine = dialect.one_of(p, "state", self.rows.column(time_range.state), time_range.state, [state])
                 conditions.insert(0, mine)
             probes.append(
-                f"SELECT {time} AS moment FROM {dialect.table(time_range.table)} AS t"
+                f"SELECT {time} AS row_time FROM {dialect.table(time_range.table)} AS t"
                 f" WHERE {' AND '.join(conditions)} ORDER BY {time} {'DESC' if newest else 'ASC'} LIMIT 1"
             )
         if len(probes) == 1:
             return probes[0]
         each = " UNION ALL ".join(f"SELECT * FROM ({probe}) AS p{number}" for number, probe in enumerate(probes))
-        return f"SELECT {best}(moment){' AS moment' if named else ''} FROM ({each}) AS edges"
+        return f"SELECT {best}(row_time){' AS row_time' if named else ''} FROM ({each}) AS edges"
 
-    def _moments(self, p: Parameters, time: Time, column: Column) -> list[str]:
+    def _plausible(self, p: Parameters, time: Time, column: Column) -> list[str]:
         """Write the conditions that the row has a plausible time, and not one that means "never"."""
         return [
             *self.rows.dialect.plausible(p, "t", column, time),
             *self.rows.dialect.before(p, "t", column, time, LATEST, inclusive=False),
         ]
 
-    def count_due(self, p: Parameters, selections: Sequence[Selection], now: datetime, most: int) -> str:
+    def count_due(self, p: Parameters, selections: Sequence[Selection], now: When, most: int) -> str:
         """Write the count of the rows that are due under one of these rules of a table, each counted once.
 
         It stops at one more than `most`, or, for a single rule, at one more than `most` in each of its states.
@@ -173,65 +174,55 @@ class Probes:
             return self._count_each_state(p, selections[0], now, most)
         parts = []
         for selection in selections:
-            keys = self.rows.keys(selection)
-            some = self._rows(selection).oldest(p, selection, now, most + 1, outputs=keys)
-            parts.append(f"SELECT {', '.join(keys)} FROM ({some}) AS d")
+            walk = Walk(self._rows(selection), selection)
+            some = walk.oldest(p, now, most + 1, outputs=walk.keys)
+            parts.append(f"SELECT {', '.join(walk.keys)} FROM ({some}) AS d")
         return f"SELECT count(*) FROM ({' UNION '.join(parts)}) AS some_due"
 
-    def _count_each_state(self, p: Parameters, selection: Selection, now: datetime, most: int) -> str:
+    def _count_each_state(self, p: Parameters, selection: Selection, now: When, most: int) -> str:
         """Write the count state by state, without an order: ordering rows of several states would require a sort."""
         table, rows = self.rows.dialect.table(selection.table), self._rows(selection)
         counts = []
-        for one, states in rows.one_walk_each(selection):
+        for one, states in Walk(rows, selection).each():
             where = " AND ".join(rows.due(p, one, now, states))
             some = f"SELECT 1 FROM {table} AS t WHERE {where} LIMIT {p.bind('counted', most + 1)}"
             counts.append(f"(SELECT count(*) FROM ({some}) AS some_due)")
         return f"SELECT {' + '.join(counts)}"
 
-    def oldest_due(self, p: Parameters, selection: Selection, now: datetime) -> str:
+    def oldest_due(self, p: Parameters, selection: Selection, now: When) -> str:
         """Write the query for the time of the oldest due row, as its column has it."""
-        found = self._rows(selection).edge_probes(p, selection, now, newest=False)
+        found = Queries(self._rows(selection)).edge_probes(p, selection, now, newest=False)
         if selection.time.also:
-            return self.rows.first_of(found, newest=False, instants=False)
+            return Queries(self.rows).first_of(found, newest=False, instants=False)
         probes = [probe for probe, _ in found]
-        return probes[0] if len(probes) == 1 else f"SELECT min(moment) FROM ({' UNION ALL '.join(probes)}) AS edges"
+        return probes[0] if len(probes) == 1 else f"SELECT min(row_time) FROM ({' UNION ALL '.join(probes)}) AS edges"
 
-    def soon_due(self, p: Parameters, selection: Selection, now: datetime, within: timedelta, most: int) -> str:
+    def soon_due(self, p: Parameters, selection: Selection, now: When, within: timedelta, most: int) -> str:
         """Write the count of the rows that become due within a time, up to one more than `most`.
 
         Guards are not checked: they may no longer apply by then.
         """
-        moment = cutoff(selection.rule, now)
-        assert moment is not None
+        when = cutoff(selection.rule, now)
+        assert when is not None
         inclusive = isinstance(selection.rule.bound, Expiry)
         column, time = selection.time_column, selection.time
         conditions = [
-            *self._mine(p, selection),
-            *self.rows.since(p, "t", column, time, moment),
-            *self.rows.before(p, "t", column, time, moment + within, inclusive=inclusive),
+            *self.rows.about(p, selection),
+            *self.rows.dialect.since(p, "t", column, time, when),
+            *self.rows.dialect.before(p, "t", column, time, when + within, inclusive=inclusive),
         ]
         return self._some(p, selection, conditions, most)
 
-    def count_since(self, p: Parameters, selection: Selection, moment: datetime, most: int) -> str:
+    def count_since(self, p: Parameters, selection: Selection, when: When, most: int) -> str:
         """Write the count of the rows that count towards a cap since a time, up to one more than `most`."""
         assert isinstance(selection.rule.bound, Cap)
         column, time = selection.time_column, selection.time
         dialect = self.rows.dialect
         conditions = [
-            *self.rows.since(p, "t", column, time, moment),
+            *self.rows.dialect.since(p, "t", column, time, when),
             *dialect.before(p, "t", column, time, LATEST, inclusive=False),
         ]
         return self._some(p, selection, conditions, most)
-
-    def _mine(self, p: Parameters, selection: Selection) -> list[str]:
-        """Write the conditions for the rows that the rule is about."""
-        conditions = []
-        if selection.rule.states and selection.state is not None:
-            states = self.rows.column(selection.state)
-            conditions.append(self.rows.dialect.one_of(p, "state", states, selection.state, selection.rule.states))
-        if selection.orphan is not None:
-            conditions.append(f"{self.rows.column(selection.orphan)} IS NULL")
-        return conditions
 
     def _some(self, p: Parameters, selection: Selection, conditions: Sequence[str], most: int) -> str:
         source = f"{self.rows.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"

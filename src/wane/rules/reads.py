@@ -18,8 +18,10 @@ from wane.db.store import Store
 from wane.db.timestamps import read_time
 from wane.errors import StoreError, Unreachable
 from wane.rules.probes import UNREAD, Probe, gather
+from wane.rules.queries import queries_of
 from wane.rules.rows import rows_of
 from wane.rules.selection import BoundFollower, Selection, follower_paths
+from wane.rules.statements import statements_of
 
 _TOGETHER = (256, 64, 1)
 """How many probes go into one statement: many, to save round trips; if one of them fails, fewer, and in the end each
@@ -40,16 +42,24 @@ class DueRows:
 
 def count_due(store: Store, selection: Selection, now: datetime, seconds: float, most: int | None = None) -> int:
     """Count the due rows, never by an estimate; with `most`, up to that. Raise TimedOut if that takes longer."""
-    [(rows,)] = store.read(rows_of(store).count_due(selection, now, most), seconds)
+    [(rows,)] = store.read(queries_of(store).count_due(selection, now, most), seconds)
     return int(rows)
+
+
+def any_due(store: Store, selection: Selection, now: datetime, floor: Sequence[object] | None, seconds: float) -> bool:
+    """Check whether a row is due behind a position, as the next batch would find it; raise TimedOut as above."""
+    if selection.per and selection.scope is None:
+        return bool(keys_due(store, selection, now, 1, seconds))
+    rule = statements_of(rows_of(store), selection)
+    return bool(store.read(rule.fill(rule.candidates, selection, now, limit=1, floor=floor), seconds))
 
 
 def read_due(store: Store, selection: Selection, now: datetime, seconds: float) -> DueRows:
     """Read what a rule would take now."""
-    probes = [rows_of(store).keys_due(selection, now, limit) for limit in _PROBE_ROWS]
-    counted = count(store, rows_of(store).count_due(selection, now), probes, seconds)
+    probes = [queries_of(store).keys_due(selection, now, limit) for limit in _PROBE_ROWS]
+    counted = count(store, queries_of(store).count_due(selection, now), probes, seconds)
     followers = tuple(
-        (name, count(store, rows_of(store).count_followers(selection, path, now), (), seconds))
+        (name, count(store, queries_of(store).count_followers(selection, path, now), (), seconds))
         for name, path in _named(sorted(follower_paths(selection), key=len))
     )
     return DueRows(
@@ -62,16 +72,16 @@ def read_due(store: Store, selection: Selection, now: datetime, seconds: float) 
 
 def _edge(store: Store, selection: Selection, now: datetime, seconds: float, *, newest: bool) -> datetime | None:
     try:
-        found = store.read(rows_of(store).edge_due(selection, now, newest=newest), seconds)
+        found = store.read(queries_of(store).edge_due(selection, now, newest=newest), seconds)
     except TOO_LONG:
         return None
-    moments = [moment for (value,) in found if (moment := read_time(value, selection.time)) is not None]
-    return (max if newest else min)(moments, default=None)
+    times = [at for (value,) in found if (at := read_time(value, selection.time)) is not None]
+    return (max if newest else min)(times, default=None)
 
 
 def keys_due(store: Store, selection: Selection, now: datetime, limit: int, seconds: float) -> list[tuple[Any, ...]]:
     """Read the keys of the oldest due rows, oldest first."""
-    return store.read(rows_of(store).keys_due(selection, now, limit), seconds)
+    return store.read(queries_of(store).keys_due(selection, now, limit), seconds)
 
 
 def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
@@ -79,7 +89,7 @@ def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
     if not store.migrated:
         return frozenset()
     try:
-        return frozenset(name for (name,) in store.read(rows_of(store).held_tables(), seconds, often=True))
+        return frozenset(name for (name,) in store.read(queries_of(store).held_tables(), seconds, often=True))
     except Unreachable:
         raise
     except StoreError:
@@ -87,41 +97,41 @@ def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
 
 
 def read_probes(
-    store: Store, looks: Sequence[Probe], seconds: float, within: float, values: Mapping[str, object] | None = None
+    store: Store, probes: Sequence[Probe], seconds: float, within: float, values: Mapping[str, object] | None = None
 ) -> list[Any]:
     """Read the value of each probe, or UNREAD for one that takes longer than `seconds` or is refused.
 
     After `within` seconds, all that remain are UNREAD. `values` are the values of prepared probes.
     """
-    return _read_probes(store, looks, seconds, time.monotonic() + within, values, _TOGETHER)
+    return _read_probes(store, probes, seconds, time.monotonic() + within, values, _TOGETHER)
 
 
 def _read_probes(
     store: Store,
-    looks: Sequence[Probe],
+    probes: Sequence[Probe],
     seconds: float,
     end: float,
     values: Mapping[str, object] | None,
     sizes: Sequence[int],
 ) -> list[Any]:
     # Probes that failed together are retried in smaller groups.
-    smaller = [size for size in sizes[1:] if size < len(looks)]
-    told: list[Any] = []
-    for first in range(0, len(looks), sizes[0]):
-        part = looks[first : first + sizes[0]]
+    smaller = [size for size in sizes[1:] if size < len(probes)]
+    read: list[Any] = []
+    for first in range(0, len(probes), sizes[0]):
+        part = probes[first : first + sizes[0]]
         found = _read_together(store, part, min(seconds, end - time.monotonic()), values)
         if found is None and smaller:
             found = _read_probes(store, part, seconds, end, values, smaller)
-        told += [UNREAD] * len(part) if found is None else found
-    return told
+        read += [UNREAD] * len(part) if found is None else found
+    return read
 
 
 def _read_together(
-    store: Store, looks: Sequence[Probe], seconds: float, values: Mapping[str, object] | None
+    store: Store, probes: Sequence[Probe], seconds: float, values: Mapping[str, object] | None
 ) -> list[Any] | None:
     if seconds <= 0:
         return None
-    text, p = gather(rows_of(store), looks, values)
+    text, p = gather(rows_of(store), probes, values)
     try:
         [found] = store.read(p.statement(text), seconds, often=True)
     except Unreachable:
@@ -137,7 +147,7 @@ def count_never_due(store: Store, selection: Selection, limit: int, seconds: flo
     Count up to `limit`; None if that takes too long.
     """
     try:
-        [(rows,)] = store.read(rows_of(store).count_never_due(selection, limit), seconds)
+        [(rows,)] = store.read(queries_of(store).count_never_due(selection, limit), seconds)
         return int(rows)
     except TOO_LONG:
         return None
@@ -148,22 +158,17 @@ def sample_times(store: Store, selection: Selection, limit: int, seconds: float,
 
     The latter come from both ends if an index serves the rule.
     """
-    column = selection.time_column
+    column, rows = selection.time_column, rows_of(store)
     values = sample(store, selection.table, column, limit, seconds)
-    name, place = rows_of(store).column(column), store.dialect.table(selection.table)
+    name, table = rows.column(column), store.dialect.table(selection.table)
     order = f" ORDER BY {store.dialect.order('t', column, selection.time)}"
     for ends in (f"{order} ASC", f"{order} DESC") if indexed else ("",):
         # One state at a time: over several, no index is ordered by time.
         for state in selection.rule.states or (None,):
             p = store.parameters()
-            conditions = [f"{name} IS NOT NULL"]
-            if state is not None and selection.state is not None:
-                states = rows_of(store).column(selection.state)
-                conditions.insert(0, store.dialect.one_of(p, "state", states, selection.state, [state]))
-            if selection.orphan is not None:
-                conditions.insert(0, f"{rows_of(store).column(selection.orphan)} IS NULL")
-            where = " AND ".join(conditions)
-            text = f"SELECT {name} FROM {place} AS t WHERE {where}{ends} LIMIT {p.bind('n', limit)}"
+            about = rows.about(p, selection, None if state is None else [state])
+            where = " AND ".join([*about, f"{name} IS NOT NULL"])
+            text = f"SELECT {name} FROM {table} AS t WHERE {where}{ends} LIMIT {p.bind('limit', limit)}"
             with suppress(*TOO_LONG):
                 values += [value for (value,) in store.read(p.statement(text), seconds)]
     return values

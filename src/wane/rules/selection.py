@@ -7,7 +7,7 @@ time whose encoding does not fit its column makes a finding, and a rule with fin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wane.contract.duration import Forever
@@ -29,7 +29,7 @@ from wane.contract.model import (
 )
 from wane.contract.names import TableName
 from wane.db.schema import Column, Index, Kind, Schema, TableInfo
-from wane.db.statement import Types
+from wane.db.statement import Slot, Types
 from wane.errors import SchemaChanged
 from wane.findings import Finding, Severity, did_you_mean
 
@@ -54,7 +54,7 @@ class BoundFollower:
     """A follower whose table and columns were found."""
 
     reference: BoundReference
-    where: tuple[tuple[Column, State], ...]
+    where: tuple[tuple[Column, State | Slot], ...]
     followers: tuple[BoundFollower, ...]
     watched: bool = False
     """A trigger or rule fires when its rows are deleted, and may prevent that."""
@@ -106,10 +106,18 @@ class Selection:
     watched: bool = False
     """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
     relied: Relied = Relied()
+    compiled: dict[bool, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Its statements, with and without holds: see `wane.rules.statements`."""
 
     @property
     def label(self) -> str:
         return f"{self.name}.{self.rule.name}"
+
+    def in_scope(self, scope: tuple[Any, ...]) -> Selection:
+        """Return the rows of one scope of a cap per scope; the statements are the same for all of them."""
+        one = replace(self, scope=scope)
+        one.compiled.update(self.compiled)
+        return one
 
 
 def bind_contract(contract: Contract, schema: Schema, types: Types) -> tuple[list[Selection], list[Finding]]:
@@ -456,11 +464,6 @@ def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
     for follower in selection.followers:
         visit((), follower)
     return paths
-
-
-def intermediate_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
-    """Return the path to every follower that has followers of its own, the outermost first."""
-    return sorted((path for path in follower_paths(selection) if path[-1].followers), key=len)
 
 
 def locked_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:

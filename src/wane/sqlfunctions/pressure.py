@@ -7,27 +7,25 @@ table. A table that cannot be read is reported without numbers, and the others a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
 from functools import partial
 
-from wane.contract.model import Time
 from wane.db.postgres.catalog import OWN_SCHEMA
 from wane.db.postgres.dialect import PostgresDialect
 from wane.db.postgres.literal import literal
 from wane.db.postgres.settings import SAFE_SETTINGS, function_settings
-from wane.db.schema import PRESSURE_FUNCTION, PRESSURE_VIEW, Column, TableInfo
-from wane.db.statement import Parameters
-from wane.db.timestamps import LATEST
+from wane.db.schema import PRESSURE_FUNCTION, PRESSURE_VIEW, TableInfo
+from wane.db.statement import NOW, Parameters
 from wane.errors import WrongArgument
 from wane.rules.probes import Probe, ProbedTable, Probes
+from wane.rules.queries import Queries
 from wane.rules.rows import Rows
 from wane.rules.selection import Selection
-from wane.sqlfunctions.words import ANY_MOMENT, NUMBERED, Variable, bounds, dollars, interval, plain
+from wane.sqlfunctions.words import dollars, plain, relative_to
 
 KEPT_FUNCTIONS = (PRESSURE_FUNCTION, "sql_estimate")
 """The view depends on these, so they are replaced in place."""
 
-_NOW = "wane_now"
+_VARIABLE_NOW = "wane_now"
 _PLANNED_NOW = "statement_timestamp()"
 """Replaces now where the planner estimates: it can evaluate this expression, but not a variable."""
 SETTINGS = function_settings({**SAFE_SETTINGS, "max_parallel_workers_per_gather": "0", "jit": "off"})
@@ -35,39 +33,6 @@ _COLUMNS = (
     "wane_tbl text, wane_rows bigint, wane_rows_exactness text, wane_oldest timestamptz, wane_newest timestamptz,"
     " wane_due bigint, wane_due_exactness text"
 )
-
-
-class _OffsetDialect(PostgresDialect):
-    """PostgreSQL's dialect, with times as offsets from a time that the statement itself computes."""
-
-    def __init__(self, now: str) -> None:
-        self.now = now
-
-    def before(
-        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
-    ) -> list[str]:
-        known = set(p.values)
-        written = super().before(p, alias, column, time, moment, inclusive=inclusive)
-        if moment != LATEST and not time.also:
-            computed = bounds(column, time, inclusive=inclusive)
-            for name in set(p.values) - known:
-                p.values[name] = self._computed(computed[NUMBERED.sub("", name)], moment)
-        return written
-
-    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
-        known = set(p.values)
-        written = super().since(p, alias, column, time, moment)
-        if time.also:
-            return written
-        computed = bounds(column, time, inclusive=False)
-        for name in set(p.values) - known:
-            if NUMBERED.sub("", name) == "since":
-                p.values[name] = self._computed(computed.get("cutoff_second", computed["cutoff"]), moment)
-        return written
-
-    def _computed(self, bound: tuple[str, str], moment: datetime) -> Variable:
-        kind, text = bound
-        return Variable(f"({text.replace('wane_moment', f'({self.now} + {interval(moment - ANY_MOMENT)})')})::{kind}")
 
 
 def pressure_statements(tables: Sequence[ProbedTable], counted_rows: int) -> list[str]:
@@ -116,7 +81,7 @@ class _Writer:
         self.most = counted_rows
 
     def function(self, tables: Sequence[ProbedTable]) -> str:
-        held = self._probes().rows.held_tables().text
+        held = Queries(self._probes().rows).held_tables().text
         body = f"""\
 #variable_conflict use_variable
 DECLARE
@@ -132,12 +97,12 @@ END"""
             f" LANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
         )
 
-    def _probes(self, now: str = _NOW, held: Collection[str] | None = None) -> Probes:
-        return Probes(Rows(_OffsetDialect(now), holds=True), held)
+    def _probes(self, held: Collection[str] | None = None) -> Probes:
+        return Probes(Rows(PostgresDialect(), holds=True), held)
 
     def _query(self, probe: Probe) -> str:
-        p = Parameters(_OffsetDialect(_NOW))
-        return f"({plain(p.statement(probe(p)))})"
+        p = Parameters(PostgresDialect())
+        return f"({plain(p.statement(probe(p)), relative_to(_VARIABLE_NOW))})"
 
     def _assign_due(self, variable: str, write: Callable[[Probes, Parameters], str]) -> str:
         """Write a probe of what is due; while no holds exist, no row is checked for holds."""
@@ -191,12 +156,12 @@ END"""
 
     def _rule(self, selection: Selection) -> list[str]:
         """Write the statements that count what is due under one rule, and add it to the table's sum."""
-        due = self._assign_due("wane_one", lambda probes, p: probes.count_due(p, [selection], ANY_MOMENT, self.most))
-        planned = self._probes(_PLANNED_NOW).rows.count_due(selection, ANY_MOMENT)
+        due = self._assign_due("wane_one", lambda probes, p: probes.count_due(p, [selection], NOW, self.most))
+        planned = plain(Queries(self._probes().rows).count_due(selection, NOW), relative_to(_PLANNED_NOW))
         return [
             f"    {due}",
             f"    IF wane_one > {self.most} THEN",
-            f"      wane_one := {self._at_least(plain(planned))}; wane_due_exactness := 'estimate';",
+            f"      wane_one := {self._at_least(planned)}; wane_due_exactness := 'estimate';",
             "    END IF;",
             "    wane_due := wane_due + wane_one; wane_most := greatest(wane_most, wane_one);",
         ]
@@ -204,7 +169,7 @@ END"""
     def _together(self, one: ProbedTable) -> list[str]:
         """Write the statements that count a row once where two rules may select it."""
         probes = self._probes()
-        together = self._query(lambda p: probes.count_due(p, one.selections, ANY_MOMENT, self.most))
+        together = self._query(lambda p: probes.count_due(p, one.selections, NOW, self.most))
         return [
             f"    wane_due := {together}; wane_due_exactness := 'exact';",
             f"    IF wane_due > {self.most} THEN wane_due := greatest({self.most}, wane_most); wane_due_exactness := 'at least';",

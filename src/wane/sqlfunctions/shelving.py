@@ -12,14 +12,13 @@ from datetime import timedelta
 
 from wane.contract.model import Age, Expiry, Orphans, Shelve
 from wane.db.postgres.catalog import OWN_SCHEMA
-from wane.db.postgres.dialect import PostgresDialect
 from wane.db.postgres.literal import literal
 from wane.db.schema import TableInfo, qualified
 from wane.db.statement import Dialect, Statement
-from wane.prune.sql_cold_tier import LOCK_SPACE
+from wane.prune.sql_cold_tier import LOCK_SPACE, months
 from wane.rules.selection import follower_paths
 from wane.sqlfunctions.taking import TakeFunction, TakeWriter
-from wane.sqlfunctions.words import Variable, dollars, dynamic, interval, plain, wrong
+from wane.sqlfunctions.words import dollars, dynamic, interval, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,6 @@ class _ShelveWriter(TakeWriter):
 
     def __init__(self, taking: TakeFunction) -> None:
         super().__init__(taking)
-        self.monthly = [tuple(Variable(f"wane_m{number}") for number in range(self.width))]
         paths = follower_paths(self.selection)
         tables = {one.qualified: one for one in (self.selection.table, *(path[-1].reference.table for path in paths))}
         self.tables = list(tables.values())
@@ -63,15 +61,17 @@ class _ShelveWriter(TakeWriter):
 
     def take_chosen(self) -> str:
         """Write what `PostgresTaking.take_chosen` does, month by month."""
-        return self._monthly("\n".join(self.taking_of(self.monthly, "wane_m0")))
+        return self._monthly("\n".join(self.taking_of("m")))
 
     def some_followers(self) -> str:
         """Write what `PostgresTaking.take_some_followers` does."""
         return self._monthly(super().some_followers())
 
-    def change(self, statement: Statement, name: str, table: TableInfo) -> list[str]:
+    def change(
+        self, statement: Statement, name: str, table: TableInfo, keys: str, limit: str = "wane_look"
+    ) -> list[str]:
         place = f"wane_h{self.tables.index(table)}"
-        text, variables = dynamic(statement)
+        text, variables = dynamic(statement, self.variables(keys, limit))
         using = f" USING {', '.join(variables)}" if variables else ""
         moving = (
             f"EXECUTE 'WITH gone AS (' || {literal(text)} || ' RETURNING ' || {place}[2] || ') INSERT INTO ' || {place}[1]"
@@ -81,14 +81,9 @@ class _ShelveWriter(TakeWriter):
 
     def _monthly(self, taking: str) -> str:
         """Write a loop that runs statements for each month of the chosen rows, with a table for the rows they take."""
-        action, selection = self.selection.rule.action, self.selection
+        action = self.selection.rule.action
         assert isinstance(action, Shelve)
-        p = self.rows.parameters()
-        outputs = [self.rows.dialect.encode_key(self.rows.column(column)) for column in selection.key]
-        outputs.append(PostgresDialect().month("t", selection.time_column, selection.time))
-        where = self.rows.among(p, selection, self.chosen)
-        source = f"{self.rows.dialect.table(selection.table)} AS t WHERE {where}"
-        months = plain(p.statement(f"SELECT {', '.join(outputs)} FROM {source}"))
+        months_of = self.write(months(self.rows, self.selection), "c")
         names = [f"o{number}" for number in range(self.width)]
         arrays = ", ".join(f"array_agg(d.{name}) AS {name}" for name in names)
         chosen = " ".join(f"wane_m{number} := wane_month.{name};" for number, name in enumerate(names))
@@ -99,7 +94,7 @@ class _ShelveWriter(TakeWriter):
             for number, table in enumerate(self.tables)
         )
         return f"""\
-FOR wane_month IN SELECT d.month, {arrays} FROM ({months}) AS d({", ".join([*names, "month"])}) GROUP BY d.month ORDER BY d.month LOOP
+FOR wane_month IN SELECT d.month, {arrays} FROM ({months_of}) AS d({", ".join([*names, "month"])}) GROUP BY d.month ORDER BY d.month LOOP
   {chosen}
 {places}
 {taking}

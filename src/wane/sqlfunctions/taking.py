@@ -8,31 +8,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from wane.contract.model import Cap, Expiry, Rule
 from wane.db.postgres.catalog import OWN_SCHEMA
+from wane.db.postgres.dialect import PostgresDialect
+from wane.db.postgres.gate import ENTER, gates
 from wane.db.postgres.literal import literal
 from wane.db.postgres.settings import SAFE_SETTINGS, function_settings
 from wane.db.schema import TableInfo
-from wane.db.statement import Statement
-from wane.prune.sql_postgres import takes_by_key
+from wane.db.statement import NOW, Slot, Statement, TimeSlot
+from wane.prune.sql_postgres import Closing, closing_followers, closing_references
 from wane.prune.taking import MOST_LOST, gated
-from wane.rules.due import cutoff
 from wane.rules.relied_postgres import read_effects, read_stamps
-from wane.rules.rows import Rows
-from wane.rules.selection import BoundFollower, Selection, follower_paths, intermediate_paths
-from wane.sqlfunctions.words import ANY_MOMENT, FunctionDialect, Recorder, Variable, bounds, dollars, interval, plain
-
-MOST_SCOPES = 1_000
-"""How many scopes one call checks, as in `wane.prune.primitive`."""
+from wane.rules.rows import Rows, cutoff
+from wane.rules.selection import Selection, follower_paths
+from wane.rules.statements import MOST_SCOPES, FollowerStatements, statements_of
+from wane.rules.walk import Walk
+from wane.sqlfunctions.words import Variables, bounds, dollars, interval, plain
 
 SETTINGS = function_settings(
     {**SAFE_SETTINGS, "lock_timeout": "200ms", "jit": "off", "plan_cache_mode": "force_custom_plan"}
 )
 """The settings of the engine's own connection. A generic plan would not know how many rows are due."""
 
-QUEUE = Variable("wane_queue")
+QUEUE = Slot("queue")
 """The queue that a call of the webhook family names, read from its inputs."""
 _PARAMETERS = (
     "wane_kind text, wane_rule text, wane_inputs jsonb, wane_limit integer, wane_most integer,"
@@ -80,23 +81,31 @@ class TakeWriter:
 
     def __init__(self, taking: TakeFunction) -> None:
         self.taking = taking
-        self.rows = Rows(FunctionDialect(), holds=True)
+        self.rows = Rows(PostgresDialect(), holds=True)
         self.selection = taking.selection
-        if self.selection.per:
-            scope = tuple(Variable(f"wane_s{number}") for number in range(len(self.selection.per)))
-            self.selection = replace(self.selection, scope=scope)
+        self.rule = statements_of(self.rows, self.selection)
         self.width = len(self.selection.key)
-        self.keys = [tuple(Variable(f"wane_k{number}") for number in range(self.width))]
-        self.chosen = [tuple(Variable(f"wane_c{number}") for number in range(self.width))]
+        self.position = range(len(Walk(self.rows, self.selection).names))
+
+    def write(self, statement: Statement, keys: str = "k", limit: str = "wane_look") -> str:
+        """Return a statement's text with the function's variables in its slots.
+
+        `keys` is the letter of the arrays with the keys: `k` for candidates, `c` for chosen rows.
+        """
+        return plain(statement, self.variables(keys, limit))
+
+    def variables(self, keys: str, limit: str = "wane_look") -> Variables:
+        """Return what writes a slot as a variable of the function."""
+        return partial(_variable, keys, limit)
 
     def function(self) -> str:
         rule = self.selection.rule
         variables = self._bounds(rule)
         declared = [*(f"wane_{name} {kind};" for name, (kind, _) in variables.items()), *self.declared()]
         computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
-        if cutoff(rule, ANY_MOMENT) is not None:
-            keep = ANY_MOMENT - cutoff(rule, ANY_MOMENT)  # type: ignore[operator]
-            computed.insert(0, f"  wane_moment := wane_now - {interval(keep)};")
+        deciding = cutoff(rule, NOW)
+        if deciding is not None:
+            computed.insert(0, f"  wane_moment := wane_now + {interval(deciding.offset)};")
         name = literal(str(self.selection.name))
         body = f"""\
 #variable_conflict use_variable
@@ -117,7 +126,6 @@ DECLARE
   wane_found bigint;
   wane_lost bigint;
   wane_followers float8;
-  wane_floored boolean;
   wane_whole boolean := false;
   wane_scopes bigint;
   wane_gone bigint;
@@ -129,7 +137,7 @@ DECLARE
   {" ".join(declared)}
 BEGIN
 {_ISOLATED}
-  PERFORM {self._gates().removeprefix("SELECT ")};
+  PERFORM {plain(Statement(ENTER, gates(gated(self.selection)))).removeprefix("SELECT ")};
   wane_clock := clock_timestamp();
   wane_now := coalesce(wane_now, wane_clock);
 {chr(10).join(computed)}
@@ -142,12 +150,11 @@ END"""
     def declared(self) -> list[str]:
         """Return the declarations of variables beyond those that every function has."""
         declared = [f"wane_{letter}{number} text[];" for letter in "kc" for number in range(self.width)]
-        places = range(len(self.rows.places(self.selection)))
-        declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in places]
+        declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in self.position]
         declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
         declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
         if any(value is QUEUE for path in follower_paths(self.selection) for _, value in path[-1].where):
-            declared.append(f"{QUEUE.name} text := wane_inputs ->> 'queue_name';")
+            declared.append("wane_queue text := wane_inputs ->> 'queue_name';")
         return declared
 
     def _bounds(self, rule: Rule) -> dict[str, tuple[str, str]]:
@@ -159,11 +166,6 @@ END"""
             for time in self.selection.time.each
             for name, bound in bounds(self.selection.time_column, time, inclusive=inclusive).items()
         }
-
-    def _gates(self) -> str:
-        recorder = Recorder(self.rows)
-        recorder.transaction.enter(gated(self.selection))
-        return plain(recorder.last())
 
     def _require_bound(self) -> str:
         """Write what `PostgresTaking.require_bound` does.
@@ -192,9 +194,7 @@ END"""
         """
         if not self.selection.per:
             return self._batch()
-        anywhere = replace(self.selection, scope=None)
-        beyond = plain(self.rows.scopes_beyond_cap(anywhere, MOST_SCOPES))
-        due = plain(self.rows.scopes_due(anywhere, ANY_MOMENT, MOST_SCOPES))
+        beyond, due = (self.write(one) for one in self.rule.scopes)
         names = [f"o{number}" for number in range(len(self.selection.per))]
         outputs = ", ".join(names)
         chosen = " ".join(f"wane_s{number} := wane_scope.{name};" for number, name in enumerate(names))
@@ -217,36 +217,36 @@ END"""
 
     def _batch(self) -> str:
         """Write what `PostgresTaking.take` does."""
-        recorder = Recorder(self.rows, closed="wane_closed := true;")
-        recorder.close_references(self.selection)
-        locks = "".join(f"  {one}\n" for one in recorder.closing)
-        head = f"  wane_take := least(wane_limit, wane_most); wane_closed := false;\n{locks}"
-        if takes_by_key(self.selection):
+        closings = closing_references(self.rows, self.selection)
+        locks = "".join(f"  {one}\n" for one in _closing(closings, "wane_closed := true;"))
+        head = f"  wane_take := least(wane_limit, wane_most); wane_closed := false; {self._lowest()}\n{locks}"
+        if self.rule.take_range is None:
             return head + self._locked(skip=False)
-        return f"{head}  IF NOT wane_skip THEN\n{self._ranged()}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
+        ranged = self._ranged(self.rule.take_range)
+        return f"{head}  IF NOT wane_skip THEN\n{ranged}\n  ELSE\n{self._locked(skip=True)}\n  END IF;"
 
-    def _ranged(self) -> str:
+    def _lowest(self) -> str:
+        """Write the position before every row, where the first batch begins."""
+        first, *rest = self.position
+        return " ".join([f"wane_f{first} := {literal(self.rule.lowest)};", *(f"wane_f{n} := NULL;" for n in rest)])
+
+    def _ranged(self, take: Statement) -> str:
         """Write what `PostgresTaking.take` does without locking: it continues behind rows that others took first."""
-        look = Variable("wane_look")
-        floor = tuple(Variable(f"wane_f{number}") for number in range(len(self.rows.places(self.selection))))
-        targets = ", ".join(["wane_gone", "wane_found", *(one.name for one in floor)])
-        first = plain(self.rows.take_range(self.selection, ANY_MOMENT, look))
-        later = plain(self.rows.take_range(self.selection, ANY_MOMENT, look, floor))
+        targets = ", ".join(["wane_gone", "wane_found", *(f"wane_f{number}" for number in self.position)])
         return f"""\
-  wane_own := 0; wane_floored := false;
+  wane_own := 0;
   FOR wane_try IN 1..{MOST_LOST} LOOP
     wane_look := wane_take - wane_own;
-    IF wane_floored THEN {later} INTO {targets}; ELSE {first} INTO {targets}; END IF;
+    {self.write(take)} INTO {targets};
     {self.count(str(self.selection.name))}
     EXIT WHEN wane_found < wane_look OR wane_own >= wane_take;
-    wane_floored := true;
   END LOOP;"""
 
     def _locked(self, *, skip: bool) -> str:
         """Write what `Taking._take_locked` does: it reads as many rows as should fit, until the batch is full."""
         paths = len(follower_paths(self.selection))
         return f"""\
-  wane_own := 0; wane_sum := 0; wane_lost := 0; wane_floored := false; wane_followers := {paths};
+  wane_own := 0; wane_sum := 0; wane_lost := 0; wane_followers := {paths};
   LOOP
     wane_room := wane_most - wane_sum;
     wane_look := least(wane_take - wane_own, greatest(1, trunc(wane_room / (1 + wane_followers))::bigint));
@@ -260,18 +260,16 @@ END"""
 
     def _look(self, *, skip: bool) -> str:
         """Write what `Taking._lock_and_take` does."""
-        selection, width = self.selection, self.width
-        places = len(self.rows.places(selection))
-        floor = tuple(Variable(f"wane_f{number}") for number in range(places))
-        look = Variable("wane_look")
-        later = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look, floor), places)
-        first = self._candidates(self.rows.candidates(selection, ANY_MOMENT, look), places)
-        locks = {how: self._collect(self._lock(skip_locked=how)) for how in (True, False)}
-        lock = locks[True] if skip else f"IF wane_skip OR wane_closed THEN {locks[True]} ELSE {locks[False]} END IF;"
+        assert self.rule.lock is not None
+        assert self.rule.lock_unlocked is not None
+        width = self.width
+        candidates = self._collect(self.rule.candidates, [f"p{number}" for number in self.position])
+        free, wait = self._collect(self.rule.lock_unlocked), self._collect(self.rule.lock)
+        lock = free if skip else f"IF wane_skip OR wane_closed THEN {free} ELSE {wait} END IF;"
         chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(width))
-        ended = " ".join(f"wane_f{n} := wane_p{n}[cardinality(wane_p{n})];" for n in range(places))
+        ended = " ".join(f"wane_f{n} := wane_p{n}[cardinality(wane_p{n})];" for n in self.position)
         return f"""\
-    IF wane_floored THEN {later} ELSE {first} END IF;
+    {candidates}
     EXIT WHEN wane_k0 IS NULL;
     wane_found := cardinality(wane_k0);
     {lock}
@@ -286,12 +284,12 @@ END"""
 {self.take_chosen()}
     END IF;
     IF wane_left >= 0 THEN
-      wane_floored := true; {ended}
+      {ended}
     END IF;"""
 
     def _choose(self, full: str = "") -> str:
         """Write what `Taking._choose` does; `full` runs at the first row that does not fit."""
-        still = plain(self.rows.still_due(self.selection, ANY_MOMENT, self.keys, Variable("wane_room")))
+        still = self.write(self.rule.recheck)
         outputs = ", ".join([*(f"o{number}" for number in range(self.width)), "followers"])
         emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(self.width))
         chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(self.width))
@@ -307,11 +305,12 @@ END"""
 
     def _lock_followers(self) -> str:
         """Write what `PostgresTaking.lock_followers` does, and the read after it."""
-        recorder = Recorder(self.rows)
-        if not recorder.lock_followers(self.selection, list(self.chosen)):
+        outermost = sorted(self.rule.followers, key=lambda one: len(one.path))
+        rows = [self.write(one.lock, "c") for one in outermost if one.lock is not None]
+        if not rows:
             return ""
-        rows = [re.sub(r"^SELECT ", "PERFORM ", plain(one)) + ";" for one in recorder.statements]
-        locks = [*recorder.closing, *rows]
+        closings = _closing(closing_followers(self.rows, self.selection))
+        locks = [*closings, *(re.sub(r"^SELECT ", "PERFORM ", one) + ";" for one in rows)]
         kept = " ".join(f"wane_k{n} := wane_c{n};" for n in range(self.width))
         return f"""\
     IF cardinality(wane_c0) > 0 THEN
@@ -321,11 +320,6 @@ END"""
       IF NOT wane_fits THEN wane_left := -1; END IF;
     END IF;"""
 
-    def _candidates(self, statement: Statement, places: int) -> str:
-        """Write the query that reads the keys of due rows, and their positions, into the arrays."""
-        names = [f"p{number}" for number in range(places)]
-        return self._collect(statement, names)
-
     def _collect(self, statement: Statement, places: Sequence[str] = ()) -> str:
         """Write the query that reads keys into the arrays."""
         names = [f"o{number}" for number in range(self.width)]
@@ -333,77 +327,65 @@ END"""
         targets = ", ".join(
             [*(f"wane_k{number}" for number in range(self.width)), *(f"wane_{name}" for name in places)]
         )
-        return f"SELECT {arrays} INTO {targets} FROM ({plain(statement)}) AS c({', '.join([*names, *places])});"
-
-    def _lock(self, *, skip_locked: bool) -> Statement:
-        recorder = Recorder(self.rows)
-        recorder.lock(self.selection, list(self.keys), skip_locked=skip_locked)
-        return recorder.last()
+        return f"SELECT {arrays} INTO {targets} FROM ({self.write(statement)}) AS c({', '.join([*names, *places])});"
 
     def take_chosen(self) -> str:
         """Write what `Taking.take_chosen` does."""
-        return "\n".join(self.taking_of(self.chosen, "wane_c0"))
+        return "\n".join(self.taking_of("c"))
 
-    def taking_of(self, keys: list[tuple[Variable, ...]], first: str) -> list[str]:
-        """Write the statements that take rows with these keys, of which `first` is the first column."""
+    def taking_of(self, keys: str) -> list[str]:
+        """Write the statements that take the rows whose keys are in the arrays of this letter."""
         selection = self.selection
         lines = []
-        for path in follower_paths(selection):
-            reference = path[-1].reference
-            followers = self.rows.delete_followers(selection, path, keys)
-            lines += self.change(followers, str(reference.name), reference.table)
-            if path[-1].watched:
-                kept = plain(self.rows.any_follower(selection, path, keys))
-                message = f"{path[-1].reference.name}: rows were to leave with rows of {selection.name}, but the database kept some"
+        for one in self.rule.followers:
+            lines += self.change(one.take, one.name, one.table, keys)
+            if one.path[-1].watched:
+                kept = self.write(one.remaining, keys)
+                message = f"{one.name}: rows were to leave with rows of {selection.name}, but the database kept some"
                 lines.append(f"IF EXISTS ({kept}) THEN {_raise(literal(message))} END IF;")
-        taken = self.rows.take_keys(selection, ANY_MOMENT, keys)
-        lines += self.change(taken, str(selection.name), selection.table)
+        lines += self.change(self.rule.take, str(selection.name), selection.table, keys)
         message = (
             f"format('%s: %s rows were due and locked, but the database took %s',"
-            f" {literal(str(selection.name))}::text, cardinality({first}), wane_gone)"
+            f" {literal(str(selection.name))}::text, cardinality(wane_{keys}0), wane_gone)"
         )
-        lines.append(f"IF wane_gone <> cardinality({first}) THEN {_raise(message)} END IF;")
+        lines.append(f"IF wane_gone <> cardinality(wane_{keys}0) THEN {_raise(message)} END IF;")
         return lines
 
     def some_followers(self) -> str:
         """Write what `Taking.take_some_followers` does."""
-        selection, lines = self.selection, ["wane_left := wane_room;"]
-        paths = follower_paths(selection)
-        for path in paths:
-            change = self._some_of(path)
+        lines = ["wane_left := wane_room;"]
+        for one in self.rule.followers:
+            change = self._some_of(one)
             lines += ["IF wane_left > 0 THEN", *change, "wane_left := wane_left - wane_gone;", "END IF;"]
-        stays = literal(f"{selection.name}: rows that are to leave with it stay")
-        still = " OR ".join(f"EXISTS ({plain(self.rows.any_follower(selection, path, self.chosen))})" for path in paths)
-        if paths:
-            due = plain(self.rows.still_due(selection, ANY_MOMENT, self.chosen, Variable("wane_room")))
+        stays = literal(f"{self.selection.name}: rows that are to leave with it stay")
+        still = " OR ".join(f"EXISTS ({self.write(one.remaining, 'c')})" for one in self.rule.followers)
+        if still:
+            due = self.write(self.rule.recheck, "c")
             lines.append(f"IF wane_left = wane_room AND ({still}) AND EXISTS ({due}) THEN {_raise(stays)} END IF;")
         return "\n".join(lines)
 
-    def _some_of(self, path: Sequence[BoundFollower]) -> list[str]:
+    def _some_of(self, one: FollowerStatements) -> list[str]:
         """Write what `Taking._take_some` does."""
-        key, left, follower = self.chosen[0], Variable("wane_left"), path[-1]
-        name = str(follower.reference.name)
-        if not follower.followers:
-            delete = self.rows.delete_some_followers(self.selection, path, key, ANY_MOMENT, left)
-            return self.change(delete, name, follower.reference.table)
-        some = plain(self.rows.some_followers(self.selection, path, key, ANY_MOMENT, left))
-        names = [f"i{number}" for number in range(len(self.rows.identity(follower)))]
-        arrays, targets = (", ".join(one % name for name in names) for one in ("array_agg(c.%s)", "wane_%s"))
-        found = tuple(Variable(f"wane_{name}") for name in names)
+        if one.childless is None:
+            return self.change(one.some, one.name, one.table, "c", "wane_left")
+        names = [f"i{number}" for number in range(len(self.rows.identity(one.path[-1])))]
+        arrays, targets = (", ".join(form % name for name in names) for form in ("array_agg(c.%s)", "wane_%s"))
+        some = self.write(one.some, "c", "wane_left")
         return [
             f"SELECT {arrays} INTO {targets} FROM ({some}) AS c({', '.join(names)});",
-            *self.change(self.rows.delete_childless(follower, [found]), name, follower.reference.table),
+            *self.change(one.childless, one.name, one.table, "i"),
         ]
 
     def _identity_width(self) -> int:
         """Count the arrays that identify the rows of a follower with followers of its own."""
-        paths = intermediate_paths(self.selection)
-        return max((len(self.rows.identity(path[-1])) for path in paths), default=0)
+        return max((len(self.rows.identity(one.path[-1])) for one in self.rule.followers if one.childless), default=0)
 
-    def change(self, statement: Statement, name: str, table: TableInfo) -> list[str]:
+    def change(
+        self, statement: Statement, name: str, table: TableInfo, keys: str, limit: str = "wane_look"
+    ) -> list[str]:
         """Write the statements that take rows of a table, and count them under a name."""
         del table
-        return [f"{plain(statement)};", "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self.count(name)]
+        return [f"{self.write(statement, keys, limit)};", "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self.count(name)]
 
     def count(self, name: str) -> str:
         key = literal(name)
@@ -413,6 +395,29 @@ END"""
             " wane_total := wane_total + wane_gone; wane_sum := wane_sum + wane_gone;"
             f"{own if name == str(self.selection.name) else ''}"
         )
+
+
+def _variable(keys: str, limit: str, slot: Slot) -> str:
+    """Return the variable of a function that fills a slot."""
+    if isinstance(slot, TimeSlot):
+        return f"wane_{slot.time.unit.value}_{slot.name}"
+    letters = {"keys": keys, "floor": "f", "scope": "s"}
+    kind, _, number = slot.name.rpartition("_")
+    if number.isdigit():
+        return f"wane_{letters[kind]}{number}"
+    return {"limit": limit, "follower_limit": "wane_room", QUEUE.name: "wane_queue"}[slot.name]
+
+
+def _closing(closings: Sequence[Closing], closed: str = "") -> list[str]:
+    """Write the locks on tables that no foreign key protects; `closed` runs after each of them."""
+    written = []
+    for one in closings:
+        lock = f"{plain(one.lock)}; {closed}"
+        if one.protected is not None:
+            protected = plain(one.protected)
+            lock = f"IF NOT (SELECT c.protected FROM ({protected}) AS c(kept, protected)) THEN {lock} END IF;"
+        written.append(lock)
+    return written
 
 
 def _raise(message: str) -> str:

@@ -6,14 +6,14 @@ differently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wane.contract.model import State, Time, Unit
 from wane.db.postgres.catalog import OWN_SCHEMA
 from wane.db.schema import Column, TableInfo
-from wane.db.statement import Dialect, Parameters, Types
+from wane.db.statement import Dialect, Parameters, Slot, Statement, Types
 from wane.db.timestamps import (
     EARLIEST,
     PER_SECOND,
@@ -22,7 +22,6 @@ from wane.db.timestamps import (
     earliest_wall,
     fraction_bound,
     number_bound,
-    text_bound,
     wall_bound,
 )
 
@@ -106,58 +105,32 @@ class PostgresDialect(Dialect):
             f"{expression} >= {p.bind('earliest', earliest_text(time))}",
         ]
 
-    def before(
-        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
-    ) -> list[str]:
-        sign = "<=" if inclusive else "<"
-        if time.also:
-            # A text of one unit may sort before the bound of another: a bound applies to values of its own unit only.
-            return self.any_unit(
-                [
-                    [
-                        *self.plausible(p, alias, column, one),
-                        *self.before(p, alias, column, one, moment, inclusive=inclusive),
-                    ]
-                    for one in time.each
-                ]
-            )
-        if _digits(column, time):
-            bounded = p.bind("cutoff", number_bound(moment, time.unit, inclusive=inclusive))
-            return [self._number(alias, column, f"{sign} {bounded}::bigint")]
-        expression = self.order(alias, column, time)
-        if time.unit in PER_SECOND:
-            # A bound of another type than the column's would cast the column and lose the index.
-            whole = column.type in _WHOLE
-            number = (
-                number_bound(moment, time.unit, inclusive=inclusive) if whole else fraction_bound(moment, time.unit)
-            )
-            return [f"{expression} {sign} {p.bind('cutoff', number)}::{'bigint' if whole else _bare(column)}"]
-        if time.unit is Unit.NATIVE:
-            bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=inclusive)
-            return [f"{expression} {sign} {p.bind('cutoff', bound)}::{_bare(column)}"]
-        text = text_bound(moment, time, inclusive=inclusive)
-        exact = self.exact(alias, column, time)
-        return [
-            f"{expression} < {p.bind('cutoff_next_second', text.next_second)}",
-            f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
-        ]
+    def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
+        unit, zone = time.unit, time.zone
+        if unit in PER_SECOND and (column.type in _WHOLE or _digits(column, time)):
+            return lambda at: number_bound(at, unit, inclusive=inclusive)
+        if unit in PER_SECOND:
+            return lambda at: fraction_bound(at, unit)
+        if unit is not Unit.NATIVE:
+            return None
+        return (lambda at: at) if zone is None else (lambda at: wall_bound(at, zone, inclusive=inclusive))
 
-    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
-        if time.also:
-            return self.any_unit([self.since(p, alias, column, one, moment) for one in time.each])
+    def compared(self, alias: str, column: Column, time: Time, sign: str, bound: str) -> str:
         if _digits(column, time):
-            first = p.bind("since", number_bound(moment, time.unit, inclusive=False))
-            return [self._number(alias, column, f">= {first}::bigint")]
-        expression = self.order(alias, column, time)
-        shape = self.plausible(p, alias, column, time)[:-1]
+            return self._number(alias, column, f"{sign} {bound}::bigint")
+        # A bound of another type than the column's would cast the column and lose the index.
+        whole = time.unit in PER_SECOND and column.type in _WHOLE
+        return f"{self.order(alias, column, time)} {sign} {bound}::{'bigint' if whole else _bare(column)}"
+
+    def lowest(self, column: Column, time: Time) -> object:
+        if any(_digits(column, one) for one in time.each):
+            return ""
         if time.unit in PER_SECOND:
-            whole = column.type in _WHOLE
-            number = number_bound(moment, time.unit, inclusive=False) if whole else fraction_bound(moment, time.unit)
-            return [*shape, f"{expression} >= {p.bind('since', number)}::{'bigint' if whole else _bare(column)}"]
+            return str(min(SMALLEST[one.unit] for one in time.each) - 1)
         if time.unit is Unit.NATIVE:
-            bound = moment if time.zone is None else wall_bound(moment, time.zone, inclusive=False)
-            return [*shape, f"{expression} >= {p.bind('since', bound)}::{_bare(column)}"]
-        return [*shape, f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
+            earliest = EARLIEST if time.zone is None else earliest_wall(time.zone)
+            return (earliest - timedelta(microseconds=1)).isoformat(" ")
+        return min(earliest_text(one) for one in time.each)[:-1]
 
     def walks(self, column: Column, time: Time) -> bool:
         return not any(_digits(column, one) for one in time.each)
@@ -170,7 +143,7 @@ class PostgresDialect(Dialect):
         expression = f"{alias}.{self.quote(column.name)}"
         return f"CASE WHEN {expression} ~ '^[0-9]{{1,18}}$' THEN {expression}::bigint {compared} ELSE false END"
 
-    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
+    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
         # With ANY, even of one, the planner no longer sees that an index on (state, time) is ordered by time.
         if len(states) == 1:
             wanted = f"= {p.bind(name, states[0])}::{_comparable(column)}"
@@ -191,7 +164,10 @@ class PostgresDialect(Dialect):
         # IS NOT DISTINCT FROM would cover both cases, but no index serves it.
         if value is None:
             return f"{expression} IS NULL"
-        return self._exactly(expression, column, f"{self.sign('=', column)} {self.decode_key(p, name, column, value)}")
+        same = self._exactly(expression, column, f"{self.sign('=', column)} {self.decode_key(p, name, column, value)}")
+        if not isinstance(value, Slot):
+            return same
+        return f"({same} OR ({p.bind(name, value)}::text IS NULL AND {expression} IS NULL))"
 
     def sign(self, sign: str, column: Column) -> str:
         return sign if column.operators is None else f"OPERATOR({self.quote(column.operators)}.{sign})"
@@ -218,7 +194,9 @@ class PostgresDialect(Dialect):
     def identity(self, table: TableInfo, *, inherited: bool) -> list[str]:
         return [self.quote(column.name) for column in _identity(table, inherited=inherited)]
 
-    def identified(self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]], *, inherited: bool) -> str:
+    def identified(
+        self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]] | None, *, inherited: bool
+    ) -> str:
         return self.keys(p, _identity(table, inherited=inherited), found)
 
     def locking(self, alias: str) -> str:
@@ -230,19 +208,29 @@ class PostgresDialect(Dialect):
     def encode_key(self, expression: str) -> str:
         return f"{expression}::text"
 
-    def decode_key(self, p: Parameters, name: str, column: Column, value: object) -> str:
+    def encoded(self, value: object) -> object:
         if isinstance(value, bytes | bytearray | memoryview):
-            value = f"\\x{bytes(value).hex()}"
-        return f"{p.bind(name, None if value is None else str(value))}::text::{_comparable(column)}"
+            return f"\\x{bytes(value).hex()}"
+        return value if value is None or isinstance(value, Slot) else str(value)
 
-    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
-        arrays = [p.bind(f"k{number}", [key[number] for key in keys]) for number in range(len(columns))]
+    def decode_key(self, p: Parameters, name: str, column: Column, value: object) -> str:
+        return f"{p.bind(name, self.encoded(value))}::text::{_comparable(column)}"
+
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]] | None) -> str:
+        slots: list[object] = [Slot(f"keys_{number}") for number in range(len(columns))]
+        values = slots if keys is None else [[key[number] for key in keys] for number in range(len(columns))]
+        arrays = [p.bind(f"keys_{number}", value) for number, value in enumerate(values)]
         names = ", ".join(f"k{number}" for number in range(len(columns)))
         typed = ", ".join(f"w.k{number}::{_comparable(column)}" for number, column in enumerate(columns))
         return f"SELECT {typed} FROM unnest({', '.join(f'{array}::text[]' for array in arrays)}) AS w({names})"
 
+    def fill_keys(self, statement: Statement, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        arrays = {f"keys_{number}": list(values) for number, values in enumerate(zip(*keys, strict=True))}
+        known = {name: array for name, array in arrays.items() if name in statement.parameters}
+        return Statement(statement.text, {**statement.parameters, **known})
+
     def recheck(self, conditions: Sequence[str]) -> str:
-        return " AND ".join(conditions)
+        return "\n  AND ".join(conditions)
 
     def own_table(self, name: str) -> str:
         return f"{OWN_SCHEMA}.{name}"

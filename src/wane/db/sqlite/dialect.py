@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from wane.contract.model import State, Time, Unit
 from wane.db.schema import Column, TableInfo
 from wane.db.sqlite.reflect import OWN_PREFIX
-from wane.db.statement import Dialect, Parameters, Statement, Types
+from wane.db.statement import Dialect, Parameters, Slot, Statement, Types
 from wane.db.timestamps import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
 
 _PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
@@ -94,52 +94,33 @@ class SqliteDialect(Dialect):
             f" AND substr({fraction}, 2) NOT GLOB '*[^0-9]*')))"
         )
 
-    def before(
-        self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime, *, inclusive: bool
-    ) -> list[str]:
-        if time.also:
-            # A text of one unit may sort before the bound of another: a bound applies to values of its own unit only.
-            return self.any_unit(
-                [
-                    [
-                        *self.plausible(p, alias, column, one),
-                        *self.before(p, alias, column, one, moment, inclusive=inclusive),
-                    ]
-                    for one in time.each
-                ]
-            )
+    def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
+        del column, inclusive  # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
+        return (lambda at: _number(at, time)) if time.unit in PER_SECOND else None
+
+    def compared(self, alias: str, column: Column, time: Time, sign: str, bound: str) -> str:
         expression = self.order(alias, column, time)
-        sign = "<=" if inclusive else "<"
-        if time.unit in PER_SECOND:
-            bound = fraction_bound(moment, time.unit)
-            whole = int(bound)
-            if _digits(column, time):
-                expression = f"CAST({expression} AS INTEGER)"
-            # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
-            return [f"{expression} {sign} {p.bind('cutoff', whole if whole == bound else float(bound))}"]
-        text = text_bound(moment, time, inclusive=inclusive)
-        exact = self.exact(alias, column, time)
-        return [
-            f"{expression} < {p.bind('cutoff_next_second', text.next_second)}",
-            f"({expression} < {p.bind('cutoff_second', text.second)} OR {exact} {sign} {p.bind('cutoff', text.exact)})",
-        ]
+        return f"{f'CAST({expression} AS INTEGER)' if _digits(column, time) else expression} {sign} {bound}"
 
     def walks(self, column: Column, time: Time) -> bool:
         return not any(_digits(column, one) for one in time.each)
 
-    def since(self, p: Parameters, alias: str, column: Column, time: Time, moment: datetime) -> list[str]:
-        if time.also:
-            return self.any_unit([self.since(p, alias, column, one, moment) for one in time.each])
-        expression = self.order(alias, column, time)
-        # Of two lower bounds SQLite walks an index from the first.
-        shape = self.plausible(p, alias, column, time)[:-1]
-        if _digits(column, time):
-            expression = f"CAST({expression} AS INTEGER)"
-        if time.unit in PER_SECOND:
-            return [*shape, f"{expression} >= {p.bind('since', float(fraction_bound(moment, time.unit)))}"]
-        return [*shape, f"{expression} >= {p.bind('since', text_bound(moment, time, inclusive=False).second)}"]
+    def lowest(self, column: Column, time: Time) -> object:
+        if any(_digits(column, one) for one in time.each):
+            return ""
+        # Numbers sort before texts.
+        numbers = [SMALLEST[one.unit] - 1 for one in time.each if one.unit in PER_SECOND]
+        return min(numbers) if numbers else min(earliest_text(one) for one in time.each)[:-1]
 
-    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State]) -> str:
+    def highest(self, column: Column, time: Time, at: datetime, *, inclusive: bool) -> object:
+        if any(_digits(column, one) for one in time.each):
+            return chr(ord("9") + 1)
+        texts = [
+            text_bound(at, one, inclusive=inclusive).next_second for one in time.each if one.unit not in PER_SECOND
+        ]
+        return max(texts) if texts else max(int(fraction_bound(at, one.unit)) + 1 for one in time.each)
+
+    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
         wanted = f"IN ({', '.join(p.bind(name, state) for state in states)})"
         if column.collation is None:
             return f"{expression} {wanted}"
@@ -152,10 +133,10 @@ class SqliteDialect(Dialect):
     def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
         if value is None:
             return f"{expression} IS NULL"
-        bound = p.bind(name, value)
+        bound, sign = p.bind(name, value), "IS" if isinstance(value, Slot) else "="
         if column.collation is None:
-            return f"{expression} = {bound}"
-        return f"{expression} = {bound} AND {self.bytewise(expression, column)} = {bound}"
+            return f"{expression} {sign} {bound}"
+        return f"{expression} {sign} {bound} AND {self.bytewise(expression, column)} {sign} {bound}"
 
     def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
         del alone
@@ -184,7 +165,9 @@ class SqliteDialect(Dialect):
         taken = {column.name.lower() for column in table.columns}
         return [next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)]
 
-    def identified(self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]], *, inherited: bool) -> str:
+    def identified(
+        self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]] | None, *, inherited: bool
+    ) -> str:
         names = self.identity(table, inherited=inherited)
         return self.keys(p, [Column(name, "", nullable=False) for name in names], found)
 
@@ -201,21 +184,32 @@ class SqliteDialect(Dialect):
     def decode_key(self, p: Parameters, name: str, column: Column, value: object) -> str:
         return p.bind(name, value)
 
-    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]]) -> str:
-        if all(_fits_json(value) for key in keys for value in key):
-            # One value instead of thousands: binding them one by one took longer than deleting the rows.
-            text = json.dumps([key[0] if len(columns) == 1 else key for key in keys], ensure_ascii=False)
-            parts = [f"json_extract(value, '$[{number}]')" for number in range(len(columns))]
-            return f"SELECT {'value' if len(columns) == 1 else ', '.join(parts)} FROM json_each({p.bind('keys', text)})"
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]] | None) -> str:
+        if keys is None:
+            return _listed(len(columns), p.bind("keys", Slot("keys")))
+        if _fit_json(keys):
+            return _listed(len(columns), p.bind("keys", _json(keys)))
+        # JSON holds no blobs and no exact fractions.
         rows = (
             ", ".join(p.bind(f"k{column}_{number}", value) for column, value in enumerate(key))
             for number, key in enumerate(keys)
         )
         return f"VALUES {', '.join(f'({row})' for row in rows)}"
 
+    def fill_keys(self, statement: Statement, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        if "keys" not in statement.parameters:
+            return statement
+        if _fit_json(keys):
+            return Statement(statement.text, {**statement.parameters, "keys": _json(keys)})
+        p, width = Parameters(self), len(keys[0])
+        listed = self.keys(p, [Column("", "", nullable=False)] * width, keys)
+        rest = {name: value for name, value in statement.parameters.items() if name != "keys"}
+        return Statement(statement.text.replace(_listed(width, self.placeholder("keys")), listed), {**rest, **p.values})
+
     def recheck(self, conditions: Sequence[str]) -> str:
         # Bare conditions would tempt the planner to walk everything due instead of a handful of keys.
-        return f"CASE WHEN {' AND '.join(conditions)} THEN 1 ELSE 0 END"
+        whole = "\n    AND ".join(conditions)
+        return f"CASE WHEN {whole} THEN 1 ELSE 0 END"
 
     def own_table(self, name: str) -> str:
         return f"main.{OWN_PREFIX}{name}"
@@ -312,9 +306,25 @@ def _affinity(column: Column) -> str:
     return "NUMERIC" if column.type else "BLOB"
 
 
-def _fits_json(value: object) -> bool:
-    """Check whether SQLite reads a value from JSON unchanged: whole numbers, and texts without a zero byte."""
-    return type(value) is int or (type(value) is str and "\x00" not in value)
+def _listed(width: int, keys: str) -> str:
+    """Write a bound JSON array of keys as a query."""
+    parts = ", ".join(f"json_extract(value, '$[{number}]')" for number in range(width))
+    return f"SELECT {'value' if width == 1 else parts} FROM json_each({keys})"
+
+
+def _number(at: datetime, time: Time) -> int | float:
+    bound = fraction_bound(at, time.unit)
+    return int(bound) if int(bound) == bound else float(bound)
+
+
+def _json(keys: Sequence[tuple[Any, ...]]) -> str:
+    """Write keys as one value instead of thousands: binding them one by one took longer than deleting the rows."""
+    return json.dumps([key[0] if len(key) == 1 else key for key in keys], ensure_ascii=False)
+
+
+def _fit_json(keys: Sequence[tuple[Any, ...]]) -> bool:
+    """Check whether SQLite reads keys from JSON unchanged: whole numbers, and texts without a zero byte."""
+    return all(type(one) is int or (type(one) is str and "\x00" not in one) for key in keys for one in key)
 
 
 def _is_text(column: Column) -> bool:

@@ -1,0 +1,147 @@
+"""`plan -v` shows the statements that run: traced at the driver, text for text and in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from prune.keeping import AT, EXPIRES, KEEP_WEEK, Keeping, ago, follower, keeping, notes, referenced_by, rule, table
+from servers import Database, PostgresDatabase
+from wane.contract.model import Cap, Mark, Orphans, Shelve, Table, WhileNull
+from wane.db.sqlite.store import SqliteStore
+from wane.prune.pace import Pace
+from wane.prune.plan import StepStatement
+from wane.prune.sweep import Sweeper
+
+JOB = """
+CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint, tenant text, resolved_ms bigint,
+  parent_id integer, expires_ms bigint)
+"""
+USERS = ('."job"', '."note"', '."word"')
+PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=4, least_batch=4, most_batch=4)
+NESTED = follower("note.job_id", follower("word.note_id"))
+RULES: dict[str, Table] = {
+    "age": table("job", rule("r", when=()), state=None),
+    "expiry": table("job", rule("r", EXPIRES, when=()), state=None),
+    "states": table("job", rule("r", when=["done", "failed"])),
+    "column guard": table("job", rule("r", unless=[WhileNull("resolved_ms")])),
+    "guard": table("job", rule("r", unless=[referenced_by("note.job_id")])),
+    "followers": table("job", rule("r", followers=[follower("note.job_id")])),
+    "nested followers": table("job", rule("r", followers=[NESTED])),
+    "cap": table("job", rule("r", Cap(AT, 3), when=()), state=None),
+    "cap per scope": table("job", rule("r", Cap(AT, 1, ("tenant",)), when=()), state=None),
+    "orphans": table("job", rule("r", Orphans(AT, KEEP_WEEK.keep, "parent_id"))),
+    "mark": table("job", rule("r", then=Mark("cleaned"))),
+}
+
+
+def fill(database: Database, key: str | None) -> None:
+    database.execute(JOB)
+    states = ("done", "failed", "queued")
+    rows = [(n, states[n % 3], ago(60 - n), f"t{n % 2}", 1, None, ago(60 - n)) for n in range(30)]
+    database.executemany("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    notes(database, *((n, n, "x") for n in range(30)), foreign_key=key)
+    owner = "" if key is None else "REFERENCES note (id)"
+    database.execute(f"CREATE TABLE word (id integer NOT NULL PRIMARY KEY, note_id integer {owner})")
+    database.execute("CREATE INDEX word_note ON word (note_id)")
+    database.execute("INSERT INTO word SELECT id, id FROM note")
+
+
+@contextmanager
+def traced(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Collect every statement over users' tables that the driver is given."""
+    ran: list[str] = []
+
+    def hear(text: Any) -> None:
+        text = text.decode() if isinstance(text, bytes) else str(text)
+        if any(name in text for name in USERS):
+            ran.append(re.sub(r'_\d{6}"', '_yyyymm"', text))
+
+    execute: Callable[..., Any] = psycopg.Cursor.execute
+
+    def telling(this: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        hear(query)
+        return execute(this, query, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Cursor, "execute", telling)
+        if isinstance(kept.keeper.store, SqliteStore):
+            kept.keeper.store._connection.set_trace_callback(hear)
+        yield ran
+
+
+def sweep(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Sweep in batches of a few rows, and return what ran once the rule was bound."""
+    keeper = kept.keeper
+    keeper.enable()
+    sweeper = Sweeper(keeper.store, keeper.contract, pace=PACE, unattended=False)
+    [declared] = keeper.contract.tables
+    sweeper.bindings.selection(declared, declared.rules[0])
+    with traced(kept, monkeypatch) as ran:
+        [swept] = sweeper.sweep().rules
+    assert swept.batches > 1, swept
+    return ran
+
+
+def matches(shown: StepStatement, ran: str, database: Database) -> bool:
+    """Compare texts; SQLite traces statements with the values in the place of the placeholders."""
+    if database.store == "postgres":
+        return shown.text == ran
+    parts = re.split(r":[a-z_]\w*", shown.text)
+    return re.fullmatch("(?s:.*?)".join(map(re.escape, parts)), ran) is not None
+
+
+def check(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    [step] = kept.keeper.plan(explain=True).steps
+    assert all("\n" in one.text or len(one.text) < 120 for one in step.statements)
+    ran = sweep(kept, monkeypatch)
+    order = []
+    for text in ran:
+        found = [n for n, one in enumerate(step.statements) if matches(one, text, kept.database)]
+        assert found, text
+        order.append(found[0])
+    first = list(dict.fromkeys(order))
+    assert first == sorted(first), [step.statements[n].purpose for n in order]
+    expected = {n for n, one in enumerate(step.statements) if not one.purpose.startswith("if ")}
+    assert expected <= set(order), [step.statements[n].purpose for n in expected - set(order)]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [*((name, None) for name in RULES), *((name, "job (id)") for name in ("guard", "followers", "nested followers"))],
+)
+def test_what_runs_is_what_is_shown(
+    database: Database, name: str, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database, key)
+    if name == "followers":
+        database.execute("DROP TABLE word")
+    elif name not in ("followers", "nested followers"):
+        database.execute("DELETE FROM word")
+        database.execute("DELETE FROM note")
+    with keeping(database, RULES[name]) as kept:
+        check(kept, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["age", "followers"])
+def test_what_runs_beside_holds_is_what_is_shown(
+    database: Database, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database, None)
+    with keeping(database, RULES[name]) as kept:
+        kept.keeper.hold("job", {"id": 0}, reason="a test")
+        check(kept, monkeypatch)
+        assert 0 in kept.ids()
+
+
+def test_what_moves_rows_inside_the_database_is_what_is_shown(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(postgres_database, "job (id)")
+    with keeping(postgres_database, table("job", rule("r", then=Shelve("archive"), followers=[NESTED]))) as kept:
+        check(kept, monkeypatch)
