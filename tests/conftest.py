@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +63,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--both-servers", action="store_true", help="run every test on the machine's own PostgreSQL too")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tests = Path(__file__).parent
-    only: dict[str, tuple[str, ...]] = {POOLED: THROUGH_A_POOLER}
-    if not config.getoption("--both-servers"):
-        only[SECOND_SERVER] = WHERE_SERVERS_DIFFER
-    left_out = [
-        item
-        for item in items
-        for server, where in only.items()
-        if server in getattr(getattr(item, "callspec", None), "id", "")
-        and not str(item.path.relative_to(tests)).startswith(where)
-    ]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = set(left_out)
-        items[:] = [item for item in items if item not in gone]
+def pytest_collection_finish() -> None:
+    # What collection made stays until the end: neither the collector nor a forked process needs to touch it again.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)  # So that a test's id begins with its store.
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    named = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    for name, stores in (("store_id", ["sqlite", *POSTGRES_PARAMS]), ("server_id", POSTGRES_PARAMS)):
+        if name in metafunc.fixturenames and name not in named:
+            metafunc.parametrize(name, [store for store in stores if runs_on(store, metafunc)])
+
+
+def runs_on(store: str, metafunc: pytest.Metafunc) -> bool:
+    """Return whether the tests of a file run on a store."""
+    path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
+    if store == POOLED:
+        return path.startswith(THROUGH_A_POOLER)
+    return (
+        store != SECOND_SERVER or metafunc.config.getoption("--both-servers") or path.startswith(WHERE_SERVERS_DIFFER)
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -159,29 +166,27 @@ def migrated(request: pytest.FixtureRequest) -> bool:
     return room in MIGRATED and request.node.get_closest_marker("unmigrated") is None
 
 
-@pytest.fixture(params=["sqlite", *POSTGRES_PARAMS])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+@pytest.fixture
+def database(store_id: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database without tables of the application, once for each store."""
-    with ExitStack() as stack:
-        if request.param == "sqlite":
-            sqlite = SqliteDatabase(tmp_path / "test.db")
-            stack.callback(sqlite.close)
+    if store_id == "sqlite":
+        with closing(SqliteDatabase(tmp_path / "test.db")) as sqlite:
             yield sqlite
-        else:
-            clusters: Clusters = request.getfixturevalue("clusters")
-            yield stack.enter_context(clusters.database(request.param, migrated=migrated(request)))
+    else:
+        clusters: Clusters = request.getfixturevalue("clusters")
+        with clusters.database(store_id, migrated=migrated(request)) as postgres:
+            yield postgres
 
 
 @pytest.fixture
 def sqlite_database(tmp_path: Path) -> Iterator[SqliteDatabase]:
     """An empty SQLite database, for what only SQLite does."""
-    database = SqliteDatabase(tmp_path / "test.db")
-    yield database
-    database.close()
+    with closing(SqliteDatabase(tmp_path / "test.db")) as database:
+        yield database
 
 
-@pytest.fixture(params=POSTGRES_PARAMS)
-def postgres_database(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[PostgresDatabase]:
+@pytest.fixture
+def postgres_database(server_id: str, request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[PostgresDatabase]:
     """A PostgreSQL database without tables of the application, for what only PostgreSQL does."""
-    with clusters.database(request.param, migrated=migrated(request)) as database:
+    with clusters.database(server_id, migrated=migrated(request)) as database:
         yield database

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from archive import forked
+from conftest import migrated
 from servers import Database, SqliteDatabase
 
-GROUP = pytest.mark.xdist_group("spark")
+MARKS = ("on_spark", "frames_on_spark", "cluster")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,27 +22,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            if "without_spark" not in getattr(item, "fixturenames", ()) or item.get_closest_marker("on_spark"):
-                item.add_marker(GROUP)
+            if any(item.get_closest_marker(mark) for mark in MARKS):
+                item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(300))  # On a busy machine Spark alone takes a minute to start.
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty database on each store. One PostgreSQL is enough here: what differs between them is tested elsewhere."""
-    with ExitStack() as stack:
-        if request.param == "sqlite":
-            sqlite = SqliteDatabase(tmp_path / "test.db")
-            stack.callback(sqlite.close)
+    if request.param == "sqlite":
+        with closing(SqliteDatabase(tmp_path / "test.db")) as sqlite:
             yield sqlite
-        else:
-            yield stack.enter_context(request.getfixturevalue("clusters")["postgres"].database())
+    else:
+        with request.getfixturevalue("clusters")["postgres"].database(migrated=migrated(request)) as postgres:
+            yield postgres
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The pipeline with forked processes instead of Spark: see `archive.forked`. The mark `on_spark` makes an exception."""
+    """The pipeline with forked processes instead of Spark: see `archive.forked`. The marks `on_spark` and `frames_on_spark` make exceptions."""
     with pytest.MonkeyPatch.context() as patch:  # Of its own: a test may undo what it patched itself.
-        if request.node.get_closest_marker("on_spark") is None:
+        if request.node.get_closest_marker("frames_on_spark"):
+            forked.tasks_without_spark(patch)
+        elif not any(request.node.get_closest_marker(mark) for mark in MARKS):
             forked.without_spark(patch)
         yield

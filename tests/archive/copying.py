@@ -40,7 +40,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @contextmanager
 def workers() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         yield pool
 
 

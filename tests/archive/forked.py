@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import QueryBuilder
 
+from archive import imported as imported
 from wane.archive import executor, staging
+from wane.archive.executor import Progress, SparkExecutor, unseen
 from wane.archive.failure import TransientFailure
 from wane.archive.staging import DIGEST, Choice, StagedPart
 from wane.archive.types import KEY, PARENT, SWEEP
@@ -118,6 +120,18 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, p
     place = folder / f"{staging.PIECE}={piece}"
     place.mkdir(parents=True)
     pq.write_table(mine, place / "rows.parquet")
+
+
+class ForkingSparkExecutor(SparkExecutor):
+    """Runs tasks in forked processes; frames are Spark's."""
+
+    def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
+        return ForkedExecutor().run(task, count, progress)
+
+
+def tasks_without_spark(patch: pytest.MonkeyPatch) -> None:
+    """Let tasks run so in this process; what works on DataFrames goes on to need Spark."""
+    patch.setattr(executor, "default", ForkingSparkExecutor)
 
 
 def without_spark(patch: pytest.MonkeyPatch, made: type[ForkedExecutor] = ForkedExecutor) -> None:

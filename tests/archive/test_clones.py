@@ -21,8 +21,6 @@ from wane.db.url import resolve_url
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 
 @contextmanager
 def cloned(database: Database, folder: Path) -> Iterator[Database]:

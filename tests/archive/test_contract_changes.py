@@ -13,8 +13,6 @@ from wane.archive import files, restore, upkeep
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 WITH = 'with = ["event_read.event_id"]'
 READ, NOTE, TAG = '"event_read.event_id"', '"event_note.event_id"', '"event_tag.event_id"'
 

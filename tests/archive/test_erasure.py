@@ -20,8 +20,6 @@ from wane.archive.session import session
 from wane.archive.trimming import trim
 from wane.prune.sweep import Outcome
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 LONG_AGO = time.time() - 40 * 86_400
 CONTRACT = """
 [store]
@@ -183,6 +181,7 @@ def replayed(folder: Path) -> list[str]:
     return sorted(str(folder / path) for path in files)
 
 
+@pytest.mark.frames_on_spark
 def test_an_independent_reader_sees_the_same_rows_after_the_log_is_trimmed(database: Database, tmp_path: Path) -> None:
     import polars
 

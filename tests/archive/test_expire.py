@@ -22,8 +22,6 @@ from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
 from wane.prune.sweep import Outcome
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 KEPT = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
 ROWS = 100
 GOING = set(range(1, 50))
@@ -108,7 +106,7 @@ def test_forever_is_forever(sqlite_database: SqliteDatabase, tmp_path: Path) -> 
         assert len(cold.cold()) == ROWS
 
 
-@pytest.mark.on_spark  # What held rows left with is found there.
+@pytest.mark.frames_on_spark  # What held rows left with is found there.
 def test_a_hold_by_key_keeps_the_row_and_what_left_with_it(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         cold.keeper.hold("event", {"id": 5}, reason="a test")  # In a month that is due as a whole.
@@ -352,7 +350,7 @@ def test_who_dies_between_the_commits_is_finished_by_the_next_and_told_once(
         assert sum(entry.counts.get("event_read", 0) for entry in told) == len(reads(GOING))
 
 
-@pytest.mark.on_spark  # What held rows left with is found there.
+@pytest.mark.frames_on_spark  # What held rows left with is found there.
 def test_what_is_left_after_a_restore_is_held_and_expires_as_before(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         # Copies that leave are taken out by Delta Lake, which writes the rest of their files in types of its own.

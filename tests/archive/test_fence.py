@@ -29,7 +29,6 @@ EARLIER = Lease("archive event", "one", 1, datetime(2026, 1, 1, tzinfo=UTC))
 LATER = replace(EARLIER, holder="another", fence=2)
 
 
-@pytest.mark.usefixtures("without_spark")
 @pytest.mark.parametrize("before", ["commit", "write"])
 def test_a_writer_that_was_stopped_for_longer_than_its_lease_commits_nothing(
     database: Database, tmp_path: Path, before: str

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from archive.cold import cold_keeper, conserve, events, insert_events
-from archive.forked import without_spark
 from archive.test_upkeep import everything, files, june
 from servers import Database, SqliteDatabase
 from wane.archive import removal, restore
@@ -50,9 +49,8 @@ def all_rows(database: Database) -> dict[str, set[int]]:
 
 @pytest.mark.parametrize("state", ["planned", "written"])
 def test_a_sweep_stops_and_the_next_run_finishes_it(
-    database: Database, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    database: Database, tmp_path: Path, small: Path, state: str
 ) -> None:
-    without_spark(monkeypatch)
     events(database, 20)
     ever = all_rows(database)
     with cold_keeper(database, tmp_path) as cold:
@@ -73,7 +71,6 @@ def test_a_sweep_stops_and_the_next_run_finishes_it(
 def test_a_restore_stops_and_the_next_one_finishes_it(
     database: Database, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_spark(monkeypatch)
     events(database, 20)
     ever = all_rows(database)
     with cold_keeper(database, tmp_path) as cold:
@@ -105,10 +102,7 @@ def test_a_restore_stops_and_the_next_one_finishes_it(
         assert len(cold.cold()) == 15
 
 
-def test_a_database_without_space_for_a_side_table(
-    tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_spark(monkeypatch)
+def test_a_database_without_space_for_a_side_table(tmp_path: Path, small: Path) -> None:
     database = SqliteDatabase(small / "test.db")
     try:
         events(database, 60)
@@ -131,6 +125,7 @@ def test_a_database_without_space_for_a_side_table(
         database.close()
 
 
+@pytest.mark.frames_on_spark
 def test_a_compaction_stops_and_changes_nothing(sqlite_database: SqliteDatabase, tmp_path: Path, small: Path) -> None:
     events(sqlite_database, 0)
     with cold_keeper(sqlite_database, tmp_path) as cold:

@@ -8,6 +8,8 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from archive.cold import PATIENCE_SECONDS, cold_keeper, events
 from races.racing import Background
 from servers import Database
@@ -48,6 +50,7 @@ def at_work(database: Database) -> list[int]:
     return workers if reading else []
 
 
+@pytest.mark.on_spark
 def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Database, tmp_path: Path) -> None:
     events(database, ROWS)
     if database.store == "sqlite":

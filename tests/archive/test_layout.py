@@ -12,7 +12,7 @@ from archive.cold import CONTRACT, STAYING, cold_keeper, conserve, events
 from servers import Database
 from wane.prune.sweep import Outcome
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("without_spark")]
+pytestmark = pytest.mark.timeout(120)
 
 ROWS = 20
 SCRUBBED = ["ALTER TABLE event DROP COLUMN amount", "ALTER TABLE event ADD COLUMN amount numeric(12,2) DEFAULT 7"]

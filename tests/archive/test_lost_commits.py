@@ -22,8 +22,6 @@ from wane.observe.recording import HealthChore
 from wane.prune.sweep import Outcome
 from wane.sqlfunctions import install
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 LONG_AGO = time.time() - 40 * 86_400
 
 

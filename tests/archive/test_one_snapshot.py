@@ -59,7 +59,7 @@ class Copying:
 
 
 @pytest.fixture
-def copying(monkeypatch: pytest.MonkeyPatch, without_spark: None) -> Copying:
+def copying(monkeypatch: pytest.MonkeyPatch) -> Copying:
     copying = Copying()
 
     class Copier(ForkedExecutor):

@@ -13,8 +13,6 @@ from servers import Database
 from wane.errors import ArchiveError
 from wane.prune.sweep import Outcome
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
 
 

@@ -15,6 +15,7 @@ from wane.errors import ArchiveError, ContractError
 from wane.prune.sweep import Outcome
 
 
+@pytest.mark.on_spark
 def test_an_archive_with_a_special_path_lives_its_whole_life(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     folder = tmp_path / "My Project #1 ü u\u0308 %o a?b {c,d} *e* : $f &'\"`~;=@<>,!"
     folder.mkdir()

@@ -16,6 +16,7 @@ from wane.events import ArchiveStep, RowsArchived
 from wane.prune.sweep import Outcome
 
 
+@pytest.mark.on_spark
 def test_due_rows_move_with_their_followers_and_everything_else_stays(database: Database, tmp_path: Path) -> None:
     events(database)
     rows = {row[0]: row for row in database.query("SELECT id, status, at_ms, body, amount FROM event WHERE id <= 200")}
@@ -51,6 +52,7 @@ def test_running_again_moves_nothing_and_says_so(database: Database, tmp_path: P
         assert [entry.rows for entry in cold.keeper.audit(kind="archive")] == [0, 20]  # Newest first.
 
 
+@pytest.mark.on_spark
 def test_later_sweeps_add_to_the_archive_and_are_proven_by_samples(database: Database, tmp_path: Path) -> None:
     events(database, 70)
     with cold_keeper(database, tmp_path) as cold:
@@ -87,6 +89,7 @@ def become_due(cold: Cold, number: int) -> None:
         pass
 
 
+@pytest.mark.frames_on_spark
 def test_rows_can_be_asked_for(database: Database, tmp_path: Path) -> None:
     events(database, 20)
     with cold_keeper(database, tmp_path) as cold:
@@ -137,6 +140,7 @@ def test_every_kind_of_key_is_cut_into_ranges(database: Database, tmp_path: Path
         assert ranges == 3
 
 
+@pytest.mark.frames_on_spark
 def test_an_added_column_comes_into_the_archive(database: Database, tmp_path: Path) -> None:
     events(database, 5)
     with cold_keeper(database, tmp_path) as cold:

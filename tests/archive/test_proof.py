@@ -17,8 +17,6 @@ from wane.archive.cold_table import ColdTable
 from wane.archive.sql import SAMPLED
 from wane.prune.sweep import Outcome
 
-pytestmark = pytest.mark.usefixtures("without_spark")
-
 
 def flip(file: Path) -> None:
     """One bit of the largest column's data: nobody reads all of what a page says about itself."""

@@ -14,7 +14,7 @@ from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
 from wane.errors import WrongArgument
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.on_spark
 
 HOSTILE = {
     "another file": "id IN (SELECT value FROM text.`/etc/passwd`)",

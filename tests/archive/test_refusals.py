@@ -110,6 +110,7 @@ def test_a_scheme_that_is_not_supported(
         pass
 
 
+@pytest.mark.on_spark
 def test_what_is_not_archived_yet_is_told_without_spark(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

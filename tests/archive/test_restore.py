@@ -29,7 +29,7 @@ from wane.db.postgres.gate import GATE
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 from wane.prune.sweep import Outcome
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("without_spark")]
+pytestmark = pytest.mark.timeout(120)
 
 
 EVENT = "SELECT id, status, at_ms, body, amount FROM event ORDER BY id"

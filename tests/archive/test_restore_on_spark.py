@@ -17,7 +17,7 @@ from wane.errors import ArchiveError, UnknownTable, Unproven, WrongArgument
 from wane.events import RowsRestored
 from wane.prune.sweep import Outcome
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.on_spark
 
 
 def test_chosen_rows_move_back_exactly_and_are_protected_until_their_time(database: Database, tmp_path: Path) -> None:

@@ -13,11 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archive.cold import PACE, cold_keeper
-from archive.forked import without_spark
 from archive.test_types import OLD_MS, POSTGRES, SQLITE
 from servers import Database, PostgresDatabase, SqliteDatabase
-
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 CONTRACT = """
 [store]
@@ -91,9 +88,7 @@ def postgres_types(clusters: Any) -> Iterator[PostgresDatabase]:
 def test_rows_of_postgres_come_back_as_they_were(
     rows: list[tuple[Any, ...]], postgres_types: PostgresDatabase, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        without_spark(patch)
-        there_and_back(postgres_types, tmp_path_factory.mktemp("back"), POSTGRES, rows)
+    there_and_back(postgres_types, tmp_path_factory.mktemp("back"), POSTGRES, rows)
 
 
 @settings(max_examples=6)
@@ -101,11 +96,10 @@ def test_rows_of_postgres_come_back_as_they_were(
 def test_rows_of_sqlite_come_back_as_they_were(
     rows: list[tuple[Any, ...]], sqlite_database: SqliteDatabase, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        without_spark(patch)
-        there_and_back(sqlite_database, tmp_path_factory.mktemp("back"), SQLITE, rows)
+    there_and_back(sqlite_database, tmp_path_factory.mktemp("back"), SQLITE, rows)
 
 
+@pytest.mark.on_spark
 @settings(max_examples=1)
 @given(rows=rows_of(POSTGRES, 60).filter(lambda rows: len(rows) > 20))
 def test_rows_of_postgres_come_back_as_they_were_on_spark(
@@ -114,6 +108,7 @@ def test_rows_of_postgres_come_back_as_they_were_on_spark(
     there_and_back(postgres_types, tmp_path_factory.mktemp("back"), POSTGRES, rows)
 
 
+@pytest.mark.on_spark
 @settings(max_examples=1)
 @given(rows=rows_of(SQLITE, 60).filter(lambda rows: len(rows) > 20))
 def test_rows_of_sqlite_come_back_as_they_were_on_spark(

@@ -44,6 +44,7 @@ def work(
     )
 
 
+@pytest.mark.on_spark
 def test_a_worker_archives_what_is_due(database: Database, tmp_path: Path) -> None:
     events(database, 70)
     with cold_keeper(database, tmp_path) as cold:
@@ -55,6 +56,7 @@ def test_a_worker_archives_what_is_due(database: Database, tmp_path: Path) -> No
         assert entry.actor.startswith("worker-1@")
 
 
+@pytest.mark.frames_on_spark
 def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:
         assert run(cold).failures == 0
@@ -70,6 +72,7 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
         assert cold.cold() == left
 
 
+@pytest.mark.frames_on_spark
 def test_a_step_of_maintenance_that_fails_stops_no_other(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_worker_moves_one_sweep_and_leaves_the_rest_to_the_next_window(
         assert len([event for event in cold.events if isinstance(event, BudgetExhausted)]) == 1
 
 
+@pytest.mark.on_spark
 def test_a_worker_with_nothing_to_archive_never_starts_spark(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +203,6 @@ def test_a_worker_that_cannot_archive_says_so_and_tries_again(sqlite_database: S
 FUSED = CONTRACT + "sweep_rows = 30\n[sweep]\nfuse_rows = 20\n"
 
 
-@pytest.mark.usefixtures("without_spark")
 def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(database: Database, tmp_path: Path) -> None:
     events(database, 70)
     with cold_keeper(database, tmp_path, FUSED) as cold:
@@ -216,7 +219,6 @@ def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(database
         assert (swept.outcome, swept.counts["event"]) == (Outcome.DONE, 18), "fewer are never too many"
 
 
-@pytest.mark.usefixtures("without_spark")
 def test_a_sweep_that_was_begun_is_finished_whatever_its_share(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 70)
     stop = threading.Event()

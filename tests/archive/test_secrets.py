@@ -20,6 +20,7 @@ from wane.prune.sweep import Outcome
 SECRET = "sekret-41f7"
 
 
+@pytest.mark.on_spark
 def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
     clusters: object, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

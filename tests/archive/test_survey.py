@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, cold_keeper, events
-from archive.forked import without_spark
 from servers import Database
 from wane.archive import survey as surveying
 from wane.archive.model import Surveyed
@@ -19,8 +18,6 @@ from wane.db import Store
 from wane.db.statement import Statement
 from wane.errors import WrongArgument
 from wane.rules.reads import DueRows
-
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 MORE = """
 [table.ticket]
@@ -53,6 +50,7 @@ def tickets(database: Database) -> None:
     database.executemany("INSERT INTO ticket VALUES (?, ?)", [*rows, (99_999, "whenever")])
 
 
+@pytest.mark.on_spark
 def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, tmp_path: Path) -> None:
     events(database, 50)
     tickets(database)
@@ -91,10 +89,7 @@ def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, 
             cold.keeper.archive.survey("evnt")
 
 
-def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_spark(monkeypatch)
+def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(database: Database, tmp_path: Path) -> None:
     events(database, 5)
     database.executemany(
         "INSERT INTO event VALUES (?, 'done', ?, 'x', NULL)",
@@ -133,10 +128,7 @@ def cold_store(database: Database) -> Store:
         return store
 
 
-def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_spark(monkeypatch)
+def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(database: Database, tmp_path: Path) -> None:
     events(database, 5)
     tickets(database)
     contract = (CONTRACT + MORE).replace("most = 100", "most = 10_000_000")
@@ -152,8 +144,7 @@ def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(
         assert swept.days_to == {1_000_000: "never", 5_000_000: "never"}
 
 
-def test_numbers_say_how_exact_they_are(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
+def test_numbers_say_how_exact_they_are(database: Database, tmp_path: Path) -> None:
     events(database, 5)
     tickets(database)
     with cold_keeper(database, tmp_path, CONTRACT + MORE) as cold:

@@ -31,6 +31,7 @@ ROWS = 130
 # Tasks are functions inside of others, because Spark's processes cannot import this file.
 
 
+@pytest.mark.on_spark
 def test_an_answer_is_there_before_the_other_tasks_are_done(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
 
@@ -65,12 +66,14 @@ def losing(folder: Path, attempts: int) -> Callable[[int], str]:
     return task
 
 
+@pytest.mark.on_spark
 def test_a_task_that_loses_its_connection_is_run_again(tmp_path: Path) -> None:
     found = answers(SparkExecutor(SparkSettings()).run(losing(tmp_path, 1), 3))
     assert sorted(one["number"] for one in found) == [0, 1, 2]
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.on_spark
 def test_a_task_that_never_gets_through_fails_with_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as raised:
         answers(SparkExecutor(SparkSettings()).run(losing(tmp_path, 99), 2))
@@ -107,6 +110,7 @@ def test_a_busy_sqlite_is_told_as_locked(
     assert json.loads(capsys.readouterr().out) == {"error": "database is locked"}
 
 
+@pytest.mark.on_spark
 def test_a_task_whose_connection_is_terminated_costs_nothing(clusters: Any, tmp_path: Path) -> None:
     with clusters["postgres"].database() as database:
         events(database, ROWS)

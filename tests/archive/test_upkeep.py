@@ -71,6 +71,7 @@ def june(database: Database, ids: range, *more: str) -> None:
 # Compaction
 
 
+@pytest.mark.on_spark
 def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path: Path) -> None:
     events(database, 0)
     june(database, range(1, 71))
@@ -99,6 +100,7 @@ def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path:
         assert times == sorted(times)
 
 
+@pytest.mark.frames_on_spark
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
 def test_a_lost_compaction_is_made_again(database: Database, tmp_path: Path, copied: bool) -> None:
     events(database, 0)
@@ -124,6 +126,7 @@ def test_a_lost_compaction_is_made_again(database: Database, tmp_path: Path, cop
         assert [proof.problems for proof in cold.keeper.archive.verify("event")] == [()]
 
 
+@pytest.mark.frames_on_spark
 def test_a_lost_compaction_whose_files_are_gone_is_given_up(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 0)
     with cold_keeper(sqlite_database, tmp_path) as cold:
@@ -145,6 +148,7 @@ def test_a_lost_compaction_whose_files_are_gone_is_given_up(sqlite_database: Sql
         assert everything(cold) == before
 
 
+@pytest.mark.frames_on_spark
 def test_a_sweep_that_was_not_finished_goes_on_after_a_compaction(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
@@ -167,6 +171,7 @@ def test_a_sweep_that_was_not_finished_goes_on_after_a_compaction(
         conserve(cold, ever, done=True)
 
 
+@pytest.mark.frames_on_spark
 def test_a_compaction_over_somebody_elses_delete_brings_nothing_back(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +196,7 @@ def test_a_compaction_over_somebody_elses_delete_brings_nothing_back(
         assert sorted(cold.cold()) == list(range(2, 101))
 
 
+@pytest.mark.frames_on_spark
 def test_a_compaction_that_would_change_a_row_is_not_committed(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +236,7 @@ def test_two_do_not_write_to_one_archive(sqlite_database: SqliteDatabase, tmp_pa
         assert all(one.busy and "is being written by" in one.message for one in seen)
 
 
+@pytest.mark.frames_on_spark
 @pytest.mark.parametrize("work", ["expire", "compact", "tidy"])
 def test_a_writer_who_was_replaced_changes_nothing(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
@@ -268,6 +275,7 @@ class _Taken:
 # Tidying
 
 
+@pytest.mark.frames_on_spark
 def test_files_that_nothing_needs_leave_the_disk_when_they_are_old(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
@@ -363,6 +371,7 @@ def test_another_databases_archive_is_left_alone(sqlite_database: SqliteDatabase
         assert on_disk(cold) == before
 
 
+@pytest.mark.frames_on_spark
 def test_every_call_can_be_awaited(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     async def use(contract: Path) -> None:
         async with await AsyncKeeper.open(contract=contract) as keeper:

@@ -12,12 +12,11 @@ import re
 import shlex
 import subprocess
 import sys
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wane.cli import commands, main
+from commands import run_forked
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -101,8 +100,9 @@ class Shell:
         environment = {**kept, "PATH": path, **self.environment}
         words = shlex.split(text)
         if words[0] == "wane" and not _SHELL.search(text):
-            self.code, printed = forked(words, self.folder, environment)
-            return printed
+            finished = run_forked(words, self.folder, environment, merge=True)
+            self.code = finished.returncode
+            return finished.stdout
         done = subprocess.run(
             ["bash", "-c", text],
             cwd=self.folder,
@@ -116,37 +116,6 @@ class Shell:
         )
         self.code = done.returncode
         return done.stdout
-
-
-def forked(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """The exit code and the output of the command in a process of its own, which has imported everything already."""
-    list(commands())  # They are imported when they are called: here once, not in each child.
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code: object = 1
-        try:
-            os.dup2(writing, 1)
-            os.dup2(writing, 2)
-            sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-            sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
-            os.chdir(folder)
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.argv = list(words)
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(code if isinstance(code, int) else 1)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as output:
-        printed = output.read()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), printed
 
 
 def plain(text: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from archive.cold import archived
+from commands import run_forked
 from wane.demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
@@ -24,16 +25,21 @@ pytestmark = pytest.mark.xdist_group("demo")
 """One worker runs the demonstration once, for all tests that look at the same one."""
 
 
+def environment(columns: int | None = None) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "WANE_URL", "WANE_CONTRACT")}
+    return kept if columns is None else {**kept, "COLUMNS": str(columns)}
+
+
 def demo(folder: Path, *words: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "WANE_URL", "WANE_CONTRACT")
-    }
-    if columns is not None:
-        environment["COLUMNS"] = str(columns)
+    return run_forked(["wane", "demo", "--rows", "1000", *words], folder, environment(columns))
+
+
+def run_with_spark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process that is no fork: this one may have a Spark of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "wane", "demo", "--rows", "1000", *words],
+        [sys.executable, "-m", "wane", *words],
         cwd=folder,
-        env=environment,
+        env=environment(),
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -46,7 +52,7 @@ def demo(folder: Path, *words: str, columns: int | None = None) -> subprocess.Co
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The demonstration's folder, and what it prints into a file."""
     folder = tmp_path_factory.mktemp("demo")
-    done = demo(folder)
+    done = run_with_spark(folder, "demo", "--rows", "1000")
     assert done.returncode == 0, done.stderr
     return folder / ".demo", done.stdout
 
@@ -105,14 +111,11 @@ def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
     assert len(commands) >= 8
     # Each of the others would start Spark once more; the demonstration itself has just done what they do.
     for command in (one for one in commands if not one.startswith("archive") or one.startswith("archive query")):
-        done = subprocess.run(
-            [sys.executable, "-m", "wane", *shlex.split(command)],
-            cwd=folder.parent,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        words = shlex.split(command)
+        if words[0] == "archive":
+            done = run_with_spark(folder.parent, *words)
+        else:
+            done = run_forked(["wane", *words], folder.parent, environment())
         assert done.returncode == 0, f"wane {command}: {done.stderr}"
 
 

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from conftest import Clusters
-from mutations.run import URL_VARIABLE, Mutation, Place, copied, load, mutated
+from mutations.run import ROOT, URL_VARIABLE, Mutation, Place, copied, load, mutated
 
 MUTATIONS = load()
 QUICK = [one for one in MUTATIONS if one.quick]
+pytestmark = pytest.mark.xdist_group("mutations")
+"""One worker compiles the copy of the tree, once for all of these tests."""
 
 
-def test_every_mutation_still_fits() -> None:
-    with copied() as tree:
-        for mutation in MUTATIONS:
-            with mutated(tree, mutation):
-                for edit in mutation.edits:
-                    if edit.file.endswith(".py"):
-                        compile((tree / edit.file).read_text(), edit.file, "exec")
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Path]:
+    with copied() as made:
+        yield made
 
 
-def test_every_test_that_is_named_exists() -> None:
-    with copied() as tree:
-        named = sorted({test for mutation in MUTATIONS for test in mutation.tests})
+def test_every_mutation_still_fits(tree: Path) -> None:
+    for mutation in MUTATIONS:
+        with mutated(tree, mutation):
+            for edit in mutation.edits:
+                if edit.file.endswith(".py"):
+                    compile((tree / edit.file).read_text(), edit.file, "exec")
+
+
+def test_every_test_that_is_named_exists(tree: Path, request: pytest.FixtureRequest) -> None:
+    # Most of them are collected here anyway, and the copy has the same files.
+    here = [f"{item.path.relative_to(ROOT)}::{item.name}" for item in request.session.items]
+    known = {*here, *(test.partition(end)[0] for test in here for end in ("[", "::"))}
+    named = sorted({test for mutation in MUTATIONS for test in mutation.tests} - known)
+    if named:
         done = Place(tree).run_tests(["--collect-only", *named])
         assert done.returncode == 0, done.stdout[-3000:]
 
@@ -34,6 +47,5 @@ def test_some_are_quick() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", QUICK, ids=lambda mutation: mutation.guard)
-def test_a_guard_that_is_taken_out_is_missed(mutation: Mutation, clusters: Clusters) -> None:
-    with copied() as tree:
-        assert Place(tree, {URL_VARIABLE: clusters["postgres"].url}).survivors(mutation) == []
+def test_a_guard_that_is_taken_out_is_missed(mutation: Mutation, tree: Path, clusters: Clusters) -> None:
+    assert Place(tree, {URL_VARIABLE: clusters["postgres"].url}).survivors(mutation) == []

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from wane.db import open_store
+from wane.db.postgres import store as imported  # noqa: F401 - before processes are forked
 from wane.db.url import resolve_url
 from wane.queue import Queue, RetryPolicy
 

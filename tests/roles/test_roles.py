@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from conftest import POSTGRES_IDS, Clusters
+from conftest import POSTGRES_IDS, Clusters, runs_on
 from covering import loaded
 from servers import Cluster, PostgresDatabase, SqliteDatabase
 from wane.contract.model import Contract
@@ -130,7 +130,13 @@ def unmake(world: World) -> None:
             world.database.script(f"DROP OWNED BY {quoted(name)}; DROP ROLE {quoted(name)}")
 
 
-@pytest.fixture(scope="module", params=POSTGRES_IDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        servers = [server for server in POSTGRES_IDS if runs_on(server, metafunc)]
+        metafunc.parametrize("world", servers, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def world(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[World]:
     """One database for all statements: each is rolled back."""
     # A cluster drops what it lent out when the next test asks; this one is kept for as long as the module lasts.

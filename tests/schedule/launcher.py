@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from wane.db.postgres import store as imported  # noqa: F401 - before processes are forked
 from wane.keeper import open_keeper
 
 WORKERS = 2

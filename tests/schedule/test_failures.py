@@ -42,7 +42,7 @@ from wane.schedule import Ran, patience, runner, worker
 from wane.schedule.worker import Worked
 
 SECOND = (Scheduler("tick", timedelta(seconds=1)),)
-PACKAGED = pytest.mark.parametrize("postgres_database", POSTGRES_IDS[:1], indirect=True)
+PACKAGED = pytest.mark.parametrize("server_id", POSTGRES_IDS[:1])
 """These take seconds, and are about connections, which are the same with every server."""
 
 

@@ -221,7 +221,7 @@ def late(takeovers: list[tuple[datetime, datetime]], stops: list[tuple[datetime,
 
 
 # Short runs leave the machine's own PostgreSQL out: it is the same store.
-@pytest.mark.parametrize("database", ["sqlite", *(POSTGRES_IDS if SECONDS > 10 else POSTGRES_IDS[:1])], indirect=True)
+@pytest.mark.parametrize("store_id", ["sqlite", *(POSTGRES_IDS if SECONDS > 10 else POSTGRES_IDS[:1])])
 @pytest.mark.timeout(SECONDS * 2 + 120)
 def test_no_kill_and_no_stop_breaks_what_is_promised(database: Database, tmp_path: Path) -> None:
     contract = tmp_path / "wane.toml"

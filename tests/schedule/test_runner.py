@@ -465,7 +465,7 @@ def test_an_awaited_run_stops_within_a_batch_and_other_calls_go_on_beside_it(dat
 # --- Clocks of clients ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("postgres_database", POSTGRES_IDS[:1], indirect=True)
+@pytest.mark.parametrize("server_id", POSTGRES_IDS[:1])
 def test_clients_whose_clocks_are_hours_wrong_do_not_matter_on_postgres(postgres_database: Database) -> None:
     """One is five hours ahead, one five hours behind; windows, leases and messages go by the server's clock."""
     from pathlib import Path
