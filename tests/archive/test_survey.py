@@ -89,7 +89,9 @@ def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, 
             cold.keeper.archive.survey("evnt")
 
 
-def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(database: Database, tmp_path: Path) -> None:
+def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events(database, 5)
     database.executemany(
         "INSERT INTO event VALUES (?, 'done', ?, 'x', NULL)",
@@ -144,7 +146,7 @@ def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(datab
         assert swept.days_to == {1_000_000: "never", 5_000_000: "never"}
 
 
-def test_numbers_say_how_exact_they_are(database: Database, tmp_path: Path) -> None:
+def test_numbers_say_how_exact_they_are(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events(database, 5)
     tickets(database)
     with cold_keeper(database, tmp_path, CONTRACT + MORE) as cold:
