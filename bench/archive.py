@@ -34,11 +34,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from bench.measuring import ROOT, machine, postgres_url, say, timed
-from wane.archive.session import session
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.keeper import open_keeper
-from wane.prune.pace import FAST
+from wane._archive.session import session
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._keeper import open_keeper
+from wane._prune.pace import FAST
 
 RESULTS = ROOT / "bench" / "results" / "archive.json"
 JDBC = Path(os.environ.get("WANE_BENCH_JDBC_JAR", "/usr/share/java/postgresql.jar"))

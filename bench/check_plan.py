@@ -23,15 +23,15 @@ from typing import Any
 import psycopg
 
 from bench.measuring import machine, postgres_url, say, timed
-from wane.check.cover import cover
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.db import Store, open_store
-from wane.db.url import resolve_url
-from wane.findings import Finding, Severity
-from wane.prune.plan import Plan
-from wane.prune.planning import build_plan
-from wane.rules.queries import queries_of
+from wane._check.cover import cover
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._db import Store, open_store
+from wane._db.url import resolve_url
+from wane._findings import Finding, Severity
+from wane._prune.plan import Plan
+from wane._prune.planning import build_plan
+from wane._rules.queries import queries_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "check_plan.json"
@@ -235,7 +235,7 @@ def require_honest(findings: list[Finding], plan: Plan) -> None:
 
 def read_plans(store: Store, promised: Contract) -> dict[str, str]:
     """How the database answers each read about the large table."""
-    from wane.rules.selection import bind_contract
+    from wane._rules.selection import bind_contract
 
     selections, _ = bind_contract(promised, store.reflect(), store.types)
     plans: dict[str, str] = {}

@@ -29,14 +29,14 @@ from bench.check_plan import (
     scan_sqlite,
 )
 from bench.measuring import ROOT, machine, postgres_url, say, timed
-from wane.contract.model import Contract
-from wane.db import open_store
-from wane.db.counting import Exactness
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
-from wane.observe.health import Health
-from wane.observe.pressure import Pressure
-from wane.sqlfunctions import install
+from wane._contract.model import Contract
+from wane._db import open_store
+from wane._db.counting import Exactness
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._sqlfunctions import install
+from wane.observe._health import Health
+from wane.observe._pressure import Pressure
 
 RESULTS = ROOT / "bench" / "results" / "health.json"
 GOAL = 0.02

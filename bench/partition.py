@@ -23,8 +23,8 @@ from typing import Any
 import psycopg
 
 from bench.measuring import ROOT, machine, say, timed
-from wane.keeper import Keeper, open_keeper
-from wane.prune.pace import FAST
+from wane._keeper import Keeper, open_keeper
+from wane._prune.pace import FAST
 
 MONTHS = 5
 """The oldest of them leaves."""

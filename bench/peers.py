@@ -29,14 +29,14 @@ import psycopg
 
 from bench.measuring import ROOT, URL_VARIABLE, machine, postgres_url, say, timed
 from bench.prune import BATCH, NO_LIMIT, STEADY
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._prune.gates import set_gate
+from wane._prune.primitive import Pruner
+from wane._prune.sweep import Sweeper
 from wane.events import BatchTaken, Event
-from wane.prune.gates import set_gate
-from wane.prune.primitive import Pruner
-from wane.prune.sweep import Sweeper
 
 RESULTS = ROOT / "bench" / "results" / "peers.json"
 NOW = datetime.now(UTC)

@@ -27,15 +27,15 @@ from typing import Any
 import psycopg
 
 from bench.measuring import ROOT, machine, postgres_url, say, timed
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.contract.settings import Budget
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._contract.settings import Budget
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._prune.gates import set_gate
+from wane._prune.pace import Pace
+from wane._prune.sweep import Sweeper
 from wane.events import BatchTaken, Event
-from wane.prune.gates import set_gate
-from wane.prune.pace import Pace
-from wane.prune.sweep import Sweeper
 
 RESULTS = ROOT / "bench" / "results" / "prune.json"
 NOW = datetime.now(UTC)

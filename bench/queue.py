@@ -64,8 +64,8 @@ async def count_until_async(seconds: float, once: Callable[[], Any]) -> int:
 
 
 def wane_fill(where: str, pending: int, completed: int) -> None:
-    from wane.db import open_store
-    from wane.db.url import resolve_url
+    from wane._db import open_store
+    from wane._db.url import resolve_url
 
     with open_store(resolve_url(where)) as store:
         store.migrate()
@@ -99,8 +99,8 @@ def wane_fill(where: str, pending: int, completed: int) -> None:
 
 
 def _wane(where: str) -> Any:
-    from wane.db import open_store
-    from wane.db.url import resolve_url
+    from wane._db import open_store
+    from wane._db.url import resolve_url
     from wane.queue import Queue
 
     return Queue(open_store(resolve_url(where)), POOL)

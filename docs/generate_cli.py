@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from wane.cli import commands
+from wane._cli import commands
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 _METAVARS = {int: "N", float: "N", Path: "FILE"}

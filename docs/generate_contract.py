@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from wane.contract import toml
-from wane.contract.duration import format_duration
-from wane.contract.entries import ArchiveTableEntry, Entry, PartitionEntry
-from wane.contract.schema import json_schema
-from wane.contract.settings import SECTIONS, OutboxSettings, Section
-from wane.contract.values import MOST_ROWS, Between
+from wane._contract import toml
+from wane._contract.duration import format_duration
+from wane._contract.entries import ArchiveTableEntry, Entry, PartitionEntry
+from wane._contract.schema import json_schema
+from wane._contract.settings import SECTIONS, OutboxSettings, Section
+from wane._contract.values import MOST_ROWS, Between
 
 PAGE = Path(__file__).with_name("reference") / "contract.md"
 _ENTRIES: dict[str, type[Entry | Section]] = {

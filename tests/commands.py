@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wane.cli import commands, main
+from wane._cli import commands, main
 
 list(commands())  # They are imported when they are called: here once, not in each child.
 

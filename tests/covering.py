@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 
 from servers import Database
-from wane.check.cover import READ_SECONDS, cover
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.findings import Finding, Severity
+from wane._check.cover import READ_SECONDS, cover
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._findings import Finding, Severity
 
 SCHEDULER = '[scheduler]\ns = { every = "5m" }\n'
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from servers import Database
-from wane.db import Store, open_store
-from wane.db.url import resolve_url
+from wane._db import Store, open_store
+from wane._db.url import resolve_url
 from wane.queue import Queue, Reservation
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

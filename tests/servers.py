@@ -729,8 +729,8 @@ class Cluster:
 def migrate(url: str) -> None:
     """Create Wane's own tables."""
     # Not above: the guard's program needs nothing of it.
-    from wane.db import open_store
-    from wane.db.url import resolve_url
+    from wane._db import open_store
+    from wane._db.url import resolve_url
 
     with contextlib.closing(open_store(resolve_url(url))) as store:
         store.migrate()

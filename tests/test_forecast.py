@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covering import loaded
-from wane.contract.model import Contract
-from wane.forecast import (
+from wane._contract.model import Contract
+from wane._forecast import (
     Limit,
     Point,
     Trend,

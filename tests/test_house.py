@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def test_no_two_public_classes_share_a_name() -> None:
@@ -99,3 +101,26 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
                 if words[0].strip("`'\",.:;()").lower() in NOT_VERBS:
                     found.append(f"{file.relative_to(SOURCE)}:{node.lineno} {node.name}")
     assert found == []
+
+
+def test_every_module_is_private_by_name_or_part_of_the_reference() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("reference/*.md"))
+    public = [
+        ".".join(("wane", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in sorted(SOURCE.rglob("*.py"))
+        if not any(part.startswith("_") and part != "__init__.py" for part in path.relative_to(SOURCE).parts)
+    ]
+    assert [name for name in public if f"`{name}`" not in pages and name != "wane"] == []
+
+
+def test_prose_wraps_at_120_columns() -> None:
+    wide = []
+    for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]:
+        fenced = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            fenced ^= line.lstrip().startswith("```")
+            # A link or a signature cannot be broken.
+            one_word = " " not in re.sub("`[^`]*`", "", line.strip().lstrip("-*0123456789. "))
+            if len(line) > 120 and not fenced and not line.lstrip().startswith(("|", "<")) and not one_word:
+                wide.append(f"{page.name}:{number}")
+    assert wide == []

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servers import Database
-from wane.archive.journal import SWEEPS, Journaled, State
-from wane.db import Store, open_store
-from wane.db.url import resolve_url
+from wane._archive.journal import SWEEPS, Journaled, State
+from wane._db import Store, open_store
+from wane._db.url import resolve_url
+from wane._journal import Entries
 from wane.errors import LeaseLost
-from wane.journal import Entries
 
 AT = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 

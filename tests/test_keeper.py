@@ -10,10 +10,10 @@ import pytest
 import wane
 from covering import EVENTS, HEALTHY, codes, loaded
 from servers import Database, SqliteDatabase
-from wane.contract.lookup import require_known
-from wane.contract.model import Contract
+from wane._contract.lookup import require_known
+from wane._contract.model import Contract
+from wane._keeper import database_url, open_keeper
 from wane.errors import ContractError, UnknownRule, UnknownTable, Unreachable, UrlError
-from wane.keeper import database_url, open_keeper
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CONTRACT = f"""{EVENTS}

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from wane.cli import audit, demo, output, plan, prune
+from wane._cli import audit, demo, output, plan, prune
 
 FOLDER = Path(__file__).parent
 COLUMNS = 112

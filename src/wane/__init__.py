@@ -13,19 +13,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wane.async_keeper import AsyncKeeper
-    from wane.contract.load import load_contract, read_contract
-    from wane.contract.model import Contract
-    from wane.contract.settings import Budget
+    from wane._async_keeper import AsyncKeeper
+    from wane._contract.load import load_contract, read_contract
+    from wane._contract.model import Contract
+    from wane._contract.settings import Budget
+    from wane._findings import Finding, Severity
+    from wane._keeper import Keeper
+    from wane._keeper import open_keeper as open
+    from wane._ledger import AuditEntry, Hold
+    from wane._prune.pace import FAST, Pace
+    from wane._prune.plan import Plan, Step, read_plan
+    from wane._prune.primitive import Pruned
+    from wane._prune.sweep import Outcome, Sweep
     from wane.errors import WaneError
-    from wane.findings import Finding, Severity
-    from wane.keeper import Keeper
-    from wane.keeper import open_keeper as open
-    from wane.ledger import AuditEntry, Hold
-    from wane.prune.pace import FAST, Pace
-    from wane.prune.plan import Plan, Step, read_plan
-    from wane.prune.primitive import Pruned
-    from wane.prune.sweep import Outcome, Sweep
 
 __version__ = "0.1.0"
 
@@ -54,26 +54,26 @@ __all__ = [
 ]
 
 _MODULES = {
-    "FAST": "prune.pace",
-    "AsyncKeeper": "async_keeper",
-    "AuditEntry": "ledger",
-    "Budget": "contract.model",
-    "Contract": "contract.model",
-    "Finding": "findings",
-    "Hold": "ledger",
-    "Keeper": "keeper",
-    "Outcome": "prune.sweep",
-    "Pace": "prune.pace",
-    "Plan": "prune.plan",
-    "Pruned": "prune.primitive",
-    "Severity": "findings",
-    "Step": "prune.plan",
-    "Sweep": "prune.sweep",
+    "FAST": "_prune.pace",
+    "AsyncKeeper": "_async_keeper",
+    "AuditEntry": "_ledger",
+    "Budget": "_contract.model",
+    "Contract": "_contract.model",
+    "Finding": "_findings",
+    "Hold": "_ledger",
+    "Keeper": "_keeper",
+    "Outcome": "_prune.sweep",
+    "Pace": "_prune.pace",
+    "Plan": "_prune.plan",
+    "Pruned": "_prune.primitive",
+    "Severity": "_findings",
+    "Step": "_prune.plan",
+    "Sweep": "_prune.sweep",
     "WaneError": "errors",
-    "load_contract": "contract.load",
-    "open": "keeper",
-    "read_contract": "contract.load",
-    "read_plan": "prune.plan",
+    "load_contract": "_contract.load",
+    "open": "_keeper",
+    "read_contract": "_contract.load",
+    "read_plan": "_prune.plan",
 }
 
 

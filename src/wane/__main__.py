@@ -24,7 +24,7 @@ def _start(group: str | None = None) -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:  # Not where the shell ignores the signal.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from wane import cli
+    from wane import _cli as cli
 
     try:
         if interruptible:

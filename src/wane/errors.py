@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wane.findings import Finding
+from wane._findings import Finding
 
 
 class WaneError(Exception):

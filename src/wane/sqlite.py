@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import quote
 
-from wane.arguments import require_time
-from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract
-from wane.db.sqlite.functions import (
+from wane._arguments import require_time
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Contract
+from wane._db.sqlite.functions import (
     Connection,
     add_audits_view,
     add_functions,
@@ -35,13 +35,13 @@ from wane.db.sqlite.functions import (
     database_file,
     require_reading,
 )
+from wane._keeper import Keeper, open_keeper
+from wane._prune.primitive import Pruned
 from wane.errors import WaneError, WrongArgument, WrongArgumentType
 from wane.events import Listener, nobody
-from wane.keeper import Keeper, open_keeper
-from wane.prune.primitive import Pruned
-from wane.webhooks.family import counted_tables, has_family
-from wane.webhooks.model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
-from wane.webhooks.retention import WebhookRetention
+from wane.webhooks._family import counted_tables, has_family
+from wane.webhooks._model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
+from wane.webhooks._retention import WebhookRetention
 
 P = ParamSpec("P")
 

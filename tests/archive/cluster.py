@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from wane.archive.java import java_home
+from wane._archive.java import java_home
 
 START_SECONDS = 120.0
 

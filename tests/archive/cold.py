@@ -15,10 +15,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from servers import Database
-from wane.archive.model import ArchivedRule, ArchiveRun
+from wane._archive.model import ArchivedRule, ArchiveRun
+from wane._keeper import Keeper, open_keeper
+from wane._prune.pace import Pace
 from wane.events import ArchiveStep, BatchTaken, Event
-from wane.keeper import Keeper, open_keeper
-from wane.prune.pace import Pace
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=40, least_batch=40, most_batch=40)
 """Small batches without pauses: every sweep has several."""

@@ -20,20 +20,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servers import Database
-from wane.archive import extract
-from wane.archive.content import Checks
-from wane.archive.dialects import archive_dialect, source_of
-from wane.archive.extract import CopyJob, PartJob, copy_ranges
-from wane.archive.failure import answers
-from wane.archive.reader import Source, open_reader
-from wane.archive.sql import ArchiveRows, bind_archive
-from wane.archive.verify import FileJob, ProofJob, files_of, read_back
-from wane.contract.model import Age, ArchiveTable, Contract, Rule, Table, Time, ToArchive, Unit
-from wane.contract.names import TableName
-from wane.db import Store, open_store
-from wane.db.url import resolve_url
-from wane.rules.rows import rows_of
-from wane.rules.selection import bind_rule
+from wane._archive import extract
+from wane._archive.content import Checks
+from wane._archive.dialects import archive_dialect, source_of
+from wane._archive.extract import CopyJob, PartJob, copy_ranges
+from wane._archive.failure import answers
+from wane._archive.reader import Source, open_reader
+from wane._archive.sql import ArchiveRows, bind_archive
+from wane._archive.verify import FileJob, ProofJob, files_of, read_back
+from wane._contract.model import Age, ArchiveTable, Contract, Rule, Table, Time, ToArchive, Unit
+from wane._contract.names import TableName
+from wane._db import Store, open_store
+from wane._db.url import resolve_url
+from wane._rules.rows import rows_of
+from wane._rules.selection import bind_rule
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -17,11 +17,11 @@ import pytest
 from deltalake import QueryBuilder
 
 from archive import imported as imported
-from wane.archive import executor, staging
-from wane.archive.executor import Progress, SparkExecutor, unseen
-from wane.archive.failure import TransientFailure
-from wane.archive.staging import DIGEST, Choice, StagedPart
-from wane.archive.types import KEY, PARENT, SWEEP
+from wane._archive import executor, staging
+from wane._archive.executor import Progress, SparkExecutor, unseen
+from wane._archive.failure import TransientFailure
+from wane._archive.staging import DIGEST, Choice, StagedPart
+from wane._archive.types import KEY, PARENT, SWEEP
 from wane.errors import ArchiveError
 
 

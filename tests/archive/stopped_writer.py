@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from archive.forked import without_spark
-from wane.archive.cold_table import ColdTable
-from wane.keeper import open_keeper
+from wane._archive.cold_table import ColdTable
+from wane._keeper import open_keeper
 
 
 def stop_before(method: str, unless: Path) -> None:

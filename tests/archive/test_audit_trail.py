@@ -8,9 +8,9 @@ import pytest
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events
 from servers import Database, SqliteDatabase
-from wane.contract.load import load_contract
+from wane._contract.load import load_contract
+from wane._prune.sweep import Outcome
 from wane.errors import ContractError, WrongArgument
-from wane.prune.sweep import Outcome
 
 OLD = "2025-01-01T00:00:00.000000Z"
 

@@ -9,11 +9,11 @@ import pytest
 
 from archive.copying import batch_sizes, bound, workers
 from servers import Database
-from wane.archive.dialects import source_of
-from wane.archive.reader import BATCH_BYTES, BATCH_ROWS
-from wane.archive.sql import RANGE
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._archive.dialects import source_of
+from wane._archive.reader import BATCH_BYTES, BATCH_ROWS
+from wane._archive.sql import RANGE
+from wane._db import open_store
+from wane._db.url import resolve_url
 
 KILOBYTE = 1024
 OLD_MS = 1_600_000_000_000

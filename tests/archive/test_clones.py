@@ -16,10 +16,10 @@ import pytest
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events, insert_events
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
-from wane.prune.sweep import Outcome
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from archive.cluster import cluster, environment
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, archived, cold_keeper, events
 from archive.test_restore import EVENT
 from servers import PostgresDatabase, SqliteDatabase
-from wane.prune.sweep import Outcome
+from wane._prune.sweep import Outcome
 
 SECRET = "sekret-83c1"
 KEEP_DAYS = 197
@@ -63,7 +63,7 @@ def tasks(log: Path, but: Collection[str] = ()) -> Iterator[dict[str, Any]]:
 
 LATER = """
 import dataclasses, json, wane
-from wane.prune.pace import FAST
+from wane._prune.pace import FAST
 
 with wane.open(contract="wane.toml") as keeper:
     archive = keeper.archive

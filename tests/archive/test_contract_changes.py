@@ -9,9 +9,9 @@ import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
-from wane.archive import files, restore, upkeep
+from wane._archive import files, restore, upkeep
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
-from wane.prune.sweep import Outcome
 
 WITH = 'with = ["event_read.event_id"]'
 READ, NOTE, TAG = '"event_read.event_id"', '"event_note.event_id"', '"event_tag.event_id"'

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 
 from archive.cold import DAY_MS, NOW_MS, Cold, cold_keeper
 from servers import Database, SqliteDatabase
-from wane.archive.session import session
-from wane.archive.trimming import trim
-from wane.prune.sweep import Outcome
+from wane._archive.session import session
+from wane._archive.trimming import trim
+from wane._prune.sweep import Outcome
 
 LONG_AGO = time.time() - 40 * 86_400
 CONTRACT = """

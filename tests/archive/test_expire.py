@@ -15,12 +15,12 @@ import pytest
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
 from archive.forked import ForkedExecutor, without_spark
 from servers import Database, SqliteDatabase
-from wane.archive import files, upkeep
-from wane.archive import rewrite as rewriting
-from wane.archive.cold_table import ColdTable
+from wane._archive import files, upkeep
+from wane._archive import rewrite as rewriting
+from wane._archive.cold_table import ColdTable
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
-from wane.prune.sweep import Outcome
 
 KEPT = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
 ROWS = 100
@@ -142,7 +142,7 @@ def test_a_hold_of_a_row_that_is_nowhere_is_refused(sqlite_database: SqliteDatab
 def test_a_hold_that_is_placed_meanwhile_counts(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wane.archive.upkeep import Upkeep
+    from wane._archive.upkeep import Upkeep
 
     with archived(database, tmp_path) as cold:
         planned = Upkeep.plan
@@ -188,8 +188,8 @@ def test_a_floor_is_above_the_window(sqlite_database: SqliteDatabase, tmp_path: 
         from dataclasses import replace
         from datetime import timedelta
 
-        from wane.archive.facade import Archive
-        from wane.contract.names import TableName
+        from wane._archive.facade import Archive
+        from wane._contract.names import TableName
 
         floored = replace(cold.keeper.contract, floors=((TableName.parse("event"), timedelta(days=212)),))
         [done] = Archive(cold.keeper.store, floored, actor="tester").expire()

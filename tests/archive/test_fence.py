@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 
 from archive.cold import cold_keeper, conserve, events
 from servers import Database
-from wane.archive.cold_table import ColdTable
-from wane.archive.files import ColdFile, Replacement
-from wane.archive.files import replace as replace_files
-from wane.archive.removal import remove_copies
+from wane._archive.cold_table import ColdTable
+from wane._archive.files import ColdFile, Replacement
+from wane._archive.files import replace as replace_files
+from wane._archive.removal import remove_copies
+from wane._leases import Lease
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy
-from wane.leases import Lease
-from wane.prune.sweep import Outcome
 
 EARLIER = Lease("archive event", "one", 1, datetime(2026, 1, 1, tzinfo=UTC))
 LATER = replace(EARLIER, holder="another", fence=2)

@@ -13,9 +13,9 @@ import pytest
 from archive.cold import cold_keeper, conserve, events, insert_events
 from archive.test_upkeep import everything, files, june
 from servers import Database, SqliteDatabase
-from wane.archive import removal, restore
+from wane._archive import removal, restore
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, StoreError
-from wane.prune.sweep import Outcome
 
 FREE = "free space on its file system"
 

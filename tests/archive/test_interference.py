@@ -9,7 +9,7 @@ import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
-from wane.prune.sweep import Outcome
+from wane._prune.sweep import Outcome
 
 ROWS = 130
 

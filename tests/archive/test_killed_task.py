@@ -13,8 +13,8 @@ import pytest
 from archive.cold import PATIENCE_SECONDS, cold_keeper, events
 from races.racing import Background
 from servers import Database
-from wane.archive.session import session
-from wane.prune.sweep import Outcome
+from wane._archive.session import session
+from wane._prune.sweep import Outcome
 
 ROWS = 130
 

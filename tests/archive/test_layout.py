@@ -10,7 +10,7 @@ import pytest
 
 from archive.cold import CONTRACT, STAYING, cold_keeper, conserve, events
 from servers import Database
-from wane.prune.sweep import Outcome
+from wane._prune.sweep import Outcome
 
 pytestmark = pytest.mark.timeout(120)
 

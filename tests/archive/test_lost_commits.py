@@ -15,12 +15,12 @@ from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
-from wane.archive.cold_table import ColdTable
+from wane._archive.cold_table import ColdTable
+from wane._prune.sweep import Outcome
+from wane._sqlfunctions import install
 from wane.errors import ArchiveError
-from wane.observe.metrics import Metrics
-from wane.observe.recording import HealthChore
-from wane.prune.sweep import Outcome
-from wane.sqlfunctions import install
+from wane.observe._metrics import Metrics
+from wane.observe._recording import HealthChore
 
 LONG_AGO = time.time() - 40 * 86_400
 

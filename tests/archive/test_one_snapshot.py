@@ -18,12 +18,12 @@ from archive import forked
 from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import ForkedExecutor
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.archive import unique
-from wane.archive.cold_table import ColdTable
-from wane.archive.extract import copy_ranges
-from wane.archive.unique import copied_twice
-from wane.archive.verify import FileJob
-from wane.prune.sweep import Outcome
+from wane._archive import unique
+from wane._archive.cold_table import ColdTable
+from wane._archive.extract import copy_ranges
+from wane._archive.unique import copied_twice
+from wane._archive.verify import FileJob
+from wane._prune.sweep import Outcome
 
 pytestmark = [pytest.mark.timeout(120)]
 

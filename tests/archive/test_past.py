@@ -10,8 +10,8 @@ import pytest
 from archive.cold import CONTRACT, Cold, cold_keeper, events
 from archive.test_restore import back, interrupt
 from servers import Database
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
-from wane.prune.sweep import Outcome
 
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
 

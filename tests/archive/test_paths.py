@@ -10,9 +10,9 @@ from archive.cold import CONTRACT, PACE, cold_keeper, events
 from archive.test_expire import KEPT, old_events
 from archive.test_upkeep import age, everything, files, on_disk
 from servers import SqliteDatabase
-from wane.archive.cold_table import folder_of
+from wane._archive.cold_table import folder_of
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, ContractError
-from wane.prune.sweep import Outcome
 
 
 @pytest.mark.on_spark

@@ -9,11 +9,11 @@ import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
-from wane.archive.model import ArchivedRule
-from wane.contract.names import TableName
+from wane._archive.model import ArchivedRule
+from wane._contract.names import TableName
+from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
 from wane.events import ArchiveStep, RowsArchived
-from wane.prune.sweep import Outcome
 
 
 @pytest.mark.on_spark

@@ -11,8 +11,8 @@ import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper
 from servers import Database
-from wane.archive.evict import Eviction
-from wane.prune.sweep import Outcome
+from wane._archive.evict import Eviction
+from wane._prune.sweep import Outcome
 
 PLAIN = CONTRACT.replace('with = ["event_read.event_id"]\n', "").replace(
     'unless = [{{ referenced_by = "event_guard.event_id" }}]\n', ""

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
-from wane.archive.cold_table import ColdTable
-from wane.archive.sql import SAMPLED
-from wane.prune.sweep import Outcome
+from wane._archive.cold_table import ColdTable
+from wane._archive.sql import SAMPLED
+from wane._prune.sweep import Outcome
 
 
 def flip(file: Path) -> None:

@@ -19,11 +19,11 @@ from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, PATIENCE_SECONDS, Cold, cold_keeper, events
 from servers import PostgresDatabase, SqliteDatabase
-from wane.archive import java, session
-from wane.archive.cold_table import folder_of
+from wane._archive import java, session
+from wane._archive.cold_table import folder_of
+from wane._keeper import open_keeper
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, ContractError, SparkError
-from wane.keeper import open_keeper
-from wane.prune.sweep import Outcome
 
 
 def refused(cold: Cold, words: str) -> None:
@@ -232,7 +232,7 @@ def test_a_hot_row_can_be_held_whatever_the_archive_is(sqlite_database: SqliteDa
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
-    code = "from wane.archive.session import session; from wane.contract.settings import SparkSettings; session(SparkSettings())"
+    code = "from wane._archive.session import session; from wane._contract.settings import SparkSettings; session(SparkSettings())"
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as driver:
         begun = _await(lambda: [one for one in _children(driver.pid) if "SparkSubmit" in _words(one)])
         driver.send_signal(signal.SIGINT)

@@ -16,18 +16,18 @@ from typer.testing import CliRunner
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.forked import ForkedExecutor, stage
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.archive import loading
-from wane.archive import restore as restoring
-from wane.archive.connect import opened
-from wane.archive.dialects import archive_dialect
-from wane.archive.journal import Journal
-from wane.archive.journal_restore import RestoreJournal
-from wane.archive.loading import load_piece
-from wane.archive.model import Restored
-from wane.cli import app
-from wane.db.postgres.gate import GATE
+from wane._archive import loading
+from wane._archive import restore as restoring
+from wane._archive.connect import opened
+from wane._archive.dialects import archive_dialect
+from wane._archive.journal import Journal
+from wane._archive.journal_restore import RestoreJournal
+from wane._archive.loading import load_piece
+from wane._archive.model import Restored
+from wane._cli import app
+from wane._db.postgres.gate import GATE
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
-from wane.prune.sweep import Outcome
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from archive.cold import STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.test_restore import EVENT, READ, back, content, ever, trail
 from servers import Database, SqliteDatabase
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, UnknownTable, Unproven, WrongArgument
 from wane.events import RowsRestored
-from wane.prune.sweep import Outcome
 
 pytestmark = pytest.mark.on_spark
 

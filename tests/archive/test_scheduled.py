@@ -13,13 +13,13 @@ import pytest
 from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_events
 from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
-from wane.archive import executor
-from wane.archive.scheduled import ScheduledArchive
-from wane.db.transaction import Transaction
+from wane._archive import executor
+from wane._archive.scheduled import ScheduledArchive
+from wane._db.transaction import Transaction
+from wane._prune.sweep import Outcome
+from wane._schedule import Ran
 from wane.errors import LeaseLost, SparkError
 from wane.events import ArchiveMaintained, BatchTaken, BudgetExhausted, RuleFailed
-from wane.prune.sweep import Outcome
-from wane.schedule import Ran
 
 
 def run(cold: Cold) -> Ran:

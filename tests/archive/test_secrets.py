@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from archive.cold import cold_keeper, events
-from wane.archive import session
-from wane.archive.reader import Source, fetch, open_reader
-from wane.archive.secret import task_source
-from wane.contract.settings import SparkSettings
+from wane._archive import session
+from wane._archive.reader import Source, fetch, open_reader
+from wane._archive.secret import task_source
+from wane._contract.settings import SparkSettings
+from wane._prune.sweep import Outcome
 from wane.errors import Unreachable
-from wane.prune.sweep import Outcome
 
 SECRET = "sekret-41f7"
 

@@ -12,12 +12,12 @@ import pytest
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, Cold, cold_keeper, events, insert_events
 from races.racing import await_true
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._keeper import open_keeper
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome, SweptRule
+from wane._sqlfunctions import install
 from wane.errors import BindError, ContractError, StoreError, WrongArgument
 from wane.events import RowsArchived
-from wane.keeper import open_keeper
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome, SweptRule
-from wane.sqlfunctions import install
 
 SHELVED = CONTRACT.replace('[archive]\nurl = "cold"\n', "").replace(
     '[archive.event]\nkeep = "forever"\n', '[archive.event]\nkeep = "forever"\ntier = "database"\n'

@@ -12,12 +12,12 @@ import pytest
 
 from archive.cold import CONTRACT, DAY_MS, cold_keeper, events
 from servers import Database
-from wane.archive import survey as surveying
-from wane.archive.model import Surveyed
-from wane.db import Store
-from wane.db.statement import Statement
+from wane._archive import survey as surveying
+from wane._archive.model import Surveyed
+from wane._db import Store
+from wane._db.statement import Statement
+from wane._rules.reads import DueRows
 from wane.errors import WrongArgument
-from wane.rules.reads import DueRows
 
 MORE = """
 [table.ticket]
@@ -123,8 +123,8 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
 
 
 def cold_store(database: Database) -> Store:
-    from wane.db import open_store
-    from wane.db.url import resolve_url
+    from wane._db import open_store
+    from wane._db.url import resolve_url
 
     with open_store(resolve_url(database.url)) as store:
         return store

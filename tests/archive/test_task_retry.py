@@ -16,13 +16,13 @@ import pytest
 from archive.cold import cold_keeper, conserve, events
 from races.racing import Background, await_true
 from servers import Database, SqliteDatabase
-from wane.archive.executor import SparkExecutor
-from wane.archive.failure import TransientFailure, answering, answers
-from wane.archive.session import session
-from wane.contract.settings import SparkSettings
-from wane.db.sqlite import digests
+from wane._archive.executor import SparkExecutor
+from wane._archive.failure import TransientFailure, answering, answers
+from wane._archive.session import session
+from wane._contract.settings import SparkSettings
+from wane._db.sqlite import digests
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, Locked, StoreError, Unreachable
-from wane.prune.sweep import Outcome
 
 DEADLINE_SECONDS = 60.0
 ROWS = 130

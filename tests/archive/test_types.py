@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from archive.copying import bound, copied, workers
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
 from wane.errors import ArchiveError, BindError
 
 OLD_MS = 1_600_000_000_000

@@ -20,12 +20,12 @@ from archive.cold import Cold, cold_keeper, conserve, events, insert_events
 from archive.test_expire import KEPT, archived
 from archive.test_lost_commits import forget_copies
 from servers import Database, SqliteDatabase
-from wane.archive import compact
-from wane.archive.files import listing
-from wane.archive.upkeep import Upkeep
-from wane.async_keeper import AsyncKeeper
+from wane._archive import compact
+from wane._archive.files import listing
+from wane._archive.upkeep import Upkeep
+from wane._async_keeper import AsyncKeeper
+from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
-from wane.prune.sweep import Outcome
 
 JUNE_MS = 1_749_600_000_000
 """The 11th of June 2025."""

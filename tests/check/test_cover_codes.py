@@ -9,9 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
-    *sorted(path for path in (ROOT / "src/wane/check").glob("*.py") if path.name != "live.py"),
-    *sorted((ROOT / "src/wane/rules").glob("*.py")),
-    ROOT / "src/wane/prune/planning.py",
+    *sorted(path for path in (ROOT / "src/wane/_check").glob("*.py") if path.name != "live.py"),
+    *sorted((ROOT / "src/wane/_rules").glob("*.py")),
+    ROOT / "src/wane/_prune/planning.py",
 ]
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
 TELLING = ("add", "_add", "_error", "Finding")

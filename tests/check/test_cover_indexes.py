@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import wane.rules.indexes
+import wane._rules.indexes
 from covering import EVENTS, HEALTHY, PLACE, TABLE, codes, finding, findings, loaded
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.findings import Finding
-from wane.rules.queries import queries_of
-from wane.rules.selection import bind_contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._findings import Finding
+from wane._rules.queries import queries_of
+from wane._rules.selection import bind_contract
 
 NO_INDEX = "no index finds the rule's oldest rows, so every batch reads the whole table"
 STATES = EVENTS.replace('why = "A test."', 'why = "A test."\nstate = "status"\nlive = ["new"]')
@@ -89,7 +89,7 @@ def test_names_that_need_quotes_are_quoted_in_the_printed_statement(database: Da
 
 
 def test_a_missing_index_is_an_error_on_a_large_table(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wane.rules.indexes, "LARGE", 100)
+    monkeypatch.setattr(wane._rules.indexes, "LARGE", 100)
     database.script(TABLE)
     database.executemany("INSERT INTO events VALUES (?, ?)", ((i, 1_700_000_000_000 + i) for i in range(99)))
     assert only(findings(database, EVENTS), "no-index").severity == "warning"
@@ -308,7 +308,7 @@ def test_a_nested_follower_needs_an_index_too(database: Database) -> None:
 
 
 def test_how_bad_it_is_depends_on_the_table_that_is_read(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wane.rules.indexes, "LARGE", 100)
+    monkeypatch.setattr(wane._rules.indexes, "LARGE", 100)
     database.script(HEALTHY + CHILD)
     text = f'{EVENTS}with = ["reads.event_id"]'
     database.executemany("INSERT INTO events VALUES (?, ?)", ((i, 1_700_000_000_000 + i) for i in range(100)))

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from servers import Database, SqliteDatabase
-from wane.check.cover import cover
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.db import Store, open_store
-from wane.db.counting import Exactness
-from wane.db.statement import Statement
-from wane.db.url import resolve_url
-from wane.demo.seed import TRAPS, attached_path, seed
-from wane.findings import Finding, Severity
-from wane.prune.plan import Plan
-from wane.prune.planning import build_plan
+from wane._check.cover import cover
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._db import Store, open_store
+from wane._db.counting import Exactness
+from wane._db.statement import Statement
+from wane._db.url import resolve_url
+from wane._demo.seed import TRAPS, attached_path, seed
+from wane._findings import Finding, Severity
+from wane._prune.plan import Plan
+from wane._prune.planning import build_plan
+from wane._rules.queries import queries_of
+from wane._rules.selection import bind_contract, follower_paths
 from wane.reference import names, schema_sql
-from wane.rules.queries import queries_of
-from wane.rules.selection import bind_contract, follower_paths
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROWS = 6_000

@@ -11,11 +11,11 @@ import pytest
 
 from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, loaded
 from servers import Database, PostgresDatabase
-from wane.check.cover import cover
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._check.cover import cover
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._prune.planning import build_plan
 from wane.errors import Unreachable
-from wane.prune.planning import build_plan
 
 TWO = f"""{EVENTS}
 [table.others]

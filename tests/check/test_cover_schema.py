@@ -8,11 +8,11 @@ import pytest
 
 from covering import EVENTS, HEALTHY, PLACE, codes, compared, finding, findings, loaded
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Excuse, ExcuseKind
-from wane.contract.names import TableName
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
+from wane._contract.model import Excuse, ExcuseKind
+from wane._contract.names import TableName
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 
 
 def test_a_database_that_fits_its_contract_gives_no_findings(database: Database) -> None:

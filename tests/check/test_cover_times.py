@@ -8,8 +8,8 @@ import pytest
 
 from covering import EVENTS, PLACE, codes, finding, findings, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.check.encodings import encodings
-from wane.findings import Finding
+from wane._check.encodings import encodings
+from wane._findings import Finding
 
 SECONDS = [1_700_000_000, 1_710_000_000]
 MILLISECONDS = [1_700_000_000_000, 1_710_000_000_123]

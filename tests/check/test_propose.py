@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.check import candidates
-from wane.check.candidates import Samples
-from wane.check.propose import propose
-from wane.contract import toml
-from wane.contract.load import read_contract
-from wane.contract.names import TableName
-from wane.contract.settings import StoreSettings
-from wane.db import Store, open_store
-from wane.db.counting import Count, distinct
-from wane.db.schema import Column, TableInfo
-from wane.db.url import resolve_url
-from wane.demo.seed import attached_path, seed
-from wane.findings import Finding
-from wane.rules.reads import read_due
-from wane.rules.selection import bind_contract
+from wane._check import candidates
+from wane._check.candidates import Samples
+from wane._check.propose import propose
+from wane._contract import toml
+from wane._contract.load import read_contract
+from wane._contract.names import TableName
+from wane._contract.settings import StoreSettings
+from wane._db import Store, open_store
+from wane._db.counting import Count, distinct
+from wane._db.schema import Column, TableInfo
+from wane._db.url import resolve_url
+from wane._demo.seed import attached_path, seed
+from wane._findings import Finding
+from wane._rules.reads import read_due
+from wane._rules.selection import bind_contract
 
 OPEN = "DECIDE"
 NOW = datetime.now(UTC)
@@ -698,7 +698,7 @@ def test_out_of_time_the_rest_is_proposed_without_a_look(
 ) -> None:
     script(database, "CREATE TABLE t (id <number> PRIMARY KEY, status <text>, created_at_ms <number>)")
     database.execute("INSERT INTO t VALUES (1, 'new', ?)", [ms(NOW)])
-    monkeypatch.setattr("wane.check.propose.Samples", lambda store: Samples(store, total_seconds=0))
+    monkeypatch.setattr("wane._check.propose.Samples", lambda store: Samples(store, total_seconds=0))
     text = proposed(database)
     assert "# Not looked at: there was no time left." in text
     assert tomllib.loads(text)["table"]["t"]["time"] == {"column": "created_at_ms", "unit": OPEN}

@@ -12,11 +12,11 @@ import pytest
 
 from claims.working import denied, finish, granted, submitted, tasks, working
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 from wane.claims import Holding, Reclaim, WorkClaims
-from wane.db import open_store
-from wane.db.url import resolve_url
 from wane.errors import Locked, StoreError, Unreachable, WrongArgument, WrongArgumentType
-from wane.keeper import Keeper
 
 NAMES = [
     pytest.param("", WrongArgument, id="empty"),

@@ -11,10 +11,10 @@ import pytest
 
 from claims.working import DAY, pass_time
 from servers import Database
-from wane.async_keeper import AsyncKeeper
+from wane._async_keeper import AsyncKeeper
+from wane._keeper import Keeper
 from wane.claims import AsyncWorkClaims, Claim, Denial, Reclaim, WorkClaims
 from wane.errors import ClaimLost
-from wane.keeper import Keeper
 from wane.reference import contract_path
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from claims.working import denied, finish, granted, submitted, tasks, working
 from servers import Database, PostgresDatabase
-from wane.check.cover import cover
+from wane._check.cover import cover
+from wane._contract.load import load_contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 from wane.claims import Reclaim, Work, WorkClaims
-from wane.contract.load import load_contract
-from wane.db import open_store
-from wane.db.url import resolve_url
 from wane.errors import NotInstalled, StoreError
-from wane.keeper import Keeper
 from wane.reference import contract_path, schema_sql
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from claims.working import pass_time, working
 from servers import Database
+from wane._keeper import Keeper
 from wane.claims import Claim, Denial, Finished, Reclaim, Why, WorkClaims
 from wane.errors import ClaimLost
-from wane.keeper import Keeper
 
 EXAMPLES = int(os.environ.get("WANE_EXAMPLES", "20"))
 TASKS = ["a", "ünï-😀"]

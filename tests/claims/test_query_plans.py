@@ -11,9 +11,9 @@ import pytest
 
 from claims.working import stamp, working
 from servers import Database
+from wane._db.statement import Statement
 from wane.claims import WorkClaims
-from wane.claims.sql import ClaimStatements, claim_statements
-from wane.db.statement import Statement
+from wane.claims._sql import ClaimStatements, claim_statements
 
 ROWS = 12_000
 LIMIT = 20

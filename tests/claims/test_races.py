@@ -15,9 +15,9 @@ import pytest
 from claims.working import denied, finish, granted, pass_time, tasks, working
 from races.racing import Background, await_true, await_waiting, backend, backend_of
 from servers import Database, PostgresDatabase
+from wane._keeper import Keeper
 from wane.claims import Claim, Denial, Reclaim, Why, WorkClaims
 from wane.errors import ClaimLost
-from wane.keeper import Keeper
 
 WORKERS = 6
 

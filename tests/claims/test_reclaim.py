@@ -11,12 +11,12 @@ import pytest
 
 from claims.working import DAY, HOUR, denied, finish, granted, make_older, pass_time, submitted, tasks, working
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._keeper import Keeper
+from wane._prune.pace import FAST
+from wane._prune.sweep import Sweeper
+from wane._sqlfunctions import install as install_functions
 from wane.claims import Denial, Finished, Reclaim, Why, WorkClaims, WorkState
 from wane.errors import ClaimLost, WrongArgument, WrongArgumentType
-from wane.keeper import Keeper
-from wane.prune.pace import FAST
-from wane.prune.sweep import Sweeper
-from wane.sqlfunctions import install as install_functions
 from wane.sqlite import register
 
 OLD = 30 * DAY

@@ -10,14 +10,14 @@ import pytest
 
 from claims.working import DAY, HOUR, denied, finish, granted, make_older, pass_time, stamp, tasks, working
 from servers import Database
+from wane._contract.load import load_contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._ledger import AuditEntry
 from wane.claims import Vacuumed, WorkClaims, WorkState
-from wane.contract.load import load_contract
-from wane.db import open_store
-from wane.db.url import resolve_url
 from wane.errors import NotInstalled, NotMigrated, UnknownTable, WrongArgument, WrongArgumentType
 from wane.events import Event, RowsPruned
-from wane.keeper import Keeper
-from wane.ledger import AuditEntry
 
 BOTH = {"completed_age_hours": 168, "abandoned_age_hours": 24}
 

@@ -8,8 +8,8 @@ import pytest
 
 from claims.working import HOUR, denied, finish, granted, make_older, pass_time, stamp, submitted, tasks, working
 from servers import Database
+from wane._db.store import Store
 from wane.claims import Claim, Denial, Holding, Reclaim, Why, WorkClaimManager, WorkClaims, WorkState
-from wane.db.store import Store
 from wane.errors import ClaimLost
 
 SECOND = timedelta(seconds=1)

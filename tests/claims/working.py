@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from servers import Database
+from wane._contract.load import load_contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 from wane.claims import Claim, Denial, Reclaim, Work, WorkClaims
-from wane.contract.load import load_contract
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
 from wane.reference import contract_path
 
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ import pytest
 
 from cli.running import Result, fill, write_contract
 from servers import Database
-from wane.cli import main
+from wane._cli import main
 
 Wane = Callable[..., Result]
 

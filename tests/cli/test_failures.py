@@ -10,8 +10,8 @@ import pytest
 from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
 from servers import Database
-from wane.cli import commands
-from wane.prune.plan import Plan
+from wane._cli import commands
+from wane._prune.plan import Plan
 
 SECRET = "hunter2"
 COMMANDS = [("check", "--cover"), ("plan",), ("plan", "--json"), ("migrate",), ("migrate", "--print")]

@@ -9,9 +9,9 @@ import pytest
 from cli.conftest import Wane
 from cli.running import fill
 from servers import Database
-from wane.cli.sparkline import short, sparkline
-from wane.keeper import open_keeper
-from wane.observe.sql_snapshots import Snapshot, Snapshots
+from wane._cli.sparkline import short, sparkline
+from wane._keeper import open_keeper
+from wane.observe._sql_snapshots import Snapshot, Snapshots
 
 
 def remember(rows_a_day: int, last: int, days: int = 12, table: str = "inbox") -> None:

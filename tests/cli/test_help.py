@@ -12,7 +12,7 @@ import typer.main
 
 from cli.conftest import Wane
 from wane import __version__
-from wane.cli import _COMMANDS, app, commands
+from wane._cli import _COMMANDS, app, commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -53,11 +53,11 @@ def test_the_tables_of_the_page_are_those_of_the_commands() -> None:
 
 
 def test_every_command_of_a_module_is_listed() -> None:
-    """A command that the list of `wane.cli` leaves out could not be called."""
+    """A command that the list of `wane._cli` leaves out could not be called."""
     group = typer.main.get_command(app)
     for module in {module for listed in _COMMANDS.values() for module, _ in listed.values()}:
         names = [name for listed in _COMMANDS.values() for name, (one, _) in listed.items() if one == module]
-        below = list(typer.main.get_group(import_module(f"wane.cli.{module}").app).commands)
+        below = list(typer.main.get_group(import_module(f"wane._cli.{module}").app).commands)
         assert names in (below, [module]) or sorted(names) == sorted(below)
     assert list(getattr(group, "commands")) == [name for listed in _COMMANDS.values() for name in listed]  # noqa: B009
 

@@ -11,7 +11,7 @@ from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
 from observe.reading import of, series
 from servers import Database
-from wane.observe.logs import LOGGER
+from wane.observe._logs import LOGGER
 
 CUTOFF = "2026-01-03T00:00:00Z"
 

@@ -8,8 +8,8 @@ import pytest
 
 from cli.conftest import Wane
 from servers import Database
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
 
 COMMANDS = (
     "audit list",

@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import Wane
 from cli.running import AT, CONTRACT, fill, write_contract
 from servers import Database, PostgresDatabase
-from wane.db.counting import Count, Exactness
-from wane.prune.plan import read_plan
-from wane.rules import reads
+from wane._db.counting import Count, Exactness
+from wane._prune.plan import read_plan
+from wane._rules import reads
 
 
 def test_a_plan_shows_each_rule_and_what_leaves_with_it(wane: Wane, filled: Database) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from wane.archive.repair import Repaired
-from wane.cli.archive_repair import _print_repaired
-from wane.cli.output import counted, many
-from wane.db.counting import Count, Exactness
+from wane._archive.repair import Repaired
+from wane._cli.archive_repair import _print_repaired
+from wane._cli.output import counted, many
+from wane._db.counting import Count, Exactness
 
 
 def test_a_count_of_one_is_singular() -> None:

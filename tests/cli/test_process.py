@@ -73,7 +73,7 @@ sys.meta_path.insert(0, Waits())
 """
 
 
-@pytest.mark.parametrize("name", ["wane.cli", "typer", "pydantic"])
+@pytest.mark.parametrize("name", ["wane._cli", "typer", "pydantic"])
 def test_an_interrupt_while_commands_are_imported_causes_no_trace(folder: Path, name: str) -> None:
     (folder / "sitecustomize.py").write_text(WAITS.format(name=name))
     running = subprocess.Popen(
@@ -93,7 +93,7 @@ def test_an_interrupt_while_commands_are_imported_causes_no_trace(folder: Path, 
 
 
 def test_the_package_itself_imports_nothing_heavy() -> None:
-    lightly = "import sys, wane, wane.__main__; print([one for one in ('pydantic', 'typer', 'psycopg', 'wane.cli') if one in sys.modules])"
+    lightly = "import sys, wane, wane.__main__; print([one for one in ('pydantic', 'typer', 'psycopg', 'wane._cli') if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", lightly], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 
@@ -105,7 +105,7 @@ def test_what_needs_no_command_imports_none(word: str) -> None:
         f"sys.argv = ['wane', {word!r}]\n"
         "try: wane.__main__.main()\n"
         "except SystemExit: pass\n"
-        "heavy = ('pydantic', 'pyarrow', 'pyspark', 'psycopg', 'sqlite3', 'wane.keeper')\n"
+        "heavy = ('pydantic', 'pyarrow', 'pyspark', 'psycopg', 'sqlite3', 'wane._keeper')\n"
         "print([one for one in heavy if one in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", lightly], capture_output=True, text=True, check=True, timeout=60)
@@ -127,7 +127,7 @@ def find_spec(name, package=None):
     except ModuleNotFoundError:
         return None
 util.find_spec = find_spec
-from wane.cli import main
+from wane._cli import main
 told = {}
 for words in json.loads(sys.argv[1]):
     sys.argv = ["wane", *words.split()]

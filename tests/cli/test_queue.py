@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Wane
 from queueing import opened, taken
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.queue import Queue, RetryPolicy
 
 

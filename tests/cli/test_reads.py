@@ -9,7 +9,7 @@ import pytest
 
 from cli.conftest import Wane
 from servers import SqliteDatabase
-from wane.keeper import open_keeper
+from wane._keeper import open_keeper
 
 CONTRACT = """
 [scheduler]

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from wane.cli.signals import Stop
+from wane._cli.signals import Stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

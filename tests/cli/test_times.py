@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Wane
 from cli.running import CONTRACT, fill, write_contract
 from servers import Database
-from wane.cli import commands
+from wane._cli import commands
 from wane.reference import schema_sql
 
 LIKE_A_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")

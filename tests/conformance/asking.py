@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from servers import Database
-from wane.contract.model import Bound, Contract, Guard, Rule, State, Table
-from wane.contract.names import TableName
-from wane.db import open_store
-from wane.db.store import Store
-from wane.db.url import resolve_url
-from wane.findings import Finding
-from wane.rules.reads import DueRows, keys_due, read_due
-from wane.rules.selection import Selection, bind_contract
+from wane._contract.model import Bound, Contract, Guard, Rule, State, Table
+from wane._contract.names import TableName
+from wane._db import open_store
+from wane._db.store import Store
+from wane._db.url import resolve_url
+from wane._findings import Finding
+from wane._rules.reads import DueRows, keys_due, read_due
+from wane._rules.selection import Selection, bind_contract
 
 SECONDS = 30.0
 

@@ -12,7 +12,7 @@ import pytest
 
 from conformance.asking import due, ids, keys, one_rule, opened
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import (
+from wane._contract.model import (
     Age,
     Cap,
     Contract,
@@ -30,11 +30,11 @@ from wane.contract.model import (
     WhileNotNull,
     WhileNull,
 )
-from wane.contract.names import TableName
+from wane._contract.names import TableName
+from wane._rules.queries import queries_of
+from wane._rules.reads import keys_due, read_due
+from wane._rules.selection import bind_contract
 from wane.errors import StoreError
-from wane.rules.queries import queries_of
-from wane.rules.reads import keys_due, read_due
-from wane.rules.selection import bind_contract
 
 WEEK = timedelta(days=7)
 NOW = datetime(2024, 6, 8, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ import psycopg
 
 from conformance.asking import ids, one_rule
 from servers import PostgresDatabase
-from wane.contract.model import Age, Time
+from wane._contract.model import Age, Time
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ import pytest
 
 from conformance.asking import bound_rule, one_rule, opened
 from servers import Database
-from wane.contract.model import Age, Expiry, State, Table, Time, Unit
-from wane.db.statement import Statement
-from wane.db.store import Store
-from wane.rules.queries import queries_of
+from wane._contract.model import Age, Expiry, State, Table, Time, Unit
+from wane._db.statement import Statement
+from wane._db.store import Store
+from wane._rules.queries import queries_of
 
 ROWS = 20_000
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)

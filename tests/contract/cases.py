@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wane.contract.load import ContractReading, read_contract
+from wane._contract.load import ContractReading, read_contract
 
 TABLE = """\
 [scheduler]

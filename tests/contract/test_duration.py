@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wane.contract.duration import LONGEST, PATTERN, format_duration, parse_duration
-from wane.contract.refused import Refused
+from wane._contract.duration import LONGEST, PATTERN, format_duration, parse_duration
+from wane._contract.refused import Refused
 
 EXAMPLES = 'for example "90d", "168h" or "1d 12h"'
 MICROSECOND = timedelta(microseconds=1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contract.cases import read
-from wane.contract.fingerprint import fingerprint
-from wane.contract.load import load_contract
+from wane._contract.fingerprint import fingerprint
+from wane._contract.load import load_contract
 from wane.reference import contract_path, names
 
 RECORDED = {

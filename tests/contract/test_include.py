@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from contract.cases import GOOD, inside, read, told
-from wane.contract.duration import FOREVER
-from wane.contract.load import load_contract, read_contract
-from wane.contract.model import Age
-from wane.contract.names import TableName
+from wane._contract.duration import FOREVER
+from wane._contract.load import load_contract, read_contract
+from wane._contract.model import Age
+from wane._contract.names import TableName
 
 WINDOWED = GOOD.replace('"7d"', '{ window = "w" }')
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.cases import GOOD, STATES, inside, read, told
-from wane.contract.load import load_contract, read_contract
-from wane.contract.mistakes import Mistakes
-from wane.contract.resolve import SourceFile, resolve
+from wane._contract.load import load_contract, read_contract
+from wane._contract.mistakes import Mistakes
+from wane._contract.resolve import SourceFile, resolve
 from wane.errors import ContractError
 
 BOM = b"\xef\xbb\xbf"

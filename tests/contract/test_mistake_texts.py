@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wane.contract.mistakes import Mistakes, describe, key_path, mask
+from wane._contract.mistakes import Mistakes, describe, key_path, mask
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wane.contract.names import TableName, join_name, parse_reference, split_name
-from wane.contract.refused import Refused
+from wane._contract.names import TableName, join_name, parse_reference, split_name
+from wane._contract.refused import Refused
 
 PARTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from contract.cases import GOOD, STATES, TABLE, read, told
-from wane.contract.duration import FOREVER
-from wane.contract.model import (
+from wane._contract.duration import FOREVER
+from wane._contract.model import (
     Age,
     Bound,
     Cap,
@@ -32,8 +32,8 @@ from wane.contract.model import (
     WhileNotNull,
     WhileNull,
 )
-from wane.contract.names import TableName
-from wane.contract.settings import Budget
+from wane._contract.names import TableName
+from wane._contract.settings import Budget
 
 DAY = timedelta(days=1)
 AT = Time("at")

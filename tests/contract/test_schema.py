@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from contract.cases import GOOD, STATES, TABLE, cases
-from wane.contract.load import KEYS
-from wane.contract.schema import json_schema
+from wane._contract.load import KEYS
+from wane._contract.schema import json_schema
 from wane.reference import contract_path, names
 
 DESIGN = """

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contract.cases import GOOD, read, told
-from wane.contract.mistakes import Mistakes
-from wane.contract.model import Contract, Shelve, ToArchive
-from wane.contract.settings import SECTIONS, QueueSettings, Section, Settings
+from wane._contract.mistakes import Mistakes
+from wane._contract.model import Contract, Shelve, ToArchive
+from wane._contract.settings import SECTIONS, QueueSettings, Section, Settings
 
 
 @pytest.mark.parametrize("section", SECTIONS.values())

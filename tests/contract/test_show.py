@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from contract.cases import GOOD, STATES, TABLE, read, told
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.contract.show import ShownRow, markdown, rows
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._contract.show import ShownRow, markdown, rows
 from wane.reference import names
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wane.contract import toml
+from wane._contract import toml
 
 NASTY = st.text() | st.text(alphabet="\"\\'.#=[]{}\n\r\t\x00\x1b\x7f\x85\u2028\u202eü 漢😀")
 VALUES = st.recursive(

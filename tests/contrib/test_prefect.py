@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from contrib.beside import HERE, Server, environment, prefect_python
 from servers import Database, PostgresServer, packaged_installation, short_directory
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
 
 SUITE_TESTS = 19
 """How many tests the suite of Prefect 3.8.8 has."""

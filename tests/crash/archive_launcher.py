@@ -20,15 +20,15 @@ from typing import Any
 
 from archive.forked import ForkedExecutor, fork
 from crash.launcher import Steps
-from wane.archive import evict, executor, sweep
-from wane.archive.cold_table import ColdTable
-from wane.archive.journal import Journal
-from wane.contract.load import load_contract
-from wane.db.postgres.store import PostgresStore
-from wane.db.sqlite.store import SqliteStore
-from wane.keeper import open_keeper
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome
+from wane._archive import evict, executor, sweep
+from wane._archive.cold_table import ColdTable
+from wane._archive.journal import Journal
+from wane._contract.load import load_contract
+from wane._db.postgres.store import PostgresStore
+from wane._db.sqlite.store import SqliteStore
+from wane._keeper import open_keeper
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_batch=30)
 CHANGE_SECONDS = 0.2

@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from crash import archive_launcher
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
-from wane.archive import compact, expire, files, tidy, upkeep
-from wane.archive.cold_table import ColdTable
-from wane.archive.files import ColdFile
-from wane.archive.journal_jobs import Jobs
-from wane.contract.load import load_contract
-from wane.keeper import open_keeper
-from wane.ledger import Ledger
-from wane.prune.sweep import Outcome
+from wane._archive import compact, expire, files, tidy, upkeep
+from wane._archive.cold_table import ColdTable
+from wane._archive.files import ColdFile
+from wane._archive.journal_jobs import Jobs
+from wane._contract.load import load_contract
+from wane._keeper import open_keeper
+from wane._ledger import Ledger
+from wane._prune.sweep import Outcome
 
 AT_ONCE = timedelta(microseconds=1)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from crash.archive_launcher import PACE, main
 from crash.launcher import Steps
-from wane.contract.load import load_contract
-from wane.db.postgres.store import PostgresStore
-from wane.keeper import Keeper, open_keeper
-from wane.ledger import Ledger
-from wane.prune import sql_postgres
-from wane.prune.sql_cold_tier import Shelf
-from wane.prune.sql_postgres import PostgresTaking
-from wane.prune.sweep import Outcome
+from wane._contract.load import load_contract
+from wane._db.postgres.store import PostgresStore
+from wane._keeper import Keeper, open_keeper
+from wane._ledger import Ledger
+from wane._prune import sql_postgres
+from wane._prune.sql_cold_tier import Shelf
+from wane._prune.sql_postgres import PostgresTaking
+from wane._prune.sweep import Outcome
 
 RULE = "event.cold"
 BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) INSERT INTO public.{2} SELECT * FROM back RETURNING 1"

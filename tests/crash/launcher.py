@@ -19,15 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wane.db.postgres.store import PostgresStore
-from wane.db.sqlite.store import SqliteStore
-from wane.db.statement import Statement
-from wane.keeper import open_keeper
-from wane.ledger import Ledger
-from wane.prune.pace import Pace
-from wane.prune.sql_postgres import PostgresTaking
-from wane.prune.sweep import Sweeper
-from wane.rules.statements import RuleStatements
+from wane._db.postgres.store import PostgresStore
+from wane._db.sqlite.store import SqliteStore
+from wane._db.statement import Statement
+from wane._keeper import open_keeper
+from wane._ledger import Ledger
+from wane._prune.pace import Pace
+from wane._prune.sql_postgres import PostgresTaking
+from wane._prune.sweep import Sweeper
+from wane._rules.statements import RuleStatements
 
 DAWDLE_SECONDS = 0.003
 WAIT_SECONDS = 60

@@ -16,11 +16,11 @@ from pathlib import Path
 import psycopg
 
 from crash.launcher import Steps
+from wane._keeper import open_keeper
+from wane._partition import work
+from wane._partition.sql import PostgresPartitions
+from wane._prune.pace import Pace
 from wane.errors import LeaseLost, PartitionBusy
-from wane.keeper import open_keeper
-from wane.partition import work
-from wane.partition.sql import PostgresPartitions
-from wane.prune.pace import Pace
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 COPYING = Pace(target_seconds=1.0, duty=1.0, first_batch=500, least_batch=500, most_batch=500)

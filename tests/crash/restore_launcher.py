@@ -18,15 +18,15 @@ from typing import Any
 from archive import forked
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
-from wane.archive import executor, restore
-from wane.archive.journal_restore import RestoreJournal
-from wane.archive.sql_restore import RestoreRows
-from wane.contract.load import load_contract
-from wane.db.postgres.store import PostgresStore
-from wane.db.sqlite.store import SqliteStore
+from wane._archive import executor, restore
+from wane._archive.journal_restore import RestoreJournal
+from wane._archive.sql_restore import RestoreRows
+from wane._contract.load import load_contract
+from wane._db.postgres.store import PostgresStore
+from wane._db.sqlite.store import SqliteStore
+from wane._keeper import open_keeper
+from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost
-from wane.keeper import open_keeper
-from wane.prune.sweep import Outcome
 
 PROTECT = timedelta(milliseconds=20)
 

@@ -25,7 +25,7 @@ import pytest
 from archive.cold import CONTRACT, STAYING, archived, events, insert_events
 from crash.test_kills import await_silence
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.keeper import open_keeper
+from wane._keeper import open_keeper
 
 pytestmark = pytest.mark.crash
 

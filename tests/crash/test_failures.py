@@ -25,12 +25,12 @@ from races.racing import (
     sweeper,
 )
 from servers import PostgresDatabase, PostgresServer, SqliteDatabase, privileges, unprivileged_account
-from wane.db.postgres.transaction import PostgresTransaction
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._keeper import Keeper, open_keeper
+from wane._prune.pace import FAST, Pace
+from wane._prune.sweep import Outcome, Sweeper
 from wane.errors import StoreError, Unreachable
 from wane.events import BatchTaken, Event
-from wane.keeper import Keeper, open_keeper
-from wane.prune.pace import FAST, Pace
-from wane.prune.sweep import Outcome, Sweeper
 
 pytestmark = pytest.mark.crash
 

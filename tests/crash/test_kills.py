@@ -21,9 +21,9 @@ import pytest
 
 from crash.world import World
 from servers import Database, PostgresDatabase, PostgresServer, SqliteDatabase
-from wane.keeper import open_keeper
-from wane.prune.pace import FAST
-from wane.prune.sweep import Outcome, Sweeper
+from wane._keeper import open_keeper
+from wane._prune.pace import FAST
+from wane._prune.sweep import Outcome, Sweeper
 
 pytestmark = pytest.mark.crash
 

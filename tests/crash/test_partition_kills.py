@@ -20,8 +20,8 @@ from crash.test_kills import await_silence
 from partition.partitioning import CONTRACT, RICH, Application, dump, keeping
 from partition.test_retire import RULES, SCHEMA, aged
 from servers import PostgresDatabase
-from wane.partition import work
-from wane.prune.pace import FAST
+from wane._partition import work
+from wane._prune.pace import FAST
 
 pytestmark = pytest.mark.crash
 

@@ -8,17 +8,17 @@ import pytest
 
 from covering import EVENTS, HEALTHY, loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Age
-from wane.contract.names import TableName
-from wane.db import Store, open_store
-from wane.db.counting import Count, Exactness, count_rows, distinct, has_more_rows_than, sample
-from wane.db.schema import Column, TableInfo
-from wane.db.statement import Statement
-from wane.db.url import resolve_url
+from wane._contract.model import Age
+from wane._contract.names import TableName
+from wane._db import Store, open_store
+from wane._db.counting import Count, Exactness, count_rows, distinct, has_more_rows_than, sample
+from wane._db.schema import Column, TableInfo
+from wane._db.statement import Statement
+from wane._db.url import resolve_url
+from wane._rules.queries import queries_of
+from wane._rules.reads import count_never_due, read_due
+from wane._rules.selection import Selection, bind_contract
 from wane.errors import Locked, StoreError, TimedOut
-from wane.rules.queries import queries_of
-from wane.rules.reads import count_never_due, read_due
-from wane.rules.selection import Selection, bind_contract
 
 MANY = 300_000
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n WHERE i < 0"
@@ -107,7 +107,7 @@ def test_what_the_database_believes_counts_where_counting_takes_too_long(databas
 
 
 def test_a_large_table_is_not_even_counted(database: Database, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wane.db.counting._COUNTED_ROWS", 100)
+    monkeypatch.setattr("wane._db.counting._COUNTED_ROWS", 100)
     fill(database, 101)
     database.execute("ANALYZE")
     with store:

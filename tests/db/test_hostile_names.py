@@ -18,13 +18,13 @@ from partition.partitioning import PLAIN, AfterOneBatch
 from partition.partitioning import keeping as partitioned
 from servers import Cluster, PostgresDatabase
 from sqlfunctions.tables import RULES, SCHEMA, contract_file, fill
-from wane.archive.sql_evict import Copy, Following, evict
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.keeper import Keeper, open_keeper
-from wane.prune.dialects import taking
-from wane.prune.pace import FAST, Pace
-from wane.sqlfunctions import install
+from wane._archive.sql_evict import Copy, Following, evict
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper, open_keeper
+from wane._prune.dialects import taking
+from wane._prune.pace import FAST, Pace
+from wane._sqlfunctions import install
 
 SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
 SHADOWED_TYPES = ("text", "timestamptz", "float8", "jsonb", "int4", "int8", "bool", "numeric", "interval")

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-import wane.db.migrations
+import wane._db.migrations
 from servers import Database, PostgresDatabase
-from wane.db import Store, open_store
-from wane.db.migrations import Migration, migrations
-from wane.db.sqlite.store import statements
-from wane.db.url import resolve_url
+from wane._db import Store, open_store
+from wane._db.migrations import Migration, migrations
+from wane._db.sqlite.store import statements
+from wane._db.url import resolve_url
 from wane.errors import StoreError
 
 
@@ -109,8 +109,8 @@ def shape(database: Database) -> set[str]:
 
 PROGRAM = """
 import sys
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
 with open_store(resolve_url(sys.argv[1])) as store:
     print("ready", flush=True)
     sys.stdin.readline()
@@ -167,7 +167,7 @@ def shipping(*shipped: Migration) -> Iterator[None]:
         return [Migration(one.name, one.sql.replace("{}", prefix)) for one in shipped]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wane.db.migrations, "migrations", those)
+        patch.setattr(wane._db.migrations, "migrations", those)
         yield
 
 
@@ -305,7 +305,7 @@ def test_whoever_waits_for_another_migration_does_not_give_up_soon(postgres_data
         store.migrate()
         [(timeout,)] = store._rows("SHOW lock_timeout")  # type: ignore[attr-defined]
     assert timeout == "5s"
-    assert wane.db.postgres.store._MIGRATION_MILLISECONDS >= 30_000
+    assert wane._db.postgres.store._MIGRATION_MILLISECONDS >= 30_000
 
 
 # Scripts

@@ -10,11 +10,11 @@ import pytest
 
 from conftest import POOLED, Clusters
 from servers import PostgresDatabase, pooler_program
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper, open_keeper
+from wane._partition.sql import partitions_of
 from wane.errors import StoreError
-from wane.keeper import Keeper, open_keeper
-from wane.partition.sql import partitions_of
 
 pytestmark = pytest.mark.skipif(
     pooler_program() is None, reason="PgBouncer is not installed: `apt-get install pgbouncer`"

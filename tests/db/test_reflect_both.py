@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from servers import Database
-from wane.db.postgres.reflect import reflect as reflect_postgres
-from wane.db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
-from wane.db.sqlite.reflect import reflect as reflect_sqlite
+from wane._db.postgres.reflect import reflect as reflect_postgres
+from wane._db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
+from wane._db.sqlite.reflect import reflect as reflect_sqlite
 
 HOME = {"sqlite": "main", "postgres": "public"}
 

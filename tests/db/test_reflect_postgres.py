@@ -11,9 +11,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from servers import PostgresDatabase
-from wane.db.postgres.catalog import OWN_SCHEMA
-from wane.db.postgres.reflect import reflect
-from wane.db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
+from wane._db.postgres.catalog import OWN_SCHEMA
+from wane._db.postgres.reflect import reflect
+from wane._db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 
 
 def seen(database: PostgresDatabase, script: str = "", schemas: tuple[str, ...] = ()) -> Schema:

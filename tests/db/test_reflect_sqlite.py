@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from servers import SqliteDatabase
-from wane.db import open_store
-from wane.db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
-from wane.db.sqlite.reflect import OWN_PREFIX, ROWID_KEY, reflect
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
+from wane._db.sqlite.reflect import OWN_PREFIX, ROWID_KEY, reflect
+from wane._db.url import resolve_url
 
 
 def seen(database: SqliteDatabase, script: str = "") -> Schema:

@@ -13,9 +13,9 @@ import pytest
 
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import SqliteDatabase
-from wane.db.statement import Statement
+from wane._db.statement import Statement
+from wane._prune.sweep import Outcome
 from wane.errors import BindError, NotMigrated, PlanError, StoreError, Unreachable
-from wane.prune.sweep import Outcome
 
 REPLACED = "was replaced by another file while it was open"
 

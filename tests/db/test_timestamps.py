@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from wane.contract.model import Time, Unit
-from wane.db.timestamps import earliest_text, earliest_wall, number_bound, read_time, text_bound, wall_bound
+from wane._contract.model import Time, Unit
+from wane._db.timestamps import earliest_text, earliest_wall, number_bound, read_time, text_bound, wall_bound
 
 
 def utc(*parts: int) -> datetime:

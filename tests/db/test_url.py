@@ -10,10 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from servers import PostgresDatabase, SqliteDatabase
-from wane.contract.settings import StoreSettings
-from wane.db import open_store
-from wane.db.sqlite import store as sqlite_store
-from wane.db.url import DatabaseUrl, mask, resolve_url
+from wane._contract.settings import StoreSettings
+from wane._db import open_store
+from wane._db.sqlite import store as sqlite_store
+from wane._db.url import DatabaseUrl, mask, resolve_url
 from wane.errors import StoreError, Unreachable, UrlError, WaneError
 
 HOW = 'write "sqlite:///state.db" or "postgresql://user@host/database"'

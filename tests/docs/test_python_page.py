@@ -12,7 +12,7 @@ import pytest
 from docs.sessions import ROOT, loosely, plain
 from docs.test_pages import sample
 from wane import errors
-from wane.keeper import Keeper
+from wane._keeper import Keeper
 
 PAGE = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ import pytest
 
 from archive.cold import archived
 from commands import run_forked
-from wane.demo.seed import ROWS, TRAPS, attached_path
+from wane._demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
 ROOT = Path(__file__).parents[2]

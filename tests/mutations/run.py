@@ -252,7 +252,7 @@ def java_process(tree: Path) -> Iterator[Any]:
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    from wane.archive.java import java_home
+    from wane._archive.java import java_home
 
     # Spark's Python processes inherit it from Java.
     os.environ.update(PYTHONPATH=str(tree / "src"), PYTHONDONTWRITEBYTECODE="1")

@@ -31,15 +31,15 @@ from races.racing import (
     sweeper,
 )
 from servers import Database, PostgresDatabase
-from wane.contract.settings import Budget
-from wane.db.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
+from wane._contract.settings import Budget
+from wane._db.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
+from wane._keeper import Keeper, open_keeper
+from wane._prune.apply import apply_plan
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome, Sweeper
+from wane._prune.taking import MOST_LOST
 from wane.errors import BindError, PlanError, StoreError, WrongArgument
 from wane.events import BatchTaken, Event
-from wane.keeper import Keeper, open_keeper
-from wane.prune.apply import apply_plan
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome, Sweeper
-from wane.prune.taking import MOST_LOST
 
 SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=3, least_batch=3, most_batch=3)
 DAY = timedelta(days=1)

@@ -12,17 +12,17 @@ from typing import Any
 from covering import loaded
 from prune.keeping import insert, moment
 from servers import Database
-from wane.contract.model import Contract
-from wane.contract.settings import HealthSettings
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
-from wane.ledger import AuditEntry, Ledger
-from wane.observe.health import TableHealth
-from wane.observe.sql_snapshots import Snapshot, Snapshots
+from wane._contract.model import Contract
+from wane._contract.settings import HealthSettings
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._ledger import AuditEntry, Ledger
+from wane._schedule.sql import Alive, Timetable, Window
+from wane.observe._health import TableHealth
+from wane.observe._sql_snapshots import Snapshot, Snapshots
 from wane.queue import Queue, RetryPolicy
 from wane.reference import schema_sql
-from wane.schedule.sql import Alive, Timetable, Window
 
 CONTRACT = """
 include = ["reference:claims"]

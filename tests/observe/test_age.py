@@ -12,15 +12,15 @@ import pytest
 import wane.sqlite
 from observe.reading import of
 from servers import Database
-from wane.check.cover import cover
-from wane.contract.fingerprint import fingerprint
-from wane.contract.load import load_contract, read_contract
-from wane.contract.show import rows as shown_rows
+from wane._check.cover import cover
+from wane._contract.fingerprint import fingerprint
+from wane._contract.load import load_contract, read_contract
+from wane._contract.show import rows as shown_rows
+from wane._keeper import Keeper, open_keeper
+from wane._sqlfunctions import install
 from wane.errors import ContractError
-from wane.keeper import Keeper, open_keeper
-from wane.observe.metrics import Metrics
+from wane.observe._metrics import Metrics
 from wane.reference import contract_path, schema_sql
-from wane.sqlfunctions import install
 
 DAY = timedelta(days=1)
 SMALL = """

@@ -13,13 +13,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from observe.reading import of, series
 from servers import Database
-from wane.contract.model import Contract
-from wane.db import Store, open_store
-from wane.db.url import resolve_url
+from wane._contract.model import Contract
+from wane._db import Store, open_store
+from wane._db.url import resolve_url
 from wane.errors import MetricsError, Unreachable, WrongArgument
 from wane.events import TickFailed
-from wane.observe.exporter import Exporter
-from wane.observe.metrics import Metrics
+from wane.observe._exporter import Exporter
+from wane.observe._metrics import Metrics
 
 
 @pytest.fixture

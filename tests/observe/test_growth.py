@@ -13,22 +13,22 @@ import pytest
 from covering import loaded, numbers
 from schedule.scheduling import Clock
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Contract
-from wane.contract.settings import GrowthSettings
-from wane.db import open_store
-from wane.db.counting import measure_rows
-from wane.db.space import read_sizes
-from wane.db.url import resolve_url
+from wane._contract.model import Contract
+from wane._contract.settings import GrowthSettings
+from wane._db import open_store
+from wane._db.counting import measure_rows
+from wane._db.space import read_sizes
+from wane._db.url import resolve_url
+from wane._forecast import Verdict
+from wane._keeper import Keeper
+from wane._leases import Leases
+from wane._schedule.housekeeping import clean_own_tables
 from wane.errors import NotMigrated, StoreError, UnknownTable
 from wane.events import Event, SnapshotTaken, TableNearThreshold
-from wane.forecast import Verdict
-from wane.keeper import Keeper
-from wane.leases import Leases
-from wane.observe.gauge import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, TABLE_ROWS_EXACT
-from wane.observe.gauges import Gauges
-from wane.observe.growth import GrowthChore
-from wane.observe.sql_snapshots import Snapshot, Snapshots
-from wane.schedule.housekeeping import clean_own_tables
+from wane.observe._gauge import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, TABLE_ROWS_EXACT
+from wane.observe._gauges import Gauges
+from wane.observe._growth import GrowthChore
+from wane.observe._sql_snapshots import Snapshot, Snapshots
 
 TEXT = """
 [scheduler]
@@ -328,7 +328,7 @@ def test_the_size_of_a_table_is_sampled_where_pages_cannot_be_counted(
 ) -> None:
     sqlite_database.script("CREATE TABLE events (id integer PRIMARY KEY, at integer, body text)")
     sqlite_database.executemany("INSERT INTO events VALUES (?, 1, ?)", [(n, "x" * 100) for n in range(500)])
-    monkeypatch.setattr("wane.db.sqlite.space._PAGES", "SELECT no_such_thing FROM dbstat_is_not_built_in")
+    monkeypatch.setattr("wane._db.sqlite.space._PAGES", "SELECT no_such_thing FROM dbstat_is_not_built_in")
     with open_store(resolve_url(sqlite_database.url)) as store:
         [table] = store.reflect().tables
         size = read_sizes(store, [(table, 500)], 1.0)[table.qualified]

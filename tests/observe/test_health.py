@@ -23,14 +23,14 @@ from observe.sick import (
 )
 from prune.keeping import DAY, insert
 from servers import Database, PostgresDatabase
-from wane.contract.names import TableName
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.findings import Severity
-from wane.keeper import Keeper
-from wane.schedule.housekeeping import clean_own_tables
-from wane.schedule.sql import Alive, Timetable
-from wane.sqlfunctions import install
+from wane._contract.names import TableName
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._findings import Severity
+from wane._keeper import Keeper
+from wane._schedule.housekeeping import clean_own_tables
+from wane._schedule.sql import Alive, Timetable
+from wane._sqlfunctions import install
 
 ALONE = {name: one for name, one in SICKNESSES.items() if one[0] != "slow-reads"}
 
@@ -264,7 +264,7 @@ def test_a_table_that_cannot_be_read_is_told_and_the_others_are_read(postgres_da
 def test_a_rule_that_the_latest_entries_do_not_mention_is_looked_up(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wane.check.live._TRAIL_ENTRIES", 2)
+    monkeypatch.setattr("wane._check.live._TRAIL_ENTRIES", 2)
     with healthy(database) as world:
         for _ in range(3):
             world.record("job", "old", 7, days=MINUTE)

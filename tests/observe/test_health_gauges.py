@@ -10,13 +10,13 @@ from observe.reading import of
 from observe.sick import HOUR, World, ago, healthy, overdue, second_singleton, slow_reads, uncovered
 from prune.keeping import insert
 from servers import Database
-from wane.contract.model import Contract
-from wane.db import Store
+from wane._contract.model import Contract
+from wane._db import Store
 from wane.errors import StoreError, Unreachable
-from wane.observe.binding import BoundContract, bind_tables
-from wane.observe.gauge import BACKLOG, HEALTHY
-from wane.observe.gauges import Gauges
-from wane.observe.metrics import Metrics
+from wane.observe._binding import BoundContract, bind_tables
+from wane.observe._gauge import BACKLOG, HEALTHY
+from wane.observe._gauges import Gauges
+from wane.observe._metrics import Metrics
 
 
 def scraped(world: World) -> bytes:
@@ -74,7 +74,7 @@ class Failing:
         self.problem: Exception | None = None
         self.attempts = 0
         self.gauges = Gauges(world.keeper.contract, budget_seconds=30.0, clock=lambda: self.now)
-        monkeypatch.setattr("wane.observe.probe.bind_tables", self.bind)
+        monkeypatch.setattr("wane.observe._probe.bind_tables", self.bind)
 
     def bind(self, store: Store, contract: Contract) -> BoundContract:
         self.attempts += 1
@@ -127,7 +127,7 @@ def test_own_tables_that_cannot_be_read_hide_no_backlog(database: Database, monk
 
     with healthy(database) as world:
         overdue(world)
-        monkeypatch.setattr("wane.observe.probe.OwnFacts", refuse)
+        monkeypatch.setattr("wane.observe._probe.OwnFacts", refuse)
         values = Gauges(world.keeper.contract, budget_seconds=30.0).read(world.keeper.store)
         assert (("tick", "job", "old"), 1.0) in values[BACKLOG]
         assert values[HEALTHY] == [], "nobody knows"

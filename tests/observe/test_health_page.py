@@ -10,7 +10,7 @@ import pytest
 from docs.sessions import ROOT
 from observe.sick import SICKNESSES, healthy
 from servers import PostgresDatabase, SqliteDatabase
-from wane.sqlfunctions import install
+from wane._sqlfunctions import install
 
 PAGE = (ROOT / "docs/reference/health.md").read_text(encoding="utf-8")
 SOURCES = ("check/live.py", "observe/verdict.py", "sqlfunctions/health.py", "archive/findings.py")

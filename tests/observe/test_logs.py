@@ -11,11 +11,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servers import Database
-from wane.contract.model import Age, Contract, Rule, Scheduler, Table, Time
-from wane.contract.names import TableName
-from wane.contract.settings import Budget
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.model import Age, Contract, Rule, Scheduler, Table, Time
+from wane._contract.names import TableName
+from wane._contract.settings import Budget
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._prune.gates import set_gate
+from wane._prune.pace import Pace
+from wane._prune.sweep import Sweeper
 from wane.events import (
     BatchTaken,
     Beat,
@@ -31,10 +34,7 @@ from wane.events import (
     TickFailed,
     WorkFailed,
 )
-from wane.observe.logs import LOGGER, LogFormat, configure_logging, log_event
-from wane.prune.gates import set_gate
-from wane.prune.pace import Pace
-from wane.prune.sweep import Sweeper
+from wane.observe._logs import LOGGER, LogFormat, configure_logging, log_event
 
 
 def contract(budget: Budget) -> Contract:

@@ -16,12 +16,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from observe.reading import of, series
 from prune.keeping import DAY, EXPIRES, Keeping, ago, follower, jobs, keeping, moment, notes, rule, table
 from servers import Database
-from wane.contract.load import load_contract
-from wane.contract.model import Contract, Mark, Scheduler, Table
-from wane.contract.names import TableName
-from wane.contract.settings import Budget
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.load import load_contract
+from wane._contract.model import Contract, Mark, Scheduler, Table
+from wane._contract.names import TableName
+from wane._contract.settings import Budget
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome
 from wane.errors import MetricsError
 from wane.events import (
     BatchTaken,
@@ -39,9 +41,7 @@ from wane.events import (
     TickFailed,
     WorkFailed,
 )
-from wane.observe.metrics import Metrics
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome
+from wane.observe._metrics import Metrics
 from wane.reference import contract_path, names, schema_sql
 
 STATESTORE = {
@@ -402,9 +402,9 @@ def test_names_of_tables_may_have_any_letters() -> None:
 def test_without_the_client_an_error_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['prometheus_client'] = None\n"
-        "import wane, wane.cli, wane.observe.logs\n"
+        "import wane, wane._cli, wane.observe._logs\n"
         "from wane.errors import MetricsError\n"
-        "try: import wane.observe.metrics\n"
+        "try: import wane.observe._metrics\n"
         "except MetricsError as problem: print(problem)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

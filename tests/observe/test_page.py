@@ -13,12 +13,13 @@ import pytest
 from docs.sessions import ROOT, loosely, plain
 from docs.test_pages import sample
 from wane import events
-from wane.contract.load import load_contract
+from wane._contract.load import load_contract
 from wane.events import Event
-from wane.observe import logs, scrape
-from wane.observe.gauge import GAUGES
-from wane.observe.logs import LOGGER, log_event
-from wane.observe.metrics import Metrics
+from wane.observe import _logs as logs
+from wane.observe import _scrape as scrape
+from wane.observe._gauge import GAUGES
+from wane.observe._logs import LOGGER, log_event
+from wane.observe._metrics import Metrics
 from wane.reference import contract_path, names
 
 PAGE = (ROOT / "docs/reference/observability.md").read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servers import Database
-from wane.db import Store, open_store
-from wane.db.statement import Statement
-from wane.db.url import resolve_url
+from wane._db import Store, open_store
+from wane._db.statement import Statement
+from wane._db.url import resolve_url
 from wane.queue import MessageState, Queue, RetryPolicy
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

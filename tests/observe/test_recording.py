@@ -13,12 +13,12 @@ import pytest
 from observe.sick import ago, falling_behind, healthy, overdue
 from prune.keeping import insert
 from servers import Database, PostgresDatabase
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._sqlfunctions import install
 from wane.errors import WaneError
-from wane.keeper import Keeper
-from wane.observe.recording import STALE_AFTER_INTERVALS, HealthChore
-from wane.sqlfunctions import install
+from wane.observe._recording import STALE_AFTER_INTERVALS, HealthChore
 
 
 def own(database: Database, table: str) -> str:

@@ -10,14 +10,14 @@ import pytest
 from observe.reading import of
 from prune.keeping import DAY, KEEP_WEEK, ago, jobs, rule, table
 from servers import Database, PostgresDatabase
-from wane.contract.model import Contract, Scheduler, Table
-from wane.contract.settings import QueueSettings
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.model import Contract, Scheduler, Table
+from wane._contract.settings import QueueSettings
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 from wane.events import Event
-from wane.keeper import Keeper
-from wane.observe.logs import log_event
-from wane.observe.metrics import Metrics
+from wane.observe._logs import log_event
+from wane.observe._metrics import Metrics
 
 
 def contract(*tables: Table) -> Contract:

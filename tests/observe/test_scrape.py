@@ -16,18 +16,18 @@ import pytest
 from observe.reading import of
 from prune.keeping import EXPIRES, ago, jobs, rule, table
 from servers import Database, SqliteDatabase
-from wane.contract.model import Cap, Contract, Time, Unit
-from wane.db import Store, open_store
-from wane.db.sqlite.store import SqliteStore
-from wane.db.statement import Statement
-from wane.db.url import resolve_url
+from wane._contract.model import Cap, Contract, Time, Unit
+from wane._db import Store, open_store
+from wane._db.sqlite.store import SqliteStore
+from wane._db.statement import Statement
+from wane._db.url import resolve_url
+from wane._schedule.sql import Heartbeat, Timetable, Window
 from wane.errors import StoreError, TimedOut, Unreachable
-from wane.observe.gauge import BACKLOG, UNREAD_RULES
-from wane.observe.gauges import Gauges
-from wane.observe.metrics import Metrics
-from wane.observe.scrape import DatabaseScrape
+from wane.observe._gauge import BACKLOG, UNREAD_RULES
+from wane.observe._gauges import Gauges
+from wane.observe._metrics import Metrics
+from wane.observe._scrape import DatabaseScrape
 from wane.queue import Queue, RetryPolicy
-from wane.schedule.sql import Heartbeat, Timetable, Window
 
 AT = Time("at_ms", Unit.MILLISECONDS)
 DAY_SECONDS = 86_400.0

@@ -13,15 +13,15 @@ import pytest
 
 from covering import loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.settings import SpaceSettings
-from wane.db import open_store
-from wane.db.space import give_back, read_database_space
-from wane.db.url import resolve_url
+from wane._contract.settings import SpaceSettings
+from wane._db import open_store
+from wane._db.space import give_back, read_database_space
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._ledger import Ledger
+from wane._prune.pace import FAST
 from wane.errors import Locked, NotMigrated, StoreError, UnknownTable, WrongArgument
-from wane.keeper import Keeper
-from wane.ledger import Ledger
-from wane.observe.space import FileVacuum
-from wane.prune.pace import FAST
+from wane.observe._space import FileVacuum
 
 TEXT = """
 [scheduler]
@@ -315,7 +315,7 @@ def test_a_database_that_others_keep_is_left_alone(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holed(sqlite_database)
-    monkeypatch.setattr("wane.db.sqlite.store.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("wane._db.sqlite.store.BUSY_SECONDS", 0.05)
     with kept(sqlite_database) as keeper, closing(sqlite3.connect(sqlite_database.path)) as other:
         before = free(keeper)
         other.execute("BEGIN IMMEDIATE")

@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from servers import Database, packaged_installation
+from wane._keeper import Keeper, open_keeper
 from wane.events import Event, nobody
-from wane.keeper import Keeper, open_keeper
 
 CONTRACT = """
 [scheduler]

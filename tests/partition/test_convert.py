@@ -9,12 +9,12 @@ import pytest
 from partition.partitioning import CONTRACT, PLAIN, RICH, dump, keeping, partitions, rows
 from races.racing import Background, await_true
 from servers import PostgresDatabase, SqliteDatabase
+from wane._leases import leased
+from wane._partition.chore import PartitionDuty
+from wane._partition.months import Month
+from wane._partition.sql import PostgresPartitions
 from wane.errors import Locked, PartitionBusy, PartitionError, StoreError
 from wane.events import nobody
-from wane.leases import leased
-from wane.partition.chore import PartitionDuty
-from wane.partition.months import Month
-from wane.partition.sql import PostgresPartitions
 
 # What has to be accepted, and what is refused
 
@@ -211,7 +211,7 @@ def test_a_lock_that_is_never_to_be_had_is_given_up(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)
-    monkeypatch.setattr("wane.partition.table.ATTEMPTS", 2)
+    monkeypatch.setattr("wane._partition.table.ATTEMPTS", 2)
     holding = postgres_database.connect()
     holding.execute("BEGIN")
     with keeping(postgres_database, tmp_path, CONTRACT.replace("ahead = 2", 'ahead = 2\nlock = "10ms"')) as keeper:

@@ -10,10 +10,10 @@ import pytest
 from partition.partitioning import CONTRACT, PLAIN, RICH, keeping, partitions, rows
 from races.racing import Background, await_true
 from servers import PostgresDatabase
+from wane._partition.months import Month
+from wane._prune.pace import FAST
 from wane.errors import PartitionError, StoreError
 from wane.events import Event, PartitionStep
-from wane.partition.months import Month
-from wane.prune.pace import FAST
 
 FURTHER = CONTRACT.replace("ahead = 2", "ahead = 5")
 TIMES = {
@@ -85,7 +85,7 @@ def test_too_many_rows_beyond_every_month_are_told_and_kept(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)
-    monkeypatch.setattr("wane.partition.maintain._MOST_MOVED", 2)
+    monkeypatch.setattr("wane._partition.maintain._MOST_MOVED", 2)
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)
         postgres_database.execute(

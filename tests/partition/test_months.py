@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from wane.contract.model import Time, Unit
-from wane.partition.months import Calendar, Month
+from wane._contract.model import Time, Unit
+from wane._partition.months import Calendar, Month
 
 
 def test_months_follow_each_other_over_the_year() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from partition.partitioning import CONTRACT, RICH, AfterOneBatch, dump, keeping, partitions, rows
 from servers import PostgresDatabase
-from wane.keeper import Keeper
-from wane.partition.months import Month
-from wane.prune.pace import FAST, Pace
+from wane._keeper import Keeper
+from wane._partition.months import Month
+from wane._prune.pace import FAST, Pace
 
 SHORT = CONTRACT.replace("90d", "28d").replace(
     'with = ["event_read.event_id"]',

@@ -14,13 +14,13 @@ from archive.forked import without_spark
 from partition.partitioning import CONTRACT, AfterOneBatch, Application, keeping, partitions, rows
 from races.racing import Background, await_true
 from servers import PostgresDatabase
+from wane._keeper import Keeper
+from wane._partition.model import Retiring
+from wane._partition.months import Month
+from wane._partition.sql import PostgresPartitions
+from wane._prune.pace import FAST, Pace
 from wane.errors import NotAllowed, PartitionError
 from wane.events import Event, HardDeleted, PartitionStep, RowsPruned
-from wane.keeper import Keeper
-from wane.partition.model import Retiring
-from wane.partition.months import Month
-from wane.partition.sql import PostgresPartitions
-from wane.prune.pace import FAST, Pace
 
 SCHEMA = """
 CREATE TABLE customer (id bigint PRIMARY KEY);
@@ -625,7 +625,7 @@ def test_followers_that_are_not_partitioned_leave_stretch_by_stretch(
         " FROM generate_series(1, 500) AS g; INSERT INTO event_read SELECT id, r, created_at FROM event,"
         " unnest(ARRAY['a', 'b']) AS r WHERE id % 7 <> 0"
     )
-    monkeypatch.setattr("wane.partition.sql_retire._STRETCH", 60)
+    monkeypatch.setattr("wane._partition.sql_retire._STRETCH", 60)
     alone = RULES.replace('with = [{ table = "event_read", time = "read_at" }]', "")
     pace = Pace(target_seconds=1.0, duty=1.0, first_batch=50, least_batch=50, most_batch=50)
     with keeping(postgres_database, tmp_path, alone) as keeper:
@@ -672,8 +672,8 @@ def test_nobody_is_stopped_while_months_leave(postgres_database: PostgresDatabas
 
 
 def test_a_runner_lets_months_go_by_itself(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    from wane._partition.chore import PartitionDuty
     from wane.events import nobody
-    from wane.partition.chore import PartitionDuty
 
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:

@@ -9,9 +9,9 @@ import pytest
 
 from partition.partitioning import CONTRACT, PLAIN, RICH, AfterOneBatch, Application, dump, keeping, partitions, rows
 from servers import PostgresDatabase
+from wane._partition.sql import PostgresPartitions
+from wane._prune.pace import FAST, Pace
 from wane.errors import PartitionError
-from wane.partition.sql import PostgresPartitions
-from wane.prune.pace import FAST, Pace
 
 SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
 

@@ -9,7 +9,7 @@ import pytest
 
 from partition.partitioning import PLAIN, RICH, Application, dump, keeping, partitions, rows
 from servers import PostgresDatabase
-from wane.prune.pace import FAST
+from wane._prune.pace import FAST
 
 
 def test_a_table_with_everything_survives_there_and_back(postgres_database: PostgresDatabase, tmp_path: Path) -> None:

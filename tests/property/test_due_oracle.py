@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from conformance.asking import SECONDS, opened
 from servers import Database
-from wane.contract.model import (
+from wane._contract.model import (
     Age,
     Cap,
     Contract,
@@ -39,9 +39,9 @@ from wane.contract.model import (
     WhileNotNull,
     WhileNull,
 )
-from wane.contract.names import TableName
-from wane.rules.reads import DueRows, keys_due, read_due
-from wane.rules.selection import bind_contract
+from wane._contract.names import TableName
+from wane._rules.reads import DueRows, keys_due, read_due
+from wane._rules.selection import bind_contract
 
 EXAMPLES_VARIABLE = "WANE_EXAMPLES"
 """How many examples to draw for each store: few in every run, many for a night."""

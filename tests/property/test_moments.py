@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wane.contract.model import Time, Unit
-from wane.db.timestamps import (
+from wane._contract.model import Time, Unit
+from wane._db.timestamps import (
     fraction_bound,
     from_micros,
     micros,

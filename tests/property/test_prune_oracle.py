@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from servers import Database
-from wane.contract.model import (
+from wane._contract.model import (
     Age,
     Cap,
     Contract,
@@ -37,12 +37,12 @@ from wane.contract.model import (
     WhileNotNull,
     WhileNull,
 )
-from wane.contract.names import TableName
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.names import TableName
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._prune.pace import Pace
 from wane.errors import WrongArgument
-from wane.keeper import Keeper
-from wane.prune.pace import Pace
 
 EXAMPLES_VARIABLE = "WANE_EXAMPLES"
 """How many examples to draw for each store: few in every run, many for a night."""

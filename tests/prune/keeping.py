@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from servers import Database
-from wane.contract.model import (
+from wane._contract.model import (
     Action,
     Age,
     Bound,
@@ -26,13 +26,13 @@ from wane.contract.model import (
     Time,
     Unit,
 )
-from wane.contract.names import TableName
-from wane.contract.settings import Budget
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.names import TableName
+from wane._contract.settings import Budget
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._ledger import AuditEntry
 from wane.events import Event
-from wane.keeper import Keeper
-from wane.ledger import AuditEntry
 
 DAY = timedelta(days=1)
 WEEK = timedelta(days=7)

@@ -11,13 +11,13 @@ import pytest
 from covering import numbers
 from prune.keeping import AT, WEEK, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
-from wane.contract.model import Age, Cap, Mark, Table
-from wane.db.counting import Count, Exactness
+from wane._contract.model import Age, Cap, Mark, Table
+from wane._db.counting import Count, Exactness
+from wane._prune.pace import FAST, Pace
+from wane._prune.plan import Plan, read_plan
+from wane._prune.sweep import Outcome
 from wane.errors import PlanError
 from wane.events import BatchTaken, Event
-from wane.prune.pace import FAST, Pace
-from wane.prune.plan import Plan, read_plan
-from wane.prune.sweep import Outcome
 
 SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=3, least_batch=3, most_batch=3)
 MARKING = table(
@@ -202,7 +202,7 @@ def test_a_step_that_cannot_be_counted_again_in_time_is_refused(
 ) -> None:
     jobs(database)
     database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(30)} + n FROM {numbers(50_000)}")
-    monkeypatch.setattr("wane.prune.apply.COUNT_SECONDS", 0.0)
+    monkeypatch.setattr("wane._prune.apply.COUNT_SECONDS", 0.0)
     with keeping(database) as kept:
         plan = saying(planned(kept, tmp_path), Count(50_000, exactness))
         with pytest.raises(PlanError, match="did not finish in 0 seconds") as told:

@@ -9,7 +9,7 @@ import pytest
 
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import Database, SqliteDatabase
-from wane.arguments import MOST_ROWS, require_limit, require_states, require_time
+from wane._arguments import MOST_ROWS, require_limit, require_states, require_time
 from wane.errors import UnknownRule, UnknownTable, WrongArgument, WrongArgumentType
 
 NOW = datetime.now(UTC)

@@ -12,14 +12,14 @@ import pytest
 
 from prune.keeping import EXPIRES, ago, insert, jobs, keeping, rule, table
 from servers import Database
-from wane.archive.asynchronous import AsyncArchive
-from wane.archive.facade import Archive
-from wane.async_keeper import AsyncKeeper
+from wane._archive.asynchronous import AsyncArchive
+from wane._archive.facade import Archive
+from wane._async_keeper import AsyncKeeper
+from wane._keeper import Keeper
+from wane._partition.asynchronous import AsyncPartition
+from wane._partition.facade import Partition
+from wane._prune.pace import FAST
 from wane.errors import WrongArgument
-from wane.keeper import Keeper
-from wane.partition.asynchronous import AsyncPartition
-from wane.partition.facade import Partition
-from wane.prune.pace import FAST
 
 
 def public(kind: type) -> dict[str, Callable[..., Any]]:

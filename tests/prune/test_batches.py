@@ -9,11 +9,11 @@ import pytest
 
 from prune.keeping import ago, jobs, keeping
 from servers import Database
-from wane.db.statement import Statement
-from wane.db.transaction import Transaction
-from wane.ledger import AuditEntry
-from wane.prune.batches import Batches, Closed
-from wane.prune.pace import FAST
+from wane._db.statement import Statement
+from wane._db.transaction import Transaction
+from wane._ledger import AuditEntry
+from wane._prune.batches import Batches, Closed
+from wane._prune.pace import FAST
 
 
 def delete(transaction: Transaction) -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from prune.keeping import Keeping, ago, follower, insert, jobs, keeping, notes, rule, table
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Table
+from wane._contract.model import Table
 from wane.errors import StoreError
 
 FOLLOWED = table("job", rule(followers=[follower("note.job_id")]))

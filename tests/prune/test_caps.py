@@ -6,11 +6,11 @@ import pytest
 
 from prune.keeping import AT, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database, SqliteDatabase
-from wane.contract.model import Cap, Table
+from wane._contract.model import Cap, Table
+from wane._prune import primitive
+from wane._prune.pace import FAST
+from wane._rules import statements
 from wane.errors import WrongArgument
-from wane.prune import primitive
-from wane.prune.pace import FAST
-from wane.rules import statements
 
 
 def capped(most: int, *per: str, **more: object) -> Table:

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from servers import Database
-from wane.contract.load import load_contract
-from wane.contract.model import ToArchive
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.demo.seed import seed
-from wane.demo.traps import TRAPS
-from wane.prune.planning import build_plan
-from wane.prune.primitive import Pruner
+from wane._contract.load import load_contract
+from wane._contract.model import ToArchive
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._demo.seed import seed
+from wane._demo.traps import TRAPS
+from wane._prune.planning import build_plan
+from wane._prune.primitive import Pruner
 
 
 def contract_file(folder: Path, database: Database) -> Path:

@@ -8,10 +8,10 @@ import pytest
 
 from prune.keeping import ago, jobs, keeping
 from servers import Database
-from wane.db.transaction import Transaction
+from wane._db.transaction import Transaction
+from wane._prune.pace import FAST, Pace
+from wane._prune.sweep import Outcome, Sweeper
 from wane.events import BatchTaken, Event
-from wane.prune.pace import FAST, Pace
-from wane.prune.sweep import Outcome, Sweeper
 
 FULL = {"sqlite": 2, "postgres": "on"}
 TENS = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)

@@ -25,8 +25,8 @@ from prune.keeping import (
     table,
 )
 from servers import Database
-from wane.contract.duration import FOREVER
-from wane.contract.model import (
+from wane._contract.duration import FOREVER
+from wane._contract.model import (
     Action,
     Age,
     Follower,
@@ -41,8 +41,8 @@ from wane.contract.model import (
     WhileNotNull,
     WhileNull,
 )
+from wane._prune.pace import FAST
 from wane.errors import WrongArgument
-from wane.prune.pace import FAST
 
 NOW = datetime.now(UTC)
 

@@ -8,11 +8,11 @@ import pytest
 
 from prune.keeping import Keeping, ago, follower, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
-from wane.db.transaction import Transaction
+from wane._db.transaction import Transaction
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome, Sweeper
 from wane.errors import LeaseLost, StoreError
 from wane.events import BatchTaken, RuleFailed, RuleSwept
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome, Sweeper
 
 SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 """Batches of ten rows, without pauses."""

@@ -17,8 +17,8 @@ from prune.keeping import (
     table,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Age, Follower, Reference, Table, Time, Unit
-from wane.contract.names import TableName
+from wane._contract.model import Age, Follower, Reference, Table, Time, Unit
+from wane._contract.names import TableName
 from wane.errors import BindError, StoreError
 
 FOREIGN_KEYS = [None, "job (id)", "job (id) ON DELETE CASCADE"]

@@ -6,9 +6,9 @@ import pytest
 
 from prune.keeping import KEEP_WEEK, ago, follower, insert, keeping, referenced_by, rule, table
 from servers import PostgresDatabase
-from wane.contract.model import Cap, Rule
-from wane.prune.pace import FAST, Pace
-from wane.sqlfunctions import install
+from wane._contract.model import Cap, Rule
+from wane._prune.pace import FAST, Pace
+from wane._sqlfunctions import install
 
 # Texts without regard to case, made of what every PostgreSQL has.
 FOLDED = """

@@ -9,7 +9,7 @@ import pytest
 
 from prune.keeping import ago, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Guard, WhileNotNull, WhileNull
+from wane._contract.model import Guard, WhileNotNull, WhileNull
 from wane.errors import StoreError
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from covering import loaded
 from servers import Database
-from wane.contract.settings import EventSettings
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.settings import EventSettings
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._schedule.housekeeping import clean_own_tables
 from wane.errors import ContractError
 from wane.events import Event, HardDeleted
-from wane.keeper import Keeper
-from wane.schedule.housekeeping import clean_own_tables
 
 TEXT = """
 [scheduler]

@@ -25,13 +25,13 @@ from prune.keeping import (
     table,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Cap, Mark, Orphans, Table
-from wane.db.statement import Statement
+from wane._contract.model import Cap, Mark, Orphans, Table
+from wane._db.statement import Statement
+from wane._prune.pace import FAST
+from wane._prune.sweep import Outcome
+from wane._prune.taking import gated
+from wane._rules.statements import RuleStatements
 from wane.errors import BindError, Locked, UnknownTable, WrongArgument
-from wane.prune.pace import FAST
-from wane.prune.sweep import Outcome
-from wane.prune.taking import gated
-from wane.rules.statements import RuleStatements
 
 NOW = datetime.now(UTC)
 

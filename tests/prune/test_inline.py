@@ -11,8 +11,8 @@ import pytest
 
 from prune.keeping import EXPIRES, Keeping, ago, follower, insert, jobs, keeping, notes, rule, table
 from servers import Database, PostgresDatabase
-from wane.contract.duration import FOREVER
-from wane.contract.model import Table
+from wane._contract.duration import FOREVER
+from wane._contract.model import Table
 from wane.errors import NotMigrated, StoreError, UnknownTable, WrongArgument, WrongArgumentType
 from wane.events import RowConsumed
 

@@ -6,9 +6,9 @@ import pytest
 
 from prune.keeping import Keeping, ago, follower, insert, jobs, keeping, notes, rule, table
 from servers import Database, PostgresDatabase
-from wane.contract.model import Table
+from wane._contract.model import Table
+from wane._prune.pace import FAST
 from wane.errors import StoreError
-from wane.prune.pace import FAST
 
 
 def keep_rows(database: Database, name: str, condition: str = "TRUE") -> None:

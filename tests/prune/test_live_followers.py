@@ -9,10 +9,10 @@ import pytest
 
 from prune.keeping import ago, follower, insert, jobs, keeping, notes, rule, table
 from servers import Database, PostgresDatabase
-from wane.contract.model import Follower, Table
+from wane._contract.model import Follower, Table
+from wane._prune.pace import FAST
+from wane._sqlfunctions import install
 from wane.errors import BindError, Locked
-from wane.prune.pace import FAST
-from wane.sqlfunctions import install
 
 NOTES = table("note", rule(when=["sent"]), state="kind", live=["draft", "open"])
 PAGES = table("page", rule(when=["read"]), state="mood", live=["unread"])

@@ -6,10 +6,10 @@ import pytest
 
 from prune.keeping import AT, KEEP_WEEK, ago, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
-from wane.contract.model import Age, Mark, Table, WhileNull
+from wane._contract.model import Age, Mark, Table, WhileNull
+from wane._prune.pace import FAST
 from wane.errors import StoreError
 from wane.events import BatchTaken, RowsPruned
-from wane.prune.pace import FAST
 
 
 def marking(**more: object) -> Table:

@@ -15,12 +15,12 @@ import wane.sqlite
 from covering import loaded
 from prune.test_hard_deleted import TEXT
 from servers import Database, PostgresDatabase
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._prune.pace import Pace
+from wane._sqlfunctions import install
 from wane.errors import ContractError, StoreError
-from wane.keeper import Keeper
-from wane.prune.pace import Pace
-from wane.sqlfunctions import install
 
 COLUMNS = 'id = "{uuid}", kind = "{name}", part = "{domain}|{event}|{table}", many = "{rows}", at_ms = "{now_ms}", body = "{payload}"'
 OUTBOX = (

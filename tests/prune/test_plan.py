@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from wane.db.counting import Count, Exactness
+from wane._db.counting import Count, Exactness
+from wane._findings import Finding, Severity
+from wane._prune.plan import FORMAT, Plan, Step, StepStatement, read_plan
 from wane.errors import PlanError
-from wane.findings import Finding, Severity
-from wane.prune.plan import FORMAT, Plan, Step, StepStatement, read_plan
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 

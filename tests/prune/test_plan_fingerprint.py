@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from covering import loaded
-from wane.contract.duration import FOREVER, Forever
-from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Age, Contract, Excuse, Scheduler, Table, Unit
-from wane.contract.settings import StoreSettings
+from wane._contract.duration import FOREVER, Forever
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Age, Contract, Excuse, Scheduler, Table, Unit
+from wane._contract.settings import StoreSettings
 
 TEXT = """
 strict = true

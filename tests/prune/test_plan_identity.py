@@ -11,8 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from servers import PostgresDatabase, SqliteDatabase
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.url import resolve_url
 
 pytestmark = pytest.mark.unmigrated
 

@@ -10,16 +10,16 @@ import pytest
 
 from covering import EVENTS, HEALTHY, SCHEDULER, loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Age, Contract, Follower, Reference, Rule, Table, Time, Unit
-from wane.contract.names import TableName
-from wane.db import open_store
-from wane.db.counting import Count, Exactness
-from wane.db.statement import Statement
-from wane.db.url import resolve_url
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Age, Contract, Follower, Reference, Rule, Table, Time, Unit
+from wane._contract.names import TableName
+from wane._db import open_store
+from wane._db.counting import Count, Exactness
+from wane._db.statement import Statement
+from wane._db.url import resolve_url
+from wane._prune.plan import Plan, Step
+from wane._prune.planning import build_plan
 from wane.errors import StoreError
-from wane.prune.plan import Plan, Step
-from wane.prune.planning import build_plan
 
 pytestmark = pytest.mark.unmigrated
 

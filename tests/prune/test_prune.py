@@ -24,7 +24,7 @@ from prune.keeping import (
     table,
 )
 from servers import Database, SqliteDatabase
-from wane.contract.model import Age, Mark, Time, Unit
+from wane._contract.model import Age, Mark, Time, Unit
 from wane.errors import BindError, NotMigrated, StoreError
 from wane.events import RowsPruned
 
@@ -182,7 +182,7 @@ def test_odd_names_of_tables_and_columns_are_only_names(database: Database) -> N
     insert(database, '"a{0} %s;--"', '":id", "st%ate", "at{ms}"', (1, "done", ago(30)), (2, "done", ago(1)))
     from dataclasses import replace
 
-    from wane.contract.names import TableName
+    from wane._contract.names import TableName
 
     declared = table("job", rule(bound=Age(Time("at{ms}", Unit.MILLISECONDS), WEEK)), state="st%ate")
     with keeping(database, replace(declared, name=TableName("a{0} %s;--"))) as kept:
@@ -269,7 +269,7 @@ def test_after_a_failure_the_next_call_works(database: Database) -> None:
 def test_a_limit_is_reached_however_few_values_a_statement_may_bind(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("wane.db.sqlite.transaction.SqliteTransaction.most_values", 3)
+    monkeypatch.setattr("wane._db.sqlite.transaction.SqliteTransaction.most_values", 3)
     jobs(sqlite_database, *[(n, "done", ago(30)) for n in range(12)])
     notes(sqlite_database)
     declared = {

@@ -13,14 +13,14 @@ import pytest
 
 from prune.keeping import AT, Keeping, ago, follower, keeping, referenced_by, rule, table
 from servers import Database
-from wane.contract.model import Age, Cap, Mark, Table, WhileNull
-from wane.db.statement import Statement
-from wane.prune.binding import Bindings
-from wane.rules.queries import queries_of
-from wane.rules.relied_postgres import read_stamps
-from wane.rules.rows import rows_of
-from wane.rules.selection import Selection
-from wane.rules.statements import statements_of
+from wane._contract.model import Age, Cap, Mark, Table, WhileNull
+from wane._db.statement import Statement
+from wane._prune.binding import Bindings
+from wane._rules.queries import queries_of
+from wane._rules.relied_postgres import read_stamps
+from wane._rules.rows import rows_of
+from wane._rules.selection import Selection
+from wane._rules.statements import statements_of
 
 ROWS = 20_000
 BATCH = 20

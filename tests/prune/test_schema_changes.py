@@ -13,12 +13,12 @@ from prune.keeping import EXPIRES, Keeping, ago, follower, insert, jobs, keeping
 from races.racing import GUARDED, Background, Paused, audited, create, fill, ids, sweeper
 from races.racing import kept as racing
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.db.postgres.transaction import PostgresTransaction
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome, Sweeper
+from wane._sqlfunctions import install
 from wane.errors import BindError, SchemaChanged, StoreError
 from wane.events import BatchTaken, Event
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome, Sweeper
-from wane.sqlfunctions import install
 
 CASCADE = "CREATE TABLE payment (id integer PRIMARY KEY, job_id integer REFERENCES job (id) ON DELETE CASCADE)"
 

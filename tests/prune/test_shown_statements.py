@@ -12,11 +12,11 @@ import pytest
 
 from prune.keeping import AT, EXPIRES, KEEP_WEEK, Keeping, ago, follower, keeping, notes, referenced_by, rule, table
 from servers import Database, PostgresDatabase
-from wane.contract.model import Cap, Mark, Orphans, Shelve, Table, WhileNull
-from wane.db.sqlite.store import SqliteStore
-from wane.prune.pace import Pace
-from wane.prune.plan import StepStatement
-from wane.prune.sweep import Sweeper
+from wane._contract.model import Cap, Mark, Orphans, Shelve, Table, WhileNull
+from wane._db.sqlite.store import SqliteStore
+from wane._prune.pace import Pace
+from wane._prune.plan import StepStatement
+from wane._prune.sweep import Sweeper
 
 JOB = """
 CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint, tenant text, resolved_ms bigint,

@@ -11,12 +11,12 @@ import pytest
 from covering import numbers
 from prune.keeping import AT, DAY, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database
-from wane.contract.model import Age, Cap, Expiry, Mark, Table, Time, Unit
-from wane.contract.settings import Budget
+from wane._contract.model import Age, Cap, Expiry, Mark, Table, Time, Unit
+from wane._contract.settings import Budget
+from wane._prune.pace import FAST, BatchCosts, Pace
+from wane._prune.sweep import Outcome, Sweeper
 from wane.errors import NotMigrated
 from wane.events import BatchTaken, BudgetExhausted, Event, RuleFailed, RuleSwept
-from wane.prune.pace import FAST, BatchCosts, Pace
-from wane.prune.sweep import Outcome, Sweeper
 
 SMALL = Pace(target_seconds=0.05, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
 """Batches of ten rows, without pauses."""
@@ -568,7 +568,7 @@ def test_a_later_sweep_may_take_more_but_not_nearly_all(database: Database) -> N
 
 def test_the_fuse_uses_no_estimate(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The statistics are from before most of the table left: by them, not even a third of it is due."""
-    monkeypatch.setattr("wane.db.counting._COUNTED_ROWS", 100)
+    monkeypatch.setattr("wane._db.counting._COUNTED_ROWS", 100)
     jobs(database)
     database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(1)} FROM {numbers(4_000)}")
     database.execute("ANALYZE")
@@ -586,7 +586,7 @@ def test_what_cannot_be_counted_in_time_counts_as_too_many(database: Database, m
     database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(1)} FROM {numbers(50_000)}")
     database.execute("ANALYZE")
     database.execute(f"UPDATE job SET at_ms = {ago(60)}")
-    monkeypatch.setattr("wane.prune.fuse.COUNT_SECONDS", 0.0)
+    monkeypatch.setattr("wane._prune.fuse.COUNT_SECONDS", 0.0)
     with keeping(database) as kept:
         kept.keeper.enable()
         [swept] = kept.keeper.sweep(pace=FAST).rules

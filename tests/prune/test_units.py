@@ -10,16 +10,16 @@ import pytest
 
 from covering import loaded
 from servers import Database, PostgresDatabase
-from wane.check.cover import cover
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._check.cover import cover
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._findings import Finding
+from wane._keeper import Keeper
+from wane._prune.pace import Pace
+from wane._rules.queries import queries_of
+from wane._rules.selection import Selection
+from wane._sqlfunctions import install
 from wane.errors import BindError
-from wane.findings import Finding
-from wane.keeper import Keeper
-from wane.prune.pace import Pace
-from wane.rules.queries import queries_of
-from wane.rules.selection import Selection
-from wane.sqlfunctions import install
 
 TEXT = """
 [scheduler]

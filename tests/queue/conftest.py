@@ -8,7 +8,7 @@ import pytest
 
 from queueing import Clock, opened
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.queue import Queue
 
 

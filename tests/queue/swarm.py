@@ -17,9 +17,9 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
-from wane.db import open_store
-from wane.db.postgres import store as imported  # noqa: F401 - before processes are forked
-from wane.db.url import resolve_url
+from wane._db import open_store
+from wane._db.postgres import store as imported  # noqa: F401 - before processes are forked
+from wane._db.url import resolve_url
 from wane.queue import Queue, RetryPolicy
 
 LEASE_SECONDS = 0.5

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from queueing import START, Clock
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.queue import Answer, Draft, MessageState, Queue, Reservation, RetryPolicy
 
 LEASE = timedelta(seconds=30)

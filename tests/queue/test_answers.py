@@ -12,7 +12,7 @@ import pytest
 
 from queueing import STATES, Clock, make, rows, taken
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.events import Event, MessageDead
 from wane.queue import Answer, Answered, MessageState, Queue, RetryPolicy
 

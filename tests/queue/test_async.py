@@ -13,9 +13,9 @@ import pytest
 
 from queueing import opened
 from servers import Database, PostgresDatabase
-from wane.async_keeper import AsyncKeeper
+from wane._async_keeper import AsyncKeeper
+from wane._keeper import open_keeper
 from wane.errors import StoreError, WrongArgument
-from wane.keeper import open_keeper
 from wane.queue import Answer, AsyncQueue, Draft, Queue, RetryPolicy
 
 CONTRACT = """

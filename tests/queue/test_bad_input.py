@@ -12,11 +12,11 @@ import pytest
 
 from queueing import opened, rows, taken
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.db import Store
-from wane.db.migrations import migrations
+from wane._db import Store
+from wane._db.migrations import migrations
 from wane.errors import NotMigrated, StoreError, Unreachable, WaneError, WrongArgument, WrongArgumentType
 from wane.queue import Draft, Queue, RetryPolicy
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 ODD = ['it\'s "quoted"', "100 %", "%(pool)s %s %%", "?1 :pool", "a;DROP TABLE wane_message", "Ünï 🌒", " ", "\n", "\\"]
 DEEP: dict[str, Any] = {}

@@ -6,9 +6,9 @@ import pytest
 
 from queueing import STATES, Clock, make, message_table, rows, taken
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.queue import Answer, MessageState, Queue, RetryPolicy
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 
 def test_only_dead_letters_can_be_resolved_or_requeued_and_each_once(

@@ -9,7 +9,7 @@ import pytest
 
 from queueing import STATES, Clock, make, rows, taken
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.errors import WrongArgument
 from wane.queue import Answer, Draft, Message, MessageState, Queue, RetryPolicy
 

@@ -16,7 +16,7 @@ import pytest
 
 from queueing import message_table, swarm, told
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.queue import Queue, RetryPolicy
 
 pytestmark = pytest.mark.crash

@@ -15,7 +15,7 @@ import pytest
 from queueing import Clock, message_table, opened
 from servers import Database
 from wane.queue import Draft, Queue, RetryPolicy
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 MANY = 50_000
 FEW = 1_500

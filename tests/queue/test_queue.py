@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from queueing import START, Clock
-from wane.db import Store
+from wane._db import Store
 from wane.errors import WrongArgument
 from wane.queue import Answer, Draft, MessageState, Queue, RetryPolicy
 

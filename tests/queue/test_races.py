@@ -13,12 +13,12 @@ import pytest
 from queueing import Clock, message_table, opened, rows, swarm, taken, told
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from servers import Database, PostgresDatabase
-from wane.db import Store
-from wane.db.postgres import transaction
-from wane.db.postgres.store import PostgresStore
+from wane._db import Store
+from wane._db.postgres import transaction
+from wane._db.postgres.store import PostgresStore
 from wane.errors import Locked
 from wane.queue import Answer, Draft, MessageState, Queue, RetryPolicy
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import wane.db.sqlite.clock as clock_module
+import wane._db.sqlite.clock as clock_module
 from queueing import opened, taken
 from races.racing import Background
 from servers import PostgresDatabase, SqliteDatabase
-from wane.db.sqlite.clock import steady_now
-from wane.db.sqlite.store import statements
+from wane._db.sqlite.clock import steady_now
+from wane._db.sqlite.store import statements
 from wane.queue import Answer, Queue, RetryPolicy
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -79,7 +79,7 @@ def test_time_never_runs_backwards_whatever_the_host_does(steps: list[int]) -> N
 def test_two_processes_agree_when_one_hosts_clock_is_set_back(sqlite_database: SqliteDatabase) -> None:
     program = (
         "import sys; from datetime import datetime; sys.path.insert(0, sys.argv[3]); import sqlite3;"
-        "from wane.db.sqlite.clock import steady_now;"
+        "from wane._db.sqlite.clock import steady_now;"
         "c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20);"
         "print(steady_now(c, datetime.fromisoformat(sys.argv[2])).isoformat())"
     )
@@ -168,7 +168,7 @@ def test_the_clients_clock_does_not_matter_on_postgres(
             assert tz is UTC
             return datetime.now(UTC) + off[0]
 
-    importlib.import_module("wane.db.postgres.store")  # What is imported later would have the right clock.
+    importlib.import_module("wane._db.postgres.store")  # What is imported later would have the right clock.
     real = time.time
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("wane.") and getattr(module, "datetime", None) is datetime:

@@ -10,7 +10,7 @@ import pytest
 
 from queueing import rows
 from servers import Database
-from wane.db import Store
+from wane._db import Store
 from wane.errors import WaneError
 from wane.events import Event
 from wane.queue import Answer, Draft, Queue, RetryPolicy

@@ -14,7 +14,7 @@ import sqlalchemy
 from queueing import Clock, opened, swarm, taken, told
 from races.racing import Background, await_true
 from servers import Database, PostgresDatabase
-from wane.db import Store
+from wane._db import Store
 from wane.errors import StoreError, Unreachable
 from wane.queue import Draft, Queue, RetryPolicy
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from wane.db.postgres import transaction
+from wane._db.postgres import transaction
 
 
 @pytest.fixture

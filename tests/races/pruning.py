@@ -10,12 +10,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from wane.contract.model import Cap
+from wane._contract.model import Cap
+from wane._keeper import open_keeper
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome
 from wane.errors import Locked
 from wane.events import BatchTaken, Event
-from wane.keeper import open_keeper
-from wane.prune.pace import Pace
-from wane.prune.sweep import Outcome
 
 _MOST_CALLS = 10_000
 _EMPTY_CALLS = 50

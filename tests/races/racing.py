@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from servers import Database
+from wane._keeper import Keeper, open_keeper
+from wane._partition.sql import PostgresPartitions
+from wane._prune.sweep import Sweeper
 from wane.events import Event, Listener, nobody
-from wane.keeper import Keeper, open_keeper
-from wane.partition.sql import PostgresPartitions
-from wane.prune.sweep import Sweeper
 
 R = TypeVar("R")
 

@@ -35,9 +35,9 @@ from races.racing import (
     sweeper,
 )
 from servers import PostgresDatabase
-from wane.db.postgres.transaction import PostgresTransaction
-from wane.keeper import Keeper
-from wane.prune.sweep import Outcome
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._keeper import Keeper
+from wane._prune.sweep import Outcome
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -24,11 +24,11 @@ from races.racing import (
     sweeper,
 )
 from servers import Database
-from wane.db.postgres.transaction import PostgresTransaction
-from wane.db.sqlite.transaction import SqliteTransaction
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._db.sqlite.transaction import SqliteTransaction
+from wane._keeper import open_keeper
+from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
-from wane.keeper import open_keeper
-from wane.prune.sweep import Outcome
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -33,10 +33,10 @@ from races.racing import (
     sweeper,
 )
 from servers import PostgresDatabase, SqliteDatabase
+from wane._prune.pace import FAST, Pace
+from wane._prune.sweep import Outcome
 from wane.errors import Locked
 from wane.events import SlowedDown
-from wane.prune.pace import FAST, Pace
-from wane.prune.sweep import Outcome
 
 
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])

@@ -26,8 +26,8 @@ from races.racing import (
     ms,
 )
 from servers import PostgresDatabase
-from wane.keeper import Keeper
-from wane.sqlfunctions import install
+from wane._keeper import Keeper
+from wane._sqlfunctions import install
 
 CONTRACTS = {"plain": JOBS, "guarded": GUARDED, "followed": FOLLOWED}
 SQL = "SELECT (wane.prune('jobs', 'done', {}) ->> 'rows')::int"

@@ -29,11 +29,11 @@ from races.racing import (
     sweeper,
 )
 from servers import PostgresDatabase
-from wane.db.postgres.transaction import PostgresTransaction
-from wane.keeper import Keeper
-from wane.partition.sql import PostgresPartitions, partitions_of
-from wane.rules.selection import bind_contract, follower_paths
-from wane.sqlfunctions import install
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._keeper import Keeper
+from wane._partition.sql import PostgresPartitions, partitions_of
+from wane._rules.selection import bind_contract, follower_paths
+from wane._sqlfunctions import install
 
 NESTED = 'with = [{ table = "notes", columns = "job_id", with = ["words.note_id"] }]\n'
 WORDS = "CREATE TABLE words (id bigint PRIMARY KEY, note_id bigint REFERENCES notes ON DELETE CASCADE)"

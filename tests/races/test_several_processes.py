@@ -29,7 +29,7 @@ from races.racing import (
     ms,
 )
 from servers import Database
-from wane.keeper import Keeper
+from wane._keeper import Keeper
 
 WAYS = ["prune", "sweep", "prune", "sweep"]
 THREADS = 4

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from wane.contract.duration import FOREVER, Forever
-from wane.contract.load import load_contract, read_contract
-from wane.contract.model import (
+from wane._contract.duration import FOREVER, Forever
+from wane._contract.load import load_contract, read_contract
+from wane._contract.model import (
     Age,
     Cap,
     Contract,
@@ -23,7 +23,7 @@ from wane.contract.model import (
     ToArchive,
     WhileNull,
 )
-from wane.contract.names import TableName
+from wane._contract.names import TableName
 from wane.reference import contract_path, names, schema_sql
 
 HOURS = timedelta(hours=1)

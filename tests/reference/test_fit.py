@@ -9,11 +9,11 @@ from pathlib import Path
 
 from reference.test_recovery import drill, ms
 from servers import Database, SqliteDatabase
-from wane.check.cover import cover
-from wane.contract.load import load_contract
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
+from wane._check.cover import cover
+from wane._contract.load import load_contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 from wane.reference import contract_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "reference-contracts.md").read_text(encoding="utf-8")

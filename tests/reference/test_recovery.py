@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from servers import Database
+from wane._contract.load import load_contract
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
 from wane.claims import Claim, Denial, Reclaim
-from wane.contract.load import load_contract
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
 from wane.reference import contract_path, names, schema_sql
 from wane.webhooks import RetentionPolicy, WebhookRetention
 

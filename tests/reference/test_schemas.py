@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.duration import Forever
-from wane.contract.load import load_contract
-from wane.contract.model import Cap, Contract, Orphans, Reference, ReferencedBy, Rule, Table
-from wane.contract.names import TableName
-from wane.db.postgres.reflect import reflect as reflect_postgres
-from wane.db.schema import Schema, TableInfo
-from wane.db.sqlite.reflect import reflect as reflect_sqlite
+from wane._contract.duration import Forever
+from wane._contract.load import load_contract
+from wane._contract.model import Cap, Contract, Orphans, Reference, ReferencedBy, Rule, Table
+from wane._contract.names import TableName
+from wane._db.postgres.reflect import reflect as reflect_postgres
+from wane._db.schema import Schema, TableInfo
+from wane._db.sqlite.reflect import reflect as reflect_sqlite
 from wane.reference import contract_path, names, schema_sql
 
 TABLES = {

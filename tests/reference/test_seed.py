@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from servers import Database, SqliteDatabase
-from wane.contract.duration import Forever
-from wane.contract.load import load_contract
-from wane.contract.model import (
+from wane._contract.duration import Forever
+from wane._contract.load import load_contract
+from wane._contract.model import (
     Age,
     Cap,
     Contract,
@@ -33,7 +33,7 @@ from wane.contract.model import (
     Unit,
     WhileNull,
 )
-from wane.demo.seed import TRAPS, attached_path, seed
+from wane._demo.seed import TRAPS, attached_path, seed
 from wane.reference import names, schema_sql
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -13,10 +13,10 @@ import pytest
 
 from archive.cold import CONTRACT, archived, events
 from servers import PostgresDatabase
+from wane._keeper import Keeper, open_keeper
+from wane._prune.pace import FAST
+from wane._prune.sweep import Outcome
 from wane.errors import NotAllowed, StoreError
-from wane.keeper import Keeper, open_keeper
-from wane.prune.pace import FAST
-from wane.prune.sweep import Outcome
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 

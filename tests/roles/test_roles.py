@@ -13,15 +13,15 @@ import pytest
 from conftest import POSTGRES_IDS, Clusters, runs_on
 from covering import loaded
 from servers import Cluster, PostgresDatabase, SqliteDatabase
-from wane.contract.model import Contract
-from wane.contract.settings import OutboxSettings, RoleSettings
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.model import Contract
+from wane._contract.settings import OutboxSettings, RoleSettings
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper, open_keeper
+from wane._prune.sweep import Outcome
+from wane._roles.plan import barred
+from wane._sqlfunctions import install, sql_surface
 from wane.errors import NotAllowed, NotMigrated, StoreError
-from wane.keeper import Keeper, open_keeper
-from wane.prune.sweep import Outcome
-from wane.roles.plan import barred
-from wane.sqlfunctions import install, sql_surface
 
 SCHEMA = """
 CREATE TABLE job (id bigint PRIMARY KEY, status text NOT NULL, at bigint NOT NULL);

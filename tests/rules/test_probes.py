@@ -11,18 +11,18 @@ import pytest
 
 from covering import loaded, numbers
 from servers import Database, SqliteDatabase
-from wane.contract.model import Contract
-from wane.db import Store, open_store
-from wane.db.statement import NOW as AT_RUN
-from wane.db.statement import When
-from wane.db.url import resolve_url
-from wane.keeper import Keeper
-from wane.observe.binding import bind_tables
-from wane.observe.prepared import PreparedProbes
-from wane.rules.probes import UNREAD, Probe, Probes, gather
-from wane.rules.reads import held_tables, read_probes
-from wane.rules.rows import rows_of
-from wane.rules.selection import Selection, bind_contract
+from wane._contract.model import Contract
+from wane._db import Store, open_store
+from wane._db.statement import NOW as AT_RUN
+from wane._db.statement import When
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._rules.probes import UNREAD, Probe, Probes, gather
+from wane._rules.reads import held_tables, read_probes
+from wane._rules.rows import rows_of
+from wane._rules.selection import Selection, bind_contract
+from wane.observe._binding import bind_tables
+from wane.observe._prepared import PreparedProbes
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOURS = (-30, -24.5, -24, -23.5, -20, 5)

@@ -10,8 +10,8 @@ import pytest
 
 from conformance.asking import bind, bound_rule, one_rule, opened, refusals
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.duration import FOREVER
-from wane.contract.model import (
+from wane._contract.duration import FOREVER
+from wane._contract.model import (
     Age,
     Cap,
     Contract,
@@ -30,13 +30,13 @@ from wane.contract.model import (
     WhileNotNull,
     WhileNull,
 )
-from wane.contract.names import TableName
-from wane.contract.settings import StoreSettings
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.findings import Severity
-from wane.rules.rows import rows_of
-from wane.rules.selection import bind_contract
+from wane._contract.names import TableName
+from wane._contract.settings import StoreSettings
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._findings import Severity
+from wane._rules.rows import rows_of
+from wane._rules.selection import bind_contract
 
 WEEK = timedelta(days=7)
 MS = Time("happened", Unit.MILLISECONDS)

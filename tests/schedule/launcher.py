@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from wane.db.postgres import store as imported  # noqa: F401 - before processes are forked
-from wane.keeper import open_keeper
+from wane._db.postgres import store as imported  # noqa: F401 - before processes are forked
+from wane._keeper import open_keeper
 
 WORKERS = 2
 """Workers in one process."""

@@ -12,25 +12,25 @@ import pytest
 
 from prune.keeping import ago, insert, table
 from servers import Database
-from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract, Scheduler, Table
-from wane.contract.settings import QueueSettings, SweepSettings
-from wane.db import Store, open_store
-from wane.db.postgres.store import PostgresStore
-from wane.db.postgres.transaction import PostgresTransaction
-from wane.db.sqlite.store import SqliteStore
-from wane.db.sqlite.transaction import SqliteTransaction
-from wane.db.url import resolve_url
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Contract, Scheduler, Table
+from wane._contract.settings import QueueSettings, SweepSettings
+from wane._db import Store, open_store
+from wane._db.postgres.store import PostgresStore
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._db.sqlite.store import SqliteStore
+from wane._db.sqlite.transaction import SqliteTransaction
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._schedule import Runner
+from wane._schedule.adoption import require_in_force
+from wane._schedule.executor import Executor
+from wane._schedule.scheduler import Tick, tick
+from wane._schedule.worker import Worker, policy_of
 from wane.events import Event
-from wane.keeper import Keeper
 from wane.queue import Queue
-from wane.queue.dialects import messages_of
-from wane.queue.sql import Message
-from wane.schedule import Runner
-from wane.schedule.adoption import require_in_force
-from wane.schedule.executor import Executor
-from wane.schedule.scheduler import Tick, tick
-from wane.schedule.worker import Worker, policy_of
+from wane.queue._dialects import messages_of
+from wane.queue._sql import Message
 
 E = TypeVar("E")
 

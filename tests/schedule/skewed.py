@@ -29,8 +29,8 @@ class Wrong(datetime, metaclass=_Kind):
 
 def main(url: str) -> None:
     from schedule.scheduling import ALL, contract_of
-    from wane.contract.model import Scheduler
-    from wane.keeper import open_keeper
+    from wane._contract.model import Scheduler
+    from wane._keeper import open_keeper
 
     every = (Scheduler("tick", module.timedelta(seconds=1)),)
     contract = contract_of(schedulers=every, sweep=ALL)

@@ -33,13 +33,13 @@ from servers import (
     short_directory,
     unprivileged_account,
 )
-from wane.contract.model import Scheduler
-from wane.db import Store, open_store, sqlite
-from wane.db.url import resolve_url
+from wane._contract.model import Scheduler
+from wane._db import Store, open_store, sqlite
+from wane._db.url import resolve_url
+from wane._schedule import Ran, patience, runner, worker
+from wane._schedule.worker import Worked
 from wane.errors import Unreachable
 from wane.events import BatchTaken, TickFailed, WorkFailed
-from wane.schedule import Ran, patience, runner, worker
-from wane.schedule.worker import Worked
 
 SECOND = (Scheduler("tick", timedelta(seconds=1)),)
 PACKAGED = pytest.mark.parametrize("server_id", POSTGRES_IDS[:1])

@@ -9,13 +9,13 @@ import pytest
 from races.racing import Background, await_true
 from schedule.scheduling import Clock, World, contract_of, create_jobs, world
 from servers import Database
-from wane.contract.duration import FOREVER
+from wane._contract.duration import FOREVER
+from wane._schedule import runner
+from wane._schedule.executor import Executor
+from wane._schedule.housekeeping import clean_own_tables, own_contract
+from wane._schedule.scheduler import KIND
 from wane.errors import WaneError
 from wane.events import RowsPruned
-from wane.schedule import runner
-from wane.schedule.executor import Executor
-from wane.schedule.housekeeping import clean_own_tables, own_contract
-from wane.schedule.scheduler import KIND
 
 DAY = timedelta(days=1)
 
@@ -132,7 +132,7 @@ def test_a_runner_keeps_house_and_expires_leases_of_its_own_pool_only(
 
 
 def test_keeping_house_takes_some_thousand_rows_at_a_time(database: Database, clock: Clock) -> None:
-    from wane.schedule import housekeeping
+    from wane._schedule import housekeeping
 
     with world(database) as one, pytest.MonkeyPatch.context() as patch:
         patch.setattr(housekeeping, "_ROWS", 3)

@@ -22,14 +22,14 @@ from schedule.scheduling import (
     world,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.contract.fingerprint import fingerprint
-from wane.contract.settings import SweepSettings
-from wane.db.postgres.transaction import PostgresTransaction
-from wane.db.sqlite import clock as sqlite_clock
+from wane._contract.fingerprint import fingerprint
+from wane._contract.settings import SweepSettings
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._db.sqlite import clock as sqlite_clock
+from wane._leases import Lease, Leases
+from wane._schedule.adoption import adopt
+from wane._schedule.worker import Worked
 from wane.events import BatchTaken, Event, RuleSwept, WorkFailed
-from wane.leases import Lease, Leases
-from wane.schedule.adoption import adopt
-from wane.schedule.worker import Worked
 
 SHAPES = {
     "plain": rule(),
@@ -124,7 +124,7 @@ def test_fences_rise_and_never_repeat(database: Database, clock: Clock) -> None:
                 one.runner().store.run("SELECT 1", {})
         assert seen == list(range(1, 61))
         # Wane's own housekeeping leaves leases alone, however old they are.
-        from wane.schedule.housekeeping import clean_own_tables, own_contract
+        from wane._schedule.housekeeping import clean_own_tables, own_contract
 
         assert "lease" not in " ".join(str(kept.name) for kept in own_contract(one.store, one.contract).tables)
         clean_own_tables(one.store, one.contract, actor="tester")

@@ -25,7 +25,7 @@ from prune.keeping import ago
 from races.racing import await_true
 from schedule.evidence import TABLES, Evidence, write_everything_down
 from servers import Database
-from wane.keeper import Keeper, open_keeper
+from wane._keeper import Keeper, open_keeper
 
 pytestmark = pytest.mark.soak
 

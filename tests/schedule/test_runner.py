@@ -20,17 +20,17 @@ from prune.keeping import table
 from races.racing import Background, await_true
 from schedule.scheduling import ALL, SLOWLY, World, beside, contract_of, create_jobs, world
 from servers import Database, SqliteDatabase
-from wane.async_keeper import AsyncKeeper
-from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract, Scheduler
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._async_keeper import AsyncKeeper
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Contract, Scheduler
+from wane._db import open_store
+from wane._db.url import resolve_url
+from wane._keeper import Keeper
+from wane._schedule import Ran, Runner, executor
+from wane._schedule.adoption import adopt, require_in_force
+from wane._schedule.sql import Timetable
 from wane.errors import NotInForce, NotMigrated, WaneError, WrongArgument, WrongArgumentType
 from wane.events import BatchTaken, Beat, Event, RuleFailed, SweepsEnqueued, TickFailed, WorkFailed
-from wane.keeper import Keeper
-from wane.schedule import Ran, Runner, executor
-from wane.schedule.adoption import adopt, require_in_force
-from wane.schedule.sql import Timetable
 
 SECOND = Scheduler("tick", timedelta(seconds=1))
 DAILY = Scheduler("tick", timedelta(days=1))

@@ -10,15 +10,15 @@ from prune.keeping import KEEP_WEEK, rule, table
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from schedule.scheduling import EVERY, NOON, Clock, World, beside, contract_of, create_jobs, world
 from servers import Database, PostgresDatabase
-from wane.contract.duration import FOREVER
-from wane.contract.model import Scheduler, ToArchive
-from wane.db.postgres.transaction import PostgresTransaction
+from wane._contract.duration import FOREVER
+from wane._contract.model import Scheduler, ToArchive
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._schedule.adoption import adopt
+from wane._schedule.scheduler import swept_tables, window_start
+from wane._schedule.sql import Timetable
 from wane.errors import NotInForce
 from wane.events import SweepsEnqueued
 from wane.queue import MessageState
-from wane.schedule.adoption import adopt
-from wane.schedule.scheduler import swept_tables, window_start
-from wane.schedule.sql import Timetable
 
 MINUTE = timedelta(minutes=1)
 

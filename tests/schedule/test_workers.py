@@ -26,15 +26,15 @@ from schedule.scheduling import (
 )
 from schedule.test_leases import AfterBatch, steal
 from servers import Database
-from wane.contract.settings import Budget, SweepSettings
-from wane.db.postgres.store import PostgresStore
-from wane.db.postgres.transaction import PostgresTransaction
-from wane.db.sqlite.store import SqliteStore
-from wane.db.sqlite.transaction import SqliteTransaction
+from wane._contract.settings import Budget, SweepSettings
+from wane._db.postgres.store import PostgresStore
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._db.sqlite.store import SqliteStore
+from wane._db.sqlite.transaction import SqliteTransaction
+from wane._leases import Leases
+from wane._schedule.housekeeping import keep_one_dead_letter
+from wane._schedule.worker import Worked, Worker
 from wane.events import BatchTaken, Beat, BudgetExhausted, Event, MessageDead, RuleFailed, RuleSwept, WorkFailed
-from wane.leases import Leases
-from wane.schedule.housekeeping import keep_one_dead_letter
-from wane.schedule.worker import Worked, Worker
 
 BACKOFF = timedelta(seconds=10)
 
@@ -130,8 +130,8 @@ def test_nothing_due_costs_one_probe_and_one_audit_row_per_rule(
 def test_what_is_marked_is_looked_at_once_too(
     database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wane.contract.duration import FOREVER
-    from wane.contract.model import Mark
+    from wane._contract.duration import FOREVER
+    from wane._contract.model import Mark
 
     create_jobs(database)
     declared = table("job", rule("old", then=Mark("seen")), rule("seen", FOREVER, when=["seen"]))
@@ -190,8 +190,8 @@ def test_one_rule_that_fails_does_not_keep_the_others_from_their_work(database: 
     with world(database, contract_of(declared)) as one:
         one.tick()
         with pytest.MonkeyPatch.context() as patch:
+            from wane._prune.binding import Bindings
             from wane.errors import StoreError
-            from wane.prune.binding import Bindings
 
             original = Bindings.selection
 

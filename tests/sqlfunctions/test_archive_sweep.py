@@ -12,7 +12,7 @@ import pytest
 from archive.cold import STAYING, cold_keeper, events
 from archive.test_shelve import SHELVED, everything, shelved, sweep
 from servers import PostgresDatabase
-from wane.sqlfunctions import install, sql_surface
+from wane._sqlfunctions import install, sql_surface
 
 CALL = "SELECT wane.fn_event_archive_sweep({})"
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import wane
 from servers import Database, PostgresDatabase
 from sqlfunctions.tables import CONTRACT, SCHEMA, contract_file
-from wane.cli import app
-from wane.contract.fingerprint import fingerprint
-from wane.contract.load import load_contract
+from wane._cli import app
+from wane._contract.fingerprint import fingerprint
+from wane._contract.load import load_contract
 from wane.errors import StoreError
 
 

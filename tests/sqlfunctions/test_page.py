@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane.keeper import open_keeper
+from wane._keeper import open_keeper
+from wane._sqlfunctions import install
 from wane.reference import schema_sql
-from wane.sqlfunctions import install
 from wane.webhooks import WebhookRetention
 from webhooks.hooks import T, contract, contract_file, delivery, event, prepare
 

@@ -18,11 +18,11 @@ import wane
 from servers import PostgresDatabase
 from sqlfunctions.tables import CONTRACT, SCHEMA, contract_file
 from wane import Keeper
-from wane.contract.fingerprint import fingerprint
-from wane.contract.model import Contract, Follower, WhileNotNull
-from wane.contract.names import TableName
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Contract, Follower, WhileNotNull
+from wane._contract.names import TableName
+from wane._sqlfunctions import install, installed_fingerprint, sql_surface, uninstall
 from wane.errors import NotMigrated, StoreError
-from wane.sqlfunctions import install, installed_fingerprint, sql_surface, uninstall
 from wane.webhooks import RetentionPolicy, WebhookRetention
 from webhooks.hooks import T, delivery, event, events, prepare
 from webhooks.hooks import contract as webhooks_contract

@@ -17,14 +17,14 @@ import wane
 from servers import PostgresDatabase
 from sqlfunctions.tables import NAMES, RULES, SCHEMA, contract_file, fill
 from wane import Keeper
-from wane.contract.load import load_contract
-from wane.contract.model import Time, ToArchive, Unit
-from wane.db.schema import Column
-from wane.db.timestamps import fraction_bound, number_bound, text_bound, wall_bound
-from wane.demo.seed import seed
-from wane.rules.statements import MOST_SCOPES
-from wane.sqlfunctions import install
-from wane.sqlfunctions.words import bounds
+from wane._contract.load import load_contract
+from wane._contract.model import Time, ToArchive, Unit
+from wane._db.schema import Column
+from wane._db.timestamps import fraction_bound, number_bound, text_bound, wall_bound
+from wane._demo.seed import seed
+from wane._rules.statements import MOST_SCOPES
+from wane._sqlfunctions import install
+from wane._sqlfunctions.words import bounds
 from wane.webhooks import WebhookRetention
 from webhooks.hooks import T, delivery, event, prepare
 from webhooks.hooks import contract as webhooks_contract

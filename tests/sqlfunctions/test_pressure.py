@@ -13,8 +13,8 @@ import wane.sqlite
 from observe.sick import CONTRACT, World, ago, contract, healthy
 from prune.keeping import insert
 from servers import PostgresDatabase, SqliteDatabase
-from wane.observe.pressure import Pressure
-from wane.sqlfunctions import install, uninstall
+from wane._sqlfunctions import install, uninstall
+from wane.observe._pressure import Pressure
 
 COLUMNS = ("tbl", "rows", "oldest", "newest", "due", "share", "rows_exactness", "due_exactness")
 

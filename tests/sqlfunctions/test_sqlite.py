@@ -14,8 +14,8 @@ import pytest
 
 import wane.sqlite
 from servers import SqliteDatabase
-from wane.contract.fingerprint import fingerprint
-from wane.contract.load import load_contract
+from wane._contract.fingerprint import fingerprint
+from wane._contract.load import load_contract
 from wane.errors import NotMigrated, StoreError
 from wane.webhooks import RetentionPolicy, WebhookRetention
 from webhooks.hooks import T, audits, delivery, event, events, prepare

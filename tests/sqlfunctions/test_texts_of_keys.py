@@ -6,8 +6,8 @@ import pytest
 
 from prune.keeping import KEEP_WEEK, ago, keeping, rule, table
 from servers import PostgresDatabase
-from wane.db.postgres.settings import TEXT_SETTINGS
-from wane.sqlfunctions import install, pressure, taking
+from wane._db.postgres.settings import TEXT_SETTINGS
+from wane._sqlfunctions import install, pressure, taking
 
 KEYS = [
     ("bytea", "'\\x00ff01'", "\\x00ff01", "SET bytea_output = 'escape'"),

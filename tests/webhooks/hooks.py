@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from servers import Database
-from wane.contract.load import load_contract
-from wane.contract.model import Contract
-from wane.db import open_store
-from wane.db.url import resolve_url
+from wane._contract.load import load_contract
+from wane._contract.model import Contract
+from wane._db import open_store
+from wane._db.url import resolve_url
 from wane.reference import contract_path, schema_sql
 
 T = 1_700_000_000

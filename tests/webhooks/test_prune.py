@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from servers import Database
-from wane.contract.model import Rule
+from wane._contract.model import Rule
 from wane.errors import StoreError, UnknownTable, WrongArgument, WrongArgumentType
 from wane.webhooks import PruneAudit, PruneDeliveriesResult, PruneEventsResult, WebhookRetention
-from wane.webhooks import retention as module
+from wane.webhooks import _retention as module
 from webhooks.hooks import T, audits, contract, count, delivery, event, events, prepare
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from servers import Database, PostgresDatabase
-from wane.async_keeper import AsyncKeeper
+from wane._async_keeper import AsyncKeeper
 from wane.errors import StoreError
 from wane.events import Event, HardDeleted, RetentionPassFailed, RowsPruned
 from wane.webhooks import (

@@ -12,10 +12,10 @@ with WorkClaims.open("sqlite:///state.db", reclaim=Reclaim.never()) as claims:
 
 from __future__ import annotations
 
-from wane.claims.asynchronous import AsyncWorkClaims
-from wane.claims.model import Claim, Denial, Finished, Holding, Vacuumed, VacuumedState, Why, Work, WorkState
-from wane.claims.reclaim import Reclaim
-from wane.claims.work import WorkClaimManager, WorkClaims
+from wane.claims._asynchronous import AsyncWorkClaims
+from wane.claims._model import Claim, Denial, Finished, Holding, Vacuumed, VacuumedState, Why, Work, WorkState
+from wane.claims._reclaim import Reclaim
+from wane.claims._work import WorkClaimManager, WorkClaims
 
 __all__ = [
     "AsyncWorkClaims",

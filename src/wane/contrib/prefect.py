@@ -39,16 +39,16 @@ from prefect.server.worker_communication.cleanup_queue import (
 from prefect.server.worker_communication.cleanup_queue import WorkerCleanupQueue as Interface
 from prefect.settings.context import get_current_settings
 
-from wane.aio import on_thread
-from wane.contrib.shared import SharedDatabase, close_database, shared_database
-from wane.db import Store
-from wane.db.url import DatabaseUrl, resolve_url
+from wane._aio import on_thread
+from wane._db import Store
+from wane._db.url import DatabaseUrl, resolve_url
+from wane.contrib._shared import SharedDatabase, close_database, shared_database
 from wane.errors import StoreError, UrlError, WrongArgument
 from wane.events import Event, MessageDead
 from wane.queue import Answered, AsyncQueue, DeadLetter, Expired, Message, MessageState, Queue, Reservation, RetryPolicy
-from wane.queue.dialects import messages_of
-from wane.queue.queue import Clock
-from wane.queue.wakeups import Wakeups
+from wane.queue._dialects import messages_of
+from wane.queue._queue import Clock
+from wane.queue._wakeups import Wakeups
 
 R = TypeVar("R")
 

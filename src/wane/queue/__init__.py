@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wane.queue.asynchronous import AsyncQueue
-from wane.queue.model import Answer, Answered, DeadLetter, Draft, Expired, Reservation, RetryPolicy
-from wane.queue.queue import Queue
-from wane.queue.sql import Message, MessageState
+from wane.queue._asynchronous import AsyncQueue
+from wane.queue._model import Answer, Answered, DeadLetter, Draft, Expired, Reservation, RetryPolicy
+from wane.queue._queue import Queue
+from wane.queue._sql import Message, MessageState
 
 __all__ = [
     "Answer",

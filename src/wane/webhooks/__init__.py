@@ -9,8 +9,8 @@ with WebhookRetention.open("sqlite:///hooks.db", contract="wane.toml") as webhoo
 
 from __future__ import annotations
 
-from wane.webhooks.asynchronous import AsyncWebhookRetention
-from wane.webhooks.model import (
+from wane.webhooks._asynchronous import AsyncWebhookRetention
+from wane.webhooks._model import (
     PRUNE_EVENTS,
     PRUNE_ORPHAN_DELIVERIES,
     PruneAudit,
@@ -20,7 +20,7 @@ from wane.webhooks.model import (
     RetentionPolicy,
     RetentionRuns,
 )
-from wane.webhooks.retention import WebhookRetention
+from wane.webhooks._retention import WebhookRetention
 
 __all__ = [
     "PRUNE_EVENTS",

@@ -24,13 +24,13 @@ from prefect.settings import (
 )
 from prometheus_client import REGISTRY
 
+from wane._db import Store, open_store
+from wane._db.url import resolve_url
+from wane.contrib._shared import shared_database
 from wane.contrib.prefect import MIGRATE_VARIABLE, URL_VARIABLE, WorkerCleanupQueue
-from wane.contrib.shared import shared_database
-from wane.db import Store, open_store
-from wane.db.url import resolve_url
 from wane.errors import NotMigrated, Unreachable, UrlError, WrongArgument
 from wane.queue import MessageState, Queue
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 ATTEMPTS = PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_MAX_DELIVERY_ATTEMPTS
 LEASE = PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_LEASE_SECONDS

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from prefect.testing.standard_test_suites import WorkerCleanupQueueStandardTestSuite
 
+from wane._db import open_store
+from wane._db.url import resolve_url
 from wane.contrib.prefect import URL_VARIABLE, WorkerCleanupQueue
-from wane.db import open_store
-from wane.db.url import resolve_url
-from wane.queue.dialects import messages_of
+from wane.queue._dialects import messages_of
 
 
 class Clock:

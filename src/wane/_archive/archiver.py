@@ -1,0 +1,111 @@
+"""Archiving by rules: under a lease, first what an earlier run left unfinished, then sweep after sweep until nothing is
+due."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from wane._archive.context import ArchiveContext
+from wane._archive.journal import Journal
+from wane._archive.model import ArchivedRule
+from wane._archive.restore import Restorer
+from wane._archive.sweep import TableSweep, Tally
+from wane._contract.model import Rule, Table, ToArchive
+from wane._leases import Lease
+from wane._prune import fuse
+from wane._prune.batches import Closed
+from wane._prune.binding import Bindings
+from wane._prune.sweep import Outcome
+from wane.events import BudgetExhausted, RuleFailed, RuleSwept
+
+
+class Blown(Exception):
+    """A rule would take a larger share of its table than it may unattended."""
+
+
+class Archiver:
+    """Archives the rows of one contract's rules."""
+
+    def __init__(
+        self,
+        context: ArchiveContext,
+        *,
+        strict: bool = False,
+        most_sweeps: int | None = None,
+        unattended: bool = False,
+    ) -> None:
+        """Set up archiving for a contract.
+
+        `most_sweeps`: how many sweeps of one rule a run may begin; None for no limit. `unattended`: whether the fuse
+        stops rules that would take a large share of their table.
+        """
+        self.context = context
+        self.strict = strict
+        self.most_sweeps = most_sweeps
+        self.unattended = unattended
+        self.bindings = Bindings(context.store, context.contract)
+
+    def archive(self, table: Table, rule: Rule) -> ArchivedRule:
+        """Move what is due under one rule; first what an earlier sweep of the table left unfinished.
+
+        A failure is the outcome of this rule and does not affect others.
+        """
+        self.context.store.require_migrated()
+        self.bindings.forget()
+        done = Tally(table, rule)
+        began = time.monotonic()
+        try:
+            with self.context.reporting(done), self.context.leased(str(table.name)) as lease:
+                self._sweep(table, rule, lease, done)
+        except Blown as blown:
+            done.outcome, done.message = Outcome.FUSED, str(blown)
+        who = table.scheduler, str(table.name), rule.name, table.label(rule)
+        if done.outcome is Outcome.FAILED:
+            self.context.listener(RuleFailed(*who, done.message))
+        seconds = time.monotonic() - began
+        self.context.listener(RuleSwept(*who, "archive", done.evicted, done.batches, seconds, done.outcome.value))
+        return done.report()
+
+    def _sweep(self, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
+        self.require_open(table)
+        Restorer(self.context).finish(table, lease)
+        with self.context.store.transaction() as transaction:
+            unfinished = Journal(transaction).unfinished(str(table.name))
+        if unfinished is not None:
+            archiving = (one for one in table.rules if isinstance(one.action, ToArchive))
+            # A rule that is gone takes no more rows: any other rule knows the table well enough to clean up.
+            earlier = next((one for one in archiving if one.name == unfinished.rule), rule)
+            TableSweep(self, table, earlier, lease, done).resume(unfinished)
+        # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
+        now = self.context.store.now()
+        if self.unattended:
+            self._ask_fuse(table, rule, now)
+        begun = 0
+        while TableSweep(self, table, rule, lease, done).begin(now):
+            begun += 1
+            if begun == self.most_sweeps:
+                who = table.scheduler, str(table.name), rule.name, table.label(rule)
+                self.context.listener(BudgetExhausted(*who, "rows"))
+                done.outcome, done.message = Outcome.BUDGET, "the rest moves with the next sweep"
+                return
+
+    def _ask_fuse(self, table: Table, rule: Rule, now: datetime) -> None:
+        """Raise Blown if a new sweep would take too large a share, which needs a person's approval.
+
+        A sweep that was begun is finished whatever its share.
+        """
+        name = f"{table.name}.{rule.name}"
+        selection = self.bindings.selection(table, rule)
+        store, sweep = self.context.store, self.context.contract.sweep
+        found = fuse.probe(store, sweep, selection, now, approval=f"wane archive run {name}")
+        if found.blown:
+            raise Blown(found.blown)
+
+    def require_open(self, table: Table) -> None:
+        """Raise unless rows of the table may leave now."""
+        if table.append_only:
+            raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
+        with self.context.store.transaction() as transaction:
+            self.context.fence(transaction)
+            self.context.require_open(transaction, table.name)

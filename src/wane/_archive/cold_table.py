@@ -1,0 +1,385 @@
+"""The folder of an archive, with one Delta Lake table for each table whose rows it holds.
+
+Every change is one atomic commit. A sweep commits to a table once: its number is an application transaction, and a
+second commit of it is refused, or finds that it is done. Two more application transactions go with every commit: the
+number of the commit, by which a log that lost some is recognised, and the fence of each lease, so that the log itself
+refuses a writer that was replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from wane._archive.content import Shape
+from wane._archive.extract import sync_folder
+from wane._archive.failure import writing
+from wane._archive.paths import local_path
+from wane._archive.types import KEY, MONTH, PARENT, SWEEP, VERSION
+from wane._contract.archive_path import archive_folder
+from wane._contract.model import Contract
+from wane._contract.refused import Refused
+from wane._leases import Lease
+from wane.errors import ArchiveBusy, ArchiveError
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+LOG = "_delta_log"
+_FORMAT = 1
+_ATTEMPTS = 5
+_CONFIGURATION = {"delta.dataSkippingStatsColumns": SWEEP}
+"""In files that Delta Lake itself writes, when copies are removed, the log gets statistics of the sweep column only."""
+
+
+def root_of(contract: Contract) -> Path:
+    """Return the folder of a contract's archive; raise ArchiveError if it names none."""
+    if contract.archive_url is None:
+        raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
+    return folder_of(contract.archive_url, None if contract.path is None else contract.path.parent)
+
+
+def folder_of(url: str, base: Path | None) -> Path:
+    """Return the folder that an archive's URL means. Relative paths start at the contract's folder."""
+    try:
+        return archive_folder(url, base)
+    except Refused as problem:
+        raise ArchiveError(problem.message, problem.fix) from None
+
+
+def _gone(copies: Sequence[tuple[str, str]], *, follows: bool) -> pa.Table:
+    """Build a table of the keys and versions of copies; for what followed them, of each key once."""
+    if follows:
+        return pa.table({"key": pa.array(sorted({key for key, _ in copies}), pa.string())})
+    keys, versions = [key for key, _ in copies], [version for _, version in copies]
+    return pa.table({"key": pa.array(keys, pa.string()), "version": pa.array(versions, pa.string())})
+
+
+def _folder_name(table: str) -> str:
+    """Return a folder name for a table of any name."""
+    if _PLAIN_NAME.fullmatch(table):
+        return table
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", table) + "-" + hashlib.sha256(table.encode()).hexdigest()[:8]
+
+
+class ColdTable:
+    """One table of an archive."""
+
+    def __init__(self, root: Path, name: str, origin: str) -> None:
+        self.name = name
+        self.folder = root / _folder_name(name)
+        self.origin = origin
+
+    def open(self) -> DeltaTable | None:
+        """Open the table as it is now; return None if there is none yet.
+
+        Raise ArchiveError if something else is in its folder.
+        """
+        table = self._handle()
+        if table is not None:
+            self._require_ours(table)
+        return table
+
+    def _handle(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if not self.folder.is_dir():
+                if self.folder.exists():
+                    raise ArchiveError(f"{self.folder} is a file", "name a folder as the archive's url")
+                return None
+            if not any(self.folder.iterdir()):
+                return None
+            if not DeltaTable.is_deltatable(str(self.folder)):
+                raise ArchiveError(
+                    f"{self.folder} is not a Delta Lake table: it has files, and no {LOG}",
+                    f"restore {LOG} from a backup if the archive was here; else name another folder, or empty this one",
+                )
+            return DeltaTable(str(self.folder))
+        except OSError as problem:
+            raise ArchiveError(f"{self.folder} cannot be read: {problem.strerror}") from problem
+        except DeltaError as problem:
+            raise ArchiveError(
+                f"the log of {self.folder} cannot be read: {problem}",
+                f"restore {self.folder / LOG} from a backup: it names the files that hold archived rows",
+            ) from problem
+
+    def require(self) -> DeltaTable:
+        """Open the table as it is now; raise ArchiveError if there is none yet."""
+        table = self.open()
+        if table is None:
+            raise ArchiveError(f"nothing of {self.name} is archived yet", "`wane archive run` archives what is due")
+        return table
+
+    @property
+    def _description(self) -> str:
+        return json.dumps({"wane": _FORMAT, "origin": self.origin, "table": self.name})
+
+    def _told(self, table: DeltaTable) -> tuple[str, str]:
+        """Read the origin and the table name that the table records of itself."""
+        try:
+            owner = json.loads(table.metadata().description or "")
+            return owner["origin"], owner["table"]
+        except (ValueError, TypeError, KeyError):
+            raise ArchiveError(
+                f"{self.folder} was not made by Wane", "name another folder as the archive's url"
+            ) from None
+
+    def _require_ours(self, table: DeltaTable) -> None:
+        origin, name = self._told(table)
+        if (origin, name) != (self.origin, self.name):
+            raise ArchiveError(
+                f"{self.folder} holds rows of another database or table ({name})",
+                "an archive takes rows of one database: name another folder",
+            )
+
+    def require_fitting(self, shape: Shape) -> None:
+        """Raise unless the table can take rows of these columns: the same ones, or more."""
+        table = self.open()
+        if table is None:
+            return
+        known = {field.name: str(field.type.type) for field in table.schema().fields}
+        wanted = {one[0]: one[1] for one in shape}
+        for name, kind in known.items():
+            if name in (KEY, PARENT, VERSION, SWEEP, MONTH):
+                continue
+            if name not in wanted:
+                raise ArchiveError(
+                    f"{self.name} has no column {name!r} any more, and its archive has one",
+                    "move the archive away (it stays readable) and run `wane archive adopt`, so that a new one begins; or add the column again",
+                )
+            if wanted[name] != kind:
+                raise ArchiveError(
+                    f"{self.name}.{name} is now {wanted[name]}, and its archive holds {kind}",
+                    "move the archive away (it stays readable) and run `wane archive adopt`, so that a new one begins; or cast it in the contract",
+                )
+
+    def require_writable(self) -> None:
+        """Raise unless files can be written."""
+        probe = self.folder / f".wane-{uuid.uuid4().hex}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as problem:
+            raise ArchiveError(
+                f"the archive {self.folder} cannot be written: {problem.strerror}", "check its permissions and the disk"
+            ) from problem
+
+    def ensure(self, shape: Shape, *, follows: bool) -> DeltaTable:
+        """Return the table with all of these columns; create it, or add the columns that it lacks."""
+        from deltalake import DeltaTable, Field
+        from deltalake.schema import PrimitiveType, Schema
+
+        extra = [[KEY, "string"], *([[PARENT, "string"]] if follows else [])]
+        extra += [[VERSION, "string"], [SWEEP, "long"], [MONTH, "string"]]
+        fields = [Field(name, PrimitiveType(kind), nullable=True) for name, kind in [*shape, *extra]]
+        table = self.open()
+        with writing(self.folder):
+            if table is None:
+                return DeltaTable.create(
+                    str(self.folder),
+                    Schema(fields),
+                    partition_by=[MONTH],
+                    name=self.name,
+                    description=self._description,
+                    configuration=_CONFIGURATION,
+                )
+            if not _CONFIGURATION.items() <= table.metadata().configuration.items():
+                table.alter.set_table_properties(_CONFIGURATION)
+                table = DeltaTable(str(self.folder))
+            known = {field.name for field in table.schema().fields}
+            added = [field for field in fields if field.name not in known]
+            if added:
+                table.alter.add_columns(added)
+                table = DeltaTable(str(self.folder))
+        return table
+
+    def _application(self, writer: str) -> str:
+        return f"wane:{self.origin}:{writer}"
+
+    def last_sweep(self, writer: str) -> int:
+        """Return the last sweep that a table (this one, or one that it follows) committed here; 0 if none was."""
+        table = self.open()
+        return 0 if table is None else table.transaction_version(self._application(writer)) or 0
+
+    def commits(self, table: DeltaTable) -> int:
+        """Return the number of the last commit that a handle of this table sees."""
+        return table.transaction_version(self._counter) or 0
+
+    @property
+    def _counter(self) -> str:
+        return f"wane-commits:{self.origin}"
+
+    def _fence(self, lease: Lease) -> str:
+        return f"wane-fence:{self.origin}:{lease.name}"
+
+    def properties(
+        self, table: DeltaTable, leases: Sequence[Lease], done: Mapping[str, int], **metadata: str
+    ) -> CommitProperties:
+        """Build the properties of a commit from the state that a handle sees: number, fences, and what it has `done`.
+
+        Each is an application transaction: of two commits from one state with the same application, Delta Lake accepts
+        one. Raise ArchiveBusy if the log has a later fence of one of the leases.
+        """
+        from deltalake import CommitProperties, Transaction
+
+        for lease in leases:
+            if (table.transaction_version(self._fence(lease)) or 0) > lease.fence:
+                raise ArchiveBusy(
+                    f"the archive of {self.name} was written under a later lease of {lease.name!r} than this one",
+                    "another process went on with the work: run it again. If there is none, the database was restored from a"
+                    " backup: name another folder as the archive's url",
+                )
+        fences = [Transaction(self._fence(lease), lease.fence) for lease in leases]
+        number = Transaction(self._counter, self.commits(table) + 1)
+        return CommitProperties(
+            custom_metadata={f"wane.{name}": value for name, value in metadata.items()},
+            app_transactions=[number, *fences, *(Transaction(name, version) for name, version in done.items())],
+        )
+
+    def write(
+        self,
+        table: DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        leases: Sequence[Lease],
+        done: Mapping[str, int],
+        **metadata: str,
+    ) -> None:
+        """Make one commit from the state that a handle sees."""
+        properties = self.properties(table, leases, done, **metadata)
+        with writing(self.folder):
+            table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
+            self.sync()
+
+    def give(self, origin: str, writers: Sequence[str], leases: Sequence[Lease]) -> ColdTable:
+        """Transfer the table to the database under its new name `origin`, with what the log records of sweeps and
+        jobs."""
+        given = ColdTable(self.folder.parent, self.name, origin)
+        handle = self._handle()
+        if handle is None or self._told(handle) == (origin, self.name):
+            return given
+        self._require_ours(handle)
+        known = {name: handle.transaction_version(self._application(name)) for name in writers}
+        done = {given._application(name): version for name, version in known.items() if version is not None}
+        given.write(handle, [], leases, done)
+        handle = self._handle()
+        assert handle is not None
+        with writing(self.folder):
+            handle.alter.set_table_description(given._description)
+            given.sync()
+        return given
+
+    def take_over(self, leases: Sequence[Lease]) -> None:
+        """Make the log refuse every later commit of a process that held one of these leases before."""
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_ATTEMPTS):
+            table = self.open()
+            if table is None:
+                return
+            if all(table.transaction_version(self._fence(lease)) == lease.fence for lease in leases):
+                return
+            try:
+                self.write(table, [], leases, {})
+                return
+            except CommitFailedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+    def commit(self, writer: str, sweep: int, files: Sequence[Any], leases: Sequence[Lease]) -> None:
+        """Add a sweep's files, once.
+
+        Every file is checked first: a commit that names a missing one would be accepted.
+        """
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction
+
+        for file in files:
+            path = self.folder / file["path"]
+            if not path.is_file() or path.stat().st_size != file["bytes"]:
+                raise ArchiveError(f"{path} is not what was written", "run again: its rows are copied again")
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file["path"], file["bytes"], {MONTH: file["month"]}, now, data_change=True, stats=file["statistics"]
+            )
+            for file in files
+        ]
+        for attempt in range(_ATTEMPTS):
+            table = self.open()
+            assert table is not None
+            if (table.transaction_version(self._application(writer)) or 0) >= sweep:
+                return
+            try:
+                self.write(table, actions, leases, {self._application(writer): sweep}, sweep=str(sweep))
+                return
+            except CommitFailedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+    def remove(
+        self, sweep: int, copies: Sequence[tuple[str, str]] | None, leases: Sequence[Lease], *, follows: bool
+    ) -> None:
+        """Remove copies of a sweep: of rows with these keys and versions, or what followed them; all if None.
+
+        What followed a row is named by the row's key, which no other copy of a proven sweep has.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_ATTEMPTS):
+            table = self.open()
+            if table is None:
+                return
+            properties = self.properties(table, leases, {}, removed=f"sweep {sweep}")
+            try:
+                with writing(self.folder):
+                    if copies is None:
+                        table.delete(f"{SWEEP} = {sweep:d}", commit_properties=properties)
+                    else:
+                        # Not by a condition that names the keys: Delta Lake writes conditions into its log.
+                        table.merge(
+                            _gone(copies, follows=follows),
+                            f"cold.{SWEEP} = {sweep:d} AND "
+                            + (
+                                f"cold.{PARENT} = gone.key"
+                                if follows
+                                else f"cold.{KEY} = gone.key AND cold.{VERSION} = gone.version"
+                            ),
+                            source_alias="gone",
+                            target_alias="cold",
+                            commit_properties=properties,
+                        ).when_matched_delete().execute()
+                    self.sync()
+                break
+            except CommitFailedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+    def active(self) -> set[str]:
+        """Return the paths of the files that make up the table now."""
+        table = self.open()
+        return set() if table is None else {os.path.realpath(local_path(one)) for one in table.file_uris()}
+
+    def sync(self) -> None:
+        """Make sure that what was committed survives a power cut: hot rows are deleted because of it."""
+        log = self.folder / LOG
+        newest = max(log.glob("*.json"))
+        handle = os.open(newest, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        sync_folder(log)

@@ -1,0 +1,188 @@
+"""Compaction: many small files of a month become few large ones, sorted by time, on Spark. No row is changed, added or
+removed.
+
+Every sweep adds files, and each costs readers time. What is written is proven to hold the same rows before it replaces
+the old files. Files of a sweep that is not done are left alone, because its eviction reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from wane._archive.cold_table import ColdTable
+from wane._archive.comparison import checks, shape_of
+from wane._archive.extract import sync_folder
+from wane._archive.failure import is_full, unwritable, writing
+from wane._archive.files import ColdFile, NewFile, Replacement, listing
+from wane._archive.journal import ArchivedSweep
+from wane._archive.journal_jobs import COMPACT
+from wane._archive.model import CompactedTable
+from wane._archive.paths import reader
+from wane._archive.statistics import statistics
+from wane._archive.types import KEY, MONTH, PARENT
+from wane._archive.upkeep import Upkeep
+from wane._contract.duration import Forever
+from wane._leases import Lease
+from wane._prune.batches import Closed
+from wane._prune.sweep import Outcome
+from wane.errors import ArchiveChanged, ArchiveError, SparkError, Unproven
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GROUP_BYTES = 32 * 1024 * 1024
+"""Row groups as large as those of sweeps, so that reading one takes as much memory."""
+STAGING = "_wane-compact-"
+"""Prefix of the folder that Spark writes to. Readers ignore a folder that begins with an underscore."""
+
+
+class Compaction:
+    """Compacts tables of the archive."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self.upkeep = upkeep
+
+    def compact(
+        self, name: str, *, least_files: int = 2, dry_run: bool = False, most_months: int | None = None
+    ) -> CompactedTable:
+        """Compact every month of one of the archive's tables that has at least `least_files` small files.
+
+        A failure is the outcome of this table and does not affect others.
+        """
+        done = CompactedTable(name, Outcome.DONE)
+        with self.upkeep.context.reporting(done):
+            sweeps = self.upkeep.sweeps()
+            if dry_run:
+                self.upkeep.require_whole([name])
+                for files in self.small(name, least_files, sweeps):
+                    done.add(files, ())
+                return done
+            with self.upkeep.leases([name], sweeps) as leases:
+                sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
+                for files in self.small(name, least_files, sweeps)[:most_months]:
+                    self._month(name, files, leases, done)
+        return done
+
+    def small(self, name: str, least_files: int, sweeps: dict[int, ArchivedSweep]) -> list[list[ColdFile]]:
+        """Return the small files of every month that has at least `least_files` of them, the oldest month first."""
+        handle = self.upkeep.cold(name).open()
+        if handle is None:
+            return []
+        unfinished = [number for number, sweep in sweeps.items() if not sweep.done]
+        target = self.upkeep.contract.upkeep.file_bytes
+        found = [file for file in listing(handle) if file.bytes < target // 2 and not file.has_any(unfinished)]
+        found.sort(key=lambda file: (file.month, file.path))
+        months = (list(files) for _, files in groupby(found, lambda file: file.month))
+        return [files for files in months if len(files) >= max(least_files, 2)]
+
+    def _month(self, name: str, files: Sequence[ColdFile], leases: Sequence[Lease], done: CompactedTable) -> None:
+        job = self.upkeep.begin(name, COMPACT, leases)
+        cold = self.upkeep.cold(name)
+        added = self._write(cold, files, job)
+        change = Replacement(name, tuple(files), tuple(added))
+        if change.gone:
+            raise Unproven(f"{change.gone} rows of {name} would be lost by compacting it", "nothing was changed")
+        inputs = {
+            "month": files[0].month,
+            "files": len(files),
+            "into": len(added),
+            "bytes": sum(file.bytes for file in files),
+            "into_bytes": sum(file.bytes for file in added),
+        }
+        plan = {"changes": [change.written()], "inputs": inputs}
+        self.upkeep.plan(job, plan, leases)
+        try:
+            self.upkeep.commit(job, name, COMPACT, plan, leases)
+        except (Closed, ArchiveChanged):
+            self.upkeep.abandon(job, leases)
+            raise
+        done.add(files, added)
+
+    def _write(self, cold: ColdTable, files: Sequence[ColdFile], job: int) -> list[NewFile]:
+        """Write the rows of some files of one month to few, sorted ones; raise Unproven unless the rows are the
+        same."""
+        handle = cold.open()
+        if handle is None:
+            raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
+        executor = self.upkeep.context.executor
+        executor.spark()
+        staging = cold.folder / f"{STAGING}{job:010d}-{uuid.uuid4().hex[:8]}"
+        try:
+            self._sorted(cold, handle, files).write.option("compression", "zstd").option(
+                "parquet.block.size", str(GROUP_BYTES)
+            ).parquet(str(staging))
+        except Exception as problem:
+            shutil.rmtree(staging, ignore_errors=True)
+            if is_full(problem):
+                raise unwritable(cold.folder, problem) from problem
+            first = str(problem).strip().partition("\n")[0]
+            raise SparkError(f"compacting {cold.name} failed on Spark: {first}", "nothing was changed") from problem
+        with writing(cold.folder):
+            added = [
+                _moved(
+                    cold,
+                    part,
+                    f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet",
+                    self.upkeep.contract.archive_statistics(cold.name),
+                )
+                for number, part in enumerate(sorted(staging.glob("part-*.parquet")))
+            ]
+        added = [file for file in added if file.rows]
+        shutil.rmtree(staging, ignore_errors=True)
+        shape = shape_of(handle)
+        before = checks(executor, cold.folder, [file.path for file in files], shape)
+        if checks(executor, cold.folder, [file.path for file in added], shape) != before:
+            raise Unproven(f"compacting {cold.name} changed rows", "nothing was committed; run it again")
+        return added
+
+    def _sorted(self, cold: ColdTable, handle: Any, files: Sequence[ColdFile]) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromJson(json.loads(handle.schema().to_json()))
+        paths = [str(cold.folder / file.path) for file in files]
+        read = (
+            reader(self.upkeep.context.executor.spark())
+            .schema(schema)
+            .option("basePath", str(cold.folder))
+            .parquet(*paths)
+        )
+        pieces = max(1, -(-sum(file.bytes for file in files) // self.upkeep.contract.upkeep.file_bytes))
+        order = self._order(cold.name, read.columns)
+        spread = read.drop(MONTH)
+        spread = spread.coalesce(1) if pieces == 1 else spread.repartitionByRange(pieces, *order)
+        return spread.sortWithinPartitions(*order)
+
+    def _order(self, name: str, columns: Sequence[str]) -> list[str]:
+        """Return the sort columns: time first, for most queries; then rows that left with the same row lie together."""
+        times = [
+            rule.bound.time.column
+            for table in self.upkeep.tables()
+            for rule in table.rules
+            if str(table.name) == name and not isinstance(rule.bound, Forever)
+        ]
+        return [one for one in dict.fromkeys([*times, PARENT, KEY]) if one in columns]
+
+
+def _moved(cold: ColdTable, part: Path, path: str, texts: Sequence[str]) -> NewFile:
+    """Sync a file that Spark wrote to disk and move it beside the table's other files."""
+    handle = os.open(part, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    target = cold.folder / path
+    target.parent.mkdir(exist_ok=True)
+    part.rename(target)
+    sync_folder(target.parent)
+    footer = pq.read_metadata(target)
+    month = path.partition("/")[0].removeprefix(f"{MONTH}=")
+    return NewFile(path, month, footer.num_rows, target.stat().st_size, json.dumps(statistics(footer, texts)))

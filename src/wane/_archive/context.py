@@ -1,0 +1,134 @@
+"""What everything that works on the archive of one contract shares."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from wane._archive import executor
+from wane._archive.cold_table import ColdTable, root_of
+from wane._archive.executor import ArchiveExecutor
+from wane._archive.sql_log import ArchiveLog
+from wane._contract.model import Contract
+from wane._contract.names import TableName
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._leases import Lease, leased
+from wane._ledger import Ledger
+from wane._prune.batches import Closed
+from wane._prune.gates import closed_gate
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome
+from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
+from wane.events import Listener, nobody
+
+
+class Reported(Protocol):
+    """What is reported of the work on one table."""
+
+    outcome: Outcome
+    message: str
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveContext:
+    """A contract, its store, and how work on its archive runs, stops and is reported."""
+
+    store: Store
+    contract: Contract
+    actor: str
+    listener: Listener = nobody
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set to stop at the next batch."""
+    starting: Callable[[str], None] = lambda _: None
+    """Called with the Spark master when Spark is being started, because that takes seconds."""
+    fence: Callable[[Transaction], None] = lambda _: None
+    """Called inside every transaction that deletes rows; raises if another process may work by now."""
+    custom_pace: Pace | None = None
+
+    @property
+    def pace(self) -> Pace:
+        return self.custom_pace or Pace.of(self.contract.sweep)
+
+    @property
+    def executor(self) -> ArchiveExecutor:
+        return executor.default(self.contract.spark, self.starting)
+
+    # The archive's tables
+
+    @property
+    def root(self) -> Path:
+        """Return the archive's folder."""
+        return root_of(self.contract)
+
+    def origin(self) -> str:
+        """Return the name by which archives know this database."""
+        with self.store.transaction() as transaction:
+            log = ArchiveLog(transaction.dialect, transaction.execute)
+            return log.origin(uuid.uuid4().hex, self.store.identity())
+
+    def cold_tables(self, names: Iterable[str]) -> list[ColdTable]:
+        """Return tables of the archive by their names."""
+        root = self.root
+        self.store.require_migrated()
+        origin = self.origin()
+        return [ColdTable(root, name, origin) for name in names]
+
+    # One writer at a time
+
+    def leased(self, table: str, *, adopting: bool = False) -> AbstractContextManager[Lease]:
+        """Hold the lease of a table's archive.
+
+        Raise ArchiveBusy if another process holds it, and ArchiveError in a clone of its database that is not
+        `adopting` it.
+        """
+        if not adopting:
+            require_owner(self.store)
+        doing = f"the archive of {table} is being written"
+        seconds = self.contract.spark.lease_seconds
+        return leased(self.store, f"archive {table}", seconds, busy=ArchiveBusy, doing=doing)
+
+    def require_open(self, transaction: Transaction, table: TableName | str) -> None:
+        """Raise Closed if a stop was requested or a flag is off."""
+        if self.stop.is_set():
+            raise Closed("stop requested")
+        closed = closed_gate(Ledger.of(transaction).flags(), table, self.contract.sweep)
+        if closed:
+            raise Closed(closed)
+
+    @contextmanager
+    def reporting(self, done: Reported) -> Iterator[None]:
+        """Report a failure as the outcome of the work on one table, so that it does not affect others."""
+        try:
+            yield
+        except Closed as closed:
+            done.outcome = Outcome.STOPPED if self.stop.is_set() else Outcome.OFF
+            done.message = str(closed)
+        except LeaseLost as problem:
+            done.outcome, done.message = Outcome.STOPPED, problem.message
+        except WaneError as problem:
+            done.outcome, done.message = Outcome.FAILED, str(problem)
+            done.busy = isinstance(problem, ArchiveBusy)
+
+
+def require_owner(store: Store) -> None:
+    """Raise if this database is a clone of the one that writes to the archive."""
+    identity = store.identity()
+    with store.transaction() as transaction:
+        log = ArchiveLog(transaction.dialect, transaction.execute)
+        origin, known = log.owner()
+        if origin is None or known == identity:
+            return
+        if known is not None and not store.is_same_database(known):
+            raise ArchiveError(
+                f"this database is a clone of the one that writes to the archive: it was {known}, and this is {identity}",
+                "if it replaces that database, `wane archive adopt` gives it the archive, and the other one is refused from then"
+                " on; if both go on, name another folder as the clone's archive first",
+            )
+        log.own(origin, identity)

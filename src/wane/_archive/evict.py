@@ -1,0 +1,250 @@
+"""Deleting hot rows that are proven and committed, batch by batch.
+
+Each batch is one transaction that reads the gates, checks the lease, checks every row again, takes those that the
+archive holds exactly, and records what it did.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from wane._archive.cold_table import ColdTable
+from wane._archive.copies import Copies, pages
+from wane._archive.dialects import archive_dialect
+from wane._archive.journal import Journal, Journaled, JournaledRange
+from wane._archive.sql import ArchiveRows
+from wane._archive.sql_evict import Copy, Evicted, evict
+from wane._contract.model import Contract, Table
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._leases import Lease
+from wane._ledger import AuditEntry
+from wane._prune.batches import Batches, pass_gates
+from wane._prune.dialects import taking
+from wane._prune.pace import Pace
+from wane._prune.taking import Taking
+from wane._rules.rows import cutoff
+from wane._rules.selection import Selection
+from wane.errors import Locked, SchemaChanged, TimedOut
+from wane.events import Listener
+
+_MOST_TRIES = 40
+_WAIT_SECONDS = 0.25
+
+
+class _Changed(Exception):
+    """The table is no longer what it was when it was copied."""
+
+
+class _Differs(Exception):
+    """Some row is no longer what was copied, or may not leave; the check one by one finds out which."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The position of a batch in its range: how many copies were checked before it, and including it."""
+
+    range: int
+    start: int
+    end: int
+
+
+class Eviction:
+    """The eviction of one sweep."""
+
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        table: Table,
+        archive: ArchiveRows,
+        lease: Lease,
+        sweep: Journaled,
+        *,
+        pace: Pace,
+        stop: threading.Event,
+        listener: Listener,
+        rebind: Callable[[], Selection],
+        fence: Callable[[Transaction], None] = lambda _: None,
+        keeping: bool = False,
+    ) -> None:
+        """Set up the eviction of one sweep.
+
+        `rebind` binds the rule to the schema as it is now; it raises if the rule must not take rows any more.
+        `keeping`: the table changed since it was copied.
+        """
+        self.store = store
+        self.contract = contract
+        self.table = table
+        self.archive = archive
+        self.lease = lease
+        self.sweep = sweep
+        self.rebind = rebind
+        self.fence = fence
+        self.committed = 0
+        rule = archive.selection.rule
+        audit = AuditEntry(
+            kind="archive",
+            table=str(table.name),
+            actor=sweep.actor,
+            inputs={"rule": sweep.rule, "sweep": sweep.id},
+            counts=dict(sweep.evicted),
+            executed_at=sweep.decided_at,
+            rule=sweep.rule,
+            run=f"archive-{sweep.id}",
+            cutoff=cutoff(rule, sweep.decided_at),
+            id=sweep.audit_id,
+        )
+        self.batches = Batches(store, pace, audit, self._begin, stop, listener, table.scheduler, table.label(rule))
+        self.keeping = keeping
+        """The table is no longer what it was when it was copied: rows that exist stay."""
+
+    def run(self, cold: Sequence[ColdTable], ranges: Sequence[JournaledRange]) -> None:
+        """Check every copy that has not been checked yet, and delete the rows that may leave."""
+        folders = [one.folder for one in cold]
+        active = [one.active() for one in cold]
+        for piece in ranges:
+            first = 0
+            for page in pages(folders, active, piece.manifest):
+                start = max(0, piece.evicted - first)
+                while start < len(page):
+                    end = self._end(page, start)
+                    self._batch(_Step(piece.number, first + start, first + end), page.piece(start, end))
+                    start = end
+                first += len(page)
+        if self.batches.audit.id is None:
+            # A sweep that took nothing is recorded in the audit trail too.
+            self._transaction(_Step(-1, 0, 0), lambda *_: self._evicted(0))
+
+    def _end(self, page: Copies, start: int) -> int:
+        """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
+        most = min(start + self.batches.size, len(page))
+        if not page.following:
+            return most
+        end, rows = start + 1, page.rows(start)
+        while end < most and (rows := rows + page.rows(end)) <= self.batches.size:
+            end += 1
+        return end
+
+    def _batch(self, step: _Step, batch: Copies) -> None:
+        skip_locked = False
+        try:
+            if self.archive.exact and not self.keeping and self._exactly(step, batch):
+                return
+        except Locked as problem:
+            self.batches.slow_down(problem, _WAIT_SECONDS)
+            skip_locked = True
+        self._one_by_one(step, batch.each(archive_dialect(self.store).read_key), skip_locked=skip_locked)
+
+    def _exactly(self, step: _Step, batch: Copies) -> bool:
+        """Delete a whole batch in one statement, as nearly all of them can be.
+
+        Delete nothing if a row differs, the table changed, or it takes too long. Return whether it was deleted.
+        """
+        copied = self.archive.copied(batch.texts, batch.versions)
+
+        def take(taker: Taking, now: datetime) -> Evicted:
+            if taker.transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
+                raise _Differs
+            return self._evicted(len(batch))
+
+        try:
+            self._paced(partial(self._transaction, step, take))
+        except (_Differs, _Changed, TimedOut):
+            return False
+        return True
+
+    def _one_by_one(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> None:
+        left, tries = batch, 0
+        while True:
+            try:
+                evicted = self._paced(partial(self._check, step, left, skip_locked=skip_locked))
+            except _Changed:
+                self.keeping = True
+                continue
+            except (Locked, TimedOut) as problem:
+                tries += 1
+                if tries > _MOST_TRIES:
+                    raise
+                self.batches.slow_down(problem, _WAIT_SECONDS)
+                if isinstance(problem, TimedOut) and len(left) > 1:
+                    middle = len(left) // 2
+                    self._one_by_one(replace(step, end=step.start), left[:middle], skip_locked=skip_locked)
+                    left = left[middle:]
+                skip_locked = True
+                continue
+            if not evicted.locked:
+                return
+            left, tries = list(evicted.locked), tries + 1
+            if tries > _MOST_TRIES:
+                raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
+            self.batches.stop.wait(_WAIT_SECONDS)
+
+    def _check(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+        def take(taker: Taking, now: datetime) -> Evicted:
+            if self.keeping:
+                return self._keep(taker.transaction, batch)
+            return evict(taker, self.archive, batch, now, skip_locked=skip_locked)
+
+        return self._transaction(step, take)
+
+    def _paced(self, work: Callable[[], Evicted]) -> Evicted:
+        """Run a batch, emit its event, and pause."""
+        self.batches.require_running()
+        evicted = work()
+        if evicted.locked:
+            self.batches.emit()
+        else:
+            self.batches.adapt()
+            self.batches.pause()
+        return evicted
+
+    def _begin(self, transaction: Transaction) -> datetime:
+        def fence(transaction: Transaction) -> None:
+            Journal(transaction).require(self.lease)
+            self.fence(transaction)
+
+        return pass_gates(transaction, self.archive.selection, self.contract.sweep, fence)
+
+    def _transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
+        with suppress(SchemaChanged):
+            return self._try_transaction(step, take)
+        self.archive.selection = self.rebind()
+        return self._try_transaction(step, take)
+
+    def _try_transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
+        with self.batches.open() as batch:
+            transaction, taker = batch.transaction, taking(batch.transaction)
+            evicted = take(taker, self.sweep.decided_at)
+            if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
+                raise _Changed
+            if any(evicted.counts.values()):
+                taker.require_bound(self.archive.selection)
+            batch.record(evicted.counts)
+            Journal(transaction).progress(
+                self.sweep,
+                step.range,
+                step.start if evicted.locked else step.end,
+                batch.audit.counts,
+                absent=evicted.absent,
+                stale=evicted.stale,
+                audit_id=batch.audit_id,
+            )
+        self.committed += 1
+        return evicted
+
+    def _evicted(self, rows: int) -> Evicted:
+        return Evicted({str(self.table.name): rows}, (), 0, ())
+
+    def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:
+        """Keep every row that exists, because the table changed since it was copied, and report its copy as stale."""
+        statement = self.archive.keys_present([copy.key for copy in batch])
+        found = transaction.execute(statement.text, statement.parameters)
+        known = {copy.text: copy.version for copy in batch}
+        stale = tuple((text, known[text], "the table changed") for (text,) in found if text in known)
+        return Evicted({str(self.table.name): 0}, stale, len(batch) - len(stale), ())

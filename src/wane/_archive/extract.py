@@ -1,0 +1,225 @@
+"""Copying: the work of one Spark task.
+
+It reads a range and everything that leaves with it in one snapshot of the database, writes Parquet files, and answers
+with a manifest: which files, what is in them, and what the database says should be in them. A file's name contains an
+attempt that no other attempt shares, so a task that runs again overwrites nothing; what is in no manifest is in no
+archive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from wane._archive import content
+from wane._archive.content import Checks, Shape
+from wane._archive.failure import answering
+from wane._archive.reader import Reader, Source, open_reader
+from wane._archive.sql import RANGE
+from wane._archive.statistics import statistics
+from wane._archive.types import KEY, MONTH, PARENT, REFUSED, SWEEP, VERSION
+from wane.errors import ArchiveError
+
+GROUP_ROWS = 65_536
+GROUP_BYTES = 32 * 1024 * 1024
+"""A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
+writes."""
+MOST_FOLLOWERS = 50_000
+"""A row leaves with its followers in one transaction, which must not be unbounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """What to copy of one table, and the folder to copy it to."""
+
+    name: str
+    folder: str
+    shape: Shape
+    follows: bool
+    copy: str
+    widest: str
+    checks: str
+    statistics: Sequence[str] = ()
+    """Text columns whose minima and maxima are written to the archive's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """The job description that all tasks of a sweep share."""
+
+    sweep: int
+    source: Source
+    parts: Sequence[PartJob]
+    tasks: Sequence[Sequence[tuple[int, str]]]
+    """For each task the ranges that it reads in one snapshot of the database: their numbers, and their bounds as
+    conditions."""
+
+
+def copy_ranges(job: CopyJob, number: int) -> str:
+    """Copy the ranges of one task; return their manifests, or what went wrong, as JSON."""
+    return answering(lambda: {"manifests": _copy(job, job.tasks[number])}, Path(job.parts[0].folder).parent)
+
+
+def _copy(job: CopyJob, ranges: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    attempt = uuid.uuid4().hex[:12]
+    with open_reader(job.source) as reader:
+        return [
+            {"range": number, "parts": [_copy_part(reader, job, part, number, bounds, attempt) for part in job.parts]}
+            for number, bounds in ranges
+        ]
+
+
+def _copy_part(reader: Reader, job: CopyJob, part: PartJob, number: int, bounds: str, attempt: str) -> dict[str, Any]:
+    files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet", part.statistics)
+    try:
+        for table in _tables(reader, part, job.sweep, bounds):
+            files.write(table)
+        written = files.finish()
+    finally:
+        files.close()
+    checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
+    return {"checks": checks.numbers(), "files": written}
+
+
+def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[pa.Table]:
+    """Yield what is in a range, as the archive stores it, with its month.
+
+    Raise ArchiveError for a value that cannot be stored, or a row with more than MOST_FOLLOWERS followers.
+    """
+    followers: Counter[str] = Counter()
+    for batch in reader.batches(part.copy.replace(RANGE, bounds), part.widest.replace(RANGE, bounds)):
+        # Where a store needs a row that only declares the column types, it is the first and has no key.
+        if batch.num_rows and batch[KEY][0].as_py() == "":
+            batch = batch.slice(1)
+        if not batch.num_rows:
+            continue
+        table = pa.Table.from_batches([batch])
+        _require_storable(table, part)
+        made = {}
+        for name, kind in part.shape:
+            # Decimals are read as texts; every other column is read as what it was cast to.
+            column = table[name].cast(content.arrow_type(kind))
+            column.validate(full=True)
+            made[name] = column
+        for name in (KEY, PARENT) if part.follows else (KEY,):
+            made[name] = table[name]
+        stored = pa.table(made)
+        versions = table[VERSION] if VERSION in table.column_names else _versions(stored, part.shape)
+        stored = stored.append_column(VERSION, versions)
+        stored = stored.append_column(SWEEP, pa.array([sweep] * len(table), pa.int64()))
+        yield stored.append_column(MONTH, table[MONTH])
+        if part.follows:
+            for one in pc.value_counts(table[PARENT]).to_pylist():
+                followers[one["values"]] += one["counts"]
+                if followers[one["values"]] > MOST_FOLLOWERS:
+                    raise ArchiveError(
+                        f"more than {MOST_FOLLOWERS:,} rows of {part.name} would leave with the row {one['values']}",
+                        "a row and what follows it leave in one transaction; prune its followers by a rule of their own",
+                    )
+
+
+def _versions(table: pa.Table, shape: Shape) -> pa.Array:
+    return pa.array([digest.hex() for digest in content.row_digests(table, shape)], pa.string())
+
+
+def _require_storable(table: pa.Table, part: PartJob) -> None:
+    refused = table.filter(pc.not_equal(table[REFUSED], ""))
+    if len(refused):
+        columns = ", ".join(str(refused[REFUSED][0]).split())
+        raise ArchiveError(
+            f"{part.name}: the row {refused[KEY][0]} has a value in {columns} that the archive cannot store",
+            "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: mend the row, hold"
+            f' it, or say `cast = {{ column = "text" }}` in [archive.{part.name}]',
+        )
+
+
+class _Files:
+    """The files of one part of one range: one for each month."""
+
+    def __init__(self, folder: Path, name: str, statistics: Sequence[str]) -> None:
+        self._folder = folder
+        self._name = name
+        self._statistics = statistics
+        self._open: dict[str, _File] = {}
+
+    def write(self, table: pa.Table) -> None:
+        months = table[MONTH]
+        rows = table.drop_columns([MONTH])
+        found = pc.unique(months).to_pylist()
+        for month in found:
+            if month not in self._open:
+                self._open[month] = _File(self._folder, f"{MONTH}={month}/{self._name}", month, rows.schema)
+            self._open[month].write(rows if len(found) == 1 else rows.filter(pc.equal(months, month)))
+
+    def finish(self) -> list[dict[str, Any]]:
+        return [file.finish(self._statistics) for file in self._open.values()]
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+class _File:
+    def __init__(self, folder: Path, path: str, month: str, schema: pa.Schema) -> None:
+        self._path = folder / path
+        self._answer: dict[str, Any] = {"path": path, "month": month, "rows": 0, "groups": []}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._sink = self._path.open("xb")
+        try:
+            self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", write_page_checksum=True)
+        except BaseException:
+            self._sink.close()
+            raise
+        self._pending: list[pa.Table] = []
+        self._rows = self._bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        self._pending.append(table)
+        self._rows += len(table)
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = pa.concat_tables(self._pending).combine_chunks()
+        self._answer["groups"].append(content.content_digest(table))
+        self._answer["rows"] += len(table)
+        self._writer.write_table(table, row_group_size=max(1, len(table)))
+        self._pending, self._rows, self._bytes = [], 0, 0
+
+    def finish(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Close the file and sync it to disk, so that it survives a power cut; return its manifest."""
+        if self._pending:
+            self._flush()
+        self._writer.close()
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        self._sink.close()
+        for folder in (self._path.parent, self._path.parent.parent):
+            sync_folder(folder)
+        footer = pq.read_metadata(self._path)
+        written = json.dumps(statistics(footer, texts))
+        return {**self._answer, "bytes": self._path.stat().st_size, "statistics": written}
+
+    def close(self) -> None:
+        if not self._sink.closed:
+            self._sink.close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that a new name in a folder survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

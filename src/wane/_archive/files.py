@@ -1,0 +1,134 @@
+"""The files that make up a table of the archive, and replacing some of them by others, in one commit.
+
+What is replaced must be part of the table in the very state that the commit is made from: the handle that lists the
+files commits, so that a concurrent change to one of them is noticed, and nothing that was removed comes back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from wane._archive.cold_table import ColdTable
+from wane._archive.types import MONTH, SWEEP
+from wane._leases import Lease
+from wane.errors import ArchiveChanged, ArchiveError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_AGAIN = "run it again: it plans anew"
+
+
+@dataclass(frozen=True, slots=True)
+class ColdFile:
+    """One file of a table: its path below the table's folder, its content, and the first and last sweep that filled
+    it."""
+
+    path: str
+    month: str
+    rows: int
+    bytes: int
+    sweeps: tuple[int, int] | None = None
+    """None if the log does not record it."""
+
+    def has_any(self, sweeps: Sequence[int]) -> bool:
+        """Check whether rows of one of these sweeps may be in it."""
+        if self.sweeps is None:
+            return bool(sweeps)
+        first, last = self.sweeps
+        return any(first <= sweep <= last for sweep in sweeps)
+
+
+def listing(table: DeltaTable) -> list[ColdFile]:
+    """List the files of a table, as one handle sees them."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = actions.column_names
+    wanted = ("path", f"partition.{MONTH}", "num_records", "size_bytes", f"min.{SWEEP}", f"max.{SWEEP}")
+    columns = [actions[name].to_pylist() if name in names else [None] * len(actions) for name in wanted]
+    return [
+        ColdFile(path, month, rows or 0, size, None if first is None or last is None else (first, last))
+        for path, month, rows, size, first, last in zip(*columns, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that replaces others: written, and to be committed."""
+
+    path: str
+    month: str
+    rows: int
+    bytes: int
+    statistics: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What one commit to one table changes."""
+
+    table: str
+    removed: tuple[ColdFile, ...]
+    added: tuple[NewFile, ...]
+
+    @property
+    def gone(self) -> int:
+        """Return how many rows leave the table."""
+        return sum(file.rows for file in self.removed) - sum(file.rows for file in self.added)
+
+    def written(self) -> dict[str, Any]:
+        """Return this as the journal stores it."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, written: Any) -> Replacement:
+        removed = (ColdFile(**{**one, "sweeps": one["sweeps"] and tuple(one["sweeps"])}) for one in written["removed"])
+        return cls(written["table"], tuple(removed), tuple(NewFile(**one) for one in written["added"]))
+
+
+def committed(cold: ColdTable, writer: str, job: int) -> bool:
+    """Check whether a job's commit to this table was made."""
+    table = cold.open()
+    return table is not None and (table.transaction_version(_application(cold, writer)) or 0) >= job
+
+
+def replace(
+    cold: ColdTable, writer: str, job: int, change: Replacement, leases: Sequence[Lease], *, rows_leave: bool
+) -> None:
+    """Make the commit, once; raise ArchiveChanged if any file is not what the plan says."""
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import AddAction, RemoveAction
+
+    table = cold.open()
+    if table is None:
+        raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
+    if (table.transaction_version(_application(cold, writer)) or 0) >= job:
+        return
+    active = {file.path for file in listing(table)}
+    missing = [file.path for file in change.removed if file.path not in active]
+    if missing:
+        raise ArchiveChanged(f"{cold.folder / missing[0]} is no longer a part of the archive", _AGAIN)
+    for file in change.added:
+        path = cold.folder / file.path
+        if not path.is_file() or path.stat().st_size != file.bytes:
+            raise ArchiveChanged(f"{path} is not what was written", _AGAIN)
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(file.path, rows_leave, now, file.bytes, {MONTH: file.month}) for file in change.removed
+    ]
+    actions += [
+        AddAction(file.path, file.bytes, {MONTH: file.month}, now, data_change=rows_leave, stats=file.statistics)
+        for file in change.added
+    ]
+    try:
+        cold.write(table, actions, leases, {_application(cold, writer): job}, job=str(job))
+    except CommitFailedError as problem:
+        raise ArchiveChanged(f"another process changed the archive of {cold.name}: {problem}", _AGAIN) from problem
+
+
+def _application(cold: ColdTable, writer: str) -> str:
+    return f"wane:{cold.origin}:{writer}:life"

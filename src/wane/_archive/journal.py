@@ -1,0 +1,274 @@
+"""The journal of sweeps: which there are, the progress of each, and what the archive of each table is known to be.
+
+Everything that a sweep does outside the database (files, commits to the archive) can be repeated; what it has done is
+known from here. A writer shows the fence of its lease in the same transaction, so that one that was replaced changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from wane._db.transaction import Transaction
+from wane._journal import JSON, Entries, JournalTable
+from wane._leases import Lease, Leases
+from wane.errors import ArchiveBusy
+
+
+class State(StrEnum):
+    """The progress of a sweep. Each step can be repeated until the next one is reached."""
+
+    PLANNED = "planned"
+    WRITTEN = "written"
+    VERIFIED = "verified"
+    COMMITTED = "committed"
+    EVICTED = "evicted"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """One sweep, as recorded in the journal."""
+
+    id: int
+    table: str
+    rule: str
+    state: State
+    strict: bool
+    decided_at: datetime
+    """The time that decides what is due."""
+    planned_at: datetime
+    changed_at: datetime
+    actor: str
+    columns: Any
+    """The columns of each table of the sweep when it was planned."""
+    layout: Any
+    """`ArchiveRows.layout` when it was planned; None if an older Wane planned it."""
+    parts: tuple[str, ...] | None
+    """Those tables, in the same order; None if the journal does not record them."""
+    archived: dict[str, int]
+    evicted: dict[str, int]
+    stale: int
+    absent: int
+    audit_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSweep:
+    """A sweep that filled the archive, without its details."""
+
+    id: int
+    table: str
+    rule: str
+    state: State
+    archived: dict[str, int]
+
+    @property
+    def done(self) -> bool:
+        return self.state is State.DONE
+
+    @property
+    def wrote(self) -> frozenset[str]:
+        """Return the tables that it wrote to."""
+        return frozenset(self.archived)
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledRange:
+    """A piece of a sweep that one task reads."""
+
+    number: int
+    bounds: Any
+    manifest: Any
+    evicted: int
+    """How many of its copies have been checked, in the order of its files."""
+
+
+class StaleCopy(NamedTuple):
+    """A copy that has to leave the archive, because its row stays hot."""
+
+    key: str
+    version: str
+
+
+SWEEPS = JournalTable(
+    "archive_sweep",
+    Journaled,
+    moves={
+        # Back to an earlier state if files were lost or not proven; to the end if nothing of it can be used.
+        State.PLANNED: (State.PLANNED, State.WRITTEN, State.DONE),
+        State.WRITTEN: (State.PLANNED, State.WRITTEN, State.VERIFIED, State.DONE),
+        State.VERIFIED: (State.PLANNED, State.WRITTEN, State.COMMITTED),
+        State.COMMITTED: (State.EVICTED,),
+        State.EVICTED: (State.DONE,),
+    },
+)
+_SUMMARIES = JournalTable("archive_sweep", ArchivedSweep)
+_RANGES = JournalTable("archive_range", JournaledRange, order="number")
+_STALE = JournalTable("archive_stale", StaleCopy, order="key")
+_MOST_SECONDS = 30.0
+"""The longest that one statement under a lease may take."""
+AT_ONCE = 500
+"""The most sweeps, restores and jobs, of each, whose details one call deletes: the next one continues."""
+
+
+class Journal:
+    """Reads and writes the journal of sweeps inside one transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.dialect = transaction.dialect
+        self._sweeps = Entries(SWEEPS, self.dialect, transaction.execute)
+        self._ranges = Entries(_RANGES, self.dialect, transaction.execute)
+        self._stale = Entries(_STALE, self.dialect, transaction.execute)
+
+    def require(self, lease: Lease) -> None:
+        """Raise ArchiveBusy unless the lease is still held, and keep it held until the transaction has ended."""
+        run, now = self.transaction.execute, self.transaction.clock()
+        Leases(self.dialect).require(run, lease, now, most_seconds=_MOST_SECONDS, lost=ArchiveBusy)
+
+    # The columns of a table's archive
+
+    def known(self, table: str) -> tuple[Any, str | None]:
+        """Return the columns as of the last commit, and the fingerprint of those that a strict sweep has proven."""
+        p = self.transaction.parameters()
+        found = self.transaction.execute(
+            f"SELECT columns, proven FROM {self.dialect.own_table('archive_table')}"
+            f" WHERE table_name = {p.bind('table', table)}",
+            p.values,
+        )
+        return (JSON.decode(self.dialect, found[0][0]), found[0][1]) if found else (None, None)
+
+    def remember(self, table: str, columns: Any, proven: str | None) -> None:
+        """Record the columns of a commit, and the fingerprint of those that it has proven, if it has."""
+        p = self.transaction.parameters()
+        values = ", ".join((p.bind("table", table), JSON.encode(p, "columns", columns), p.bind("proven", proven)))
+        self.transaction.execute(
+            f"INSERT INTO {self.dialect.own_table('archive_table')} AS t (table_name, columns, proven) VALUES ({values})"
+            " ON CONFLICT (table_name) DO UPDATE SET columns = excluded.columns,"
+            " proven = coalesce(excluded.proven, t.proven)",
+            p.values,
+        )
+
+    # Sweeps
+
+    def plan(
+        self,
+        table: str,
+        rule: str,
+        *,
+        strict: bool,
+        decided_at: datetime,
+        actor: str,
+        columns: Any,
+        layout: Any,
+        parts: Sequence[str],
+        ranges: Sequence[Any],
+    ) -> Journaled:
+        """Enter a new sweep with its ranges, and return it."""
+        now = self.transaction.now()
+        sweep = self._sweeps.add(
+            table_name=table,
+            rule=rule,
+            state=State.PLANNED,
+            strict=strict,
+            decided_at=decided_at,
+            planned_at=now,
+            changed_at=now,
+            actor=actor,
+            columns=columns,
+            layout=layout,
+            parts=list(parts),
+            archived={},
+            evicted={},
+        )
+        for number, bounds in enumerate(ranges):
+            self._ranges.add(sweep_id=sweep.id, number=number, bounds=bounds)
+        return sweep
+
+    def unfinished(self, table: str) -> Journaled | None:
+        """Return the unfinished sweep of a table; there is at most one."""
+        return next(iter(self._sweeps.unfinished(table_name=table)), None)
+
+    def sweeps(self, table: str | None, limit: int) -> list[Journaled]:
+        """Return sweeps, newest first."""
+        of_table: dict[str, Any] = {} if table is None else {"table_name": table}
+        return self._sweeps.find(limit=limit, newest_first=True, **of_table)
+
+    def find(self, number: int) -> Journaled | None:
+        """Return a sweep; None if there is none of that number."""
+        return next(iter(self._sweeps.find(id=number)), None)
+
+    def summaries(self) -> dict[int, ArchivedSweep]:
+        """Return every sweep of every table, by number."""
+        found = Entries(_SUMMARIES, self.dialect, self.transaction.execute).find()
+        return {sweep.id: sweep for sweep in found}
+
+    def move(self, number: int, state: State, *, archived: dict[str, int] | None = None) -> Journaled:
+        """Record that a sweep has reached a state, and return it."""
+        also = {} if archived is None else {"archived": archived}
+        return self._sweeps.move(number, state, changed_at=self.transaction.now(), **also)
+
+    def ranges(self, number: int) -> list[JournaledRange]:
+        return self._ranges.find(sweep_id=number)
+
+    def write(self, number: int, manifests: Iterable[tuple[int, Any]]) -> None:
+        """Record what a task wrote of some ranges."""
+        for position, manifest in manifests:
+            self._ranges.change({"sweep_id": number, "number": position}, manifest=manifest)
+
+    def discard(self, number: int, positions: Iterable[int]) -> None:
+        """Delete what was recorded of some ranges, so that they are copied again."""
+        self.write(number, ((position, None) for position in positions))
+
+    def progress(
+        self,
+        sweep: Journaled,
+        position: int,
+        looked_at: int,
+        evicted: dict[str, int],
+        *,
+        absent: int,
+        stale: Sequence[tuple[str, str, str]],
+        audit_id: int,
+    ) -> None:
+        """Record a batch of evictions, in the transaction that did it."""
+        self._ranges.change({"sweep_id": sweep.id, "number": position}, evicted=looked_at)
+        self._sweeps.change(
+            {"id": sweep.id},
+            add={"absent": absent, "stale": len(stale)},
+            evicted=evicted,
+            audit_id=audit_id,
+            changed_at=self.transaction.now(),
+        )
+        for key, version, reason in stale:
+            self._stale.ensure(sweep_id=sweep.id, key=key, version=version, reason=reason)
+
+    def keep_again(self, number: int) -> None:
+        """Record that copies which had left the archive are in it again."""
+        self._stale.change({"sweep_id": number}, removed=False)
+
+    def stale(self, number: int, limit: int) -> list[StaleCopy]:
+        """Read keys and versions of copies that have yet to leave the archive."""
+        return self._stale.find(sweep_id=number, removed=False, limit=limit)
+
+    def removed(self, number: int, copies: Iterable[tuple[str, str]]) -> None:
+        """Record that copies have left the archive."""
+        for key, _ in copies:
+            self._stale.change({"sweep_id": number, "key": key}, removed=True)
+
+    def forget(self, table: str, before: datetime) -> int:
+        """Delete the ranges of sweeps of a table that were done before a time; return how many ranges there were.
+
+        The sweeps themselves are retained for good: archived rows carry their numbers.
+        """
+        # A sweep without ranges was handled before.
+        ranged = f"id IN (SELECT sweep_id FROM {self.dialect.own_table('archive_range')})"
+        done = self._sweeps.ended(before, AT_ONCE, f"state = 'done' AND {ranged}", table_name=table)
+        for sweep in done:
+            self._stale.delete(sweep_id=sweep.id)
+        return sum(self._ranges.delete(sweep_id=sweep.id) for sweep in done)

@@ -1,0 +1,222 @@
+"""What the archive returns to its callers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from wane._prune.sweep import Outcome
+
+if TYPE_CHECKING:
+    from wane._archive.files import ColdFile, NewFile
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRule:
+    """What one run did for one rule."""
+
+    table: str
+    rule: str
+    outcome: Outcome
+    sweeps: tuple[int, ...]
+    archived: dict[str, int]
+    """Copies that were committed, by table."""
+    evicted: dict[str, int]
+    """Rows that left the hot tables."""
+    stale: int
+    """Rows that changed after they were copied: they stayed hot, and their copies were removed from the archive."""
+    seconds: dict[str, float]
+    """How long each step took."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRun:
+    """A run over some rules."""
+
+    rules: tuple[ArchivedRule, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(rule.outcome is Outcome.FAILED for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepStatus:
+    """One sweep, as recorded in the journal."""
+
+    id: int
+    table: str
+    rule: str
+    state: str
+    strict: bool
+    planned_at: datetime
+    changed_at: datetime
+    archived: dict[str, int]
+    evicted: dict[str, int]
+    stale: int
+    absent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStatus:
+    """One table of the archive."""
+
+    table: str
+    place: str
+    rows: int
+    bytes: int
+    files: int
+    oldest_month: str | None
+    newest_month: str | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What reading back a table of the archive found."""
+
+    table: str
+    files: int
+    rows: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did, or would do."""
+
+    table: str
+    into: str | None
+    """The side table; None for the hot table itself."""
+    id: int | None
+    """Its number in the journal; None if nothing was chosen, or for a dry run."""
+    chosen: dict[str, int]
+    """Archived rows that were chosen, by table, with what left with them."""
+    restored: dict[str, int]
+    """Rows that came back, by table; for a dry run, rows that would."""
+    there: int
+    """Rows that existed already, exactly as they were archived."""
+    replaced: int
+    """Rows that replaced others."""
+    kept: int
+    """Rows that did not come back, and stay in the archive."""
+    reasons: tuple[tuple[str, str], ...]
+    """The reasons, for the first of them: (key, reason)."""
+    protected_until: datetime | None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreStatus:
+    """One restore, as recorded in the journal."""
+
+    id: int
+    table: str
+    into: str | None
+    state: str
+    inputs: dict[str, Any]
+    """What the operator requested."""
+    actor: str
+    planned_at: datetime
+    changed_at: datetime
+    protected_until: datetime | None
+    chosen: int
+    """Rows of the table itself."""
+    restored: dict[str, int]
+    """Rows that came back, by table."""
+    there: int
+    replaced: int
+    kept: int
+    """Rows that stay in the archive."""
+
+
+@dataclass(slots=True)
+class ExpiredTable:
+    """What one run deleted for good of one table's archive."""
+
+    table: str
+    outcome: Outcome
+    cutoff: datetime | None
+    """Rows strictly older than this were deleted; None: they are retained forever."""
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By table (what left with its rows too) and month."""
+    held: str | None = None
+    """Why nothing was deleted although it was due."""
+    message: str = ""
+    busy: bool = False
+    """Another process writes to it."""
+
+    def add(self, table: str, month: str, rows: int) -> None:
+        if rows:
+            months = self.rows.setdefault(table, {})
+            months[month] = months.get(month, 0) + rows
+
+
+@dataclass(slots=True)
+class CompactedTable:
+    """What one run compacted of one table of the archive."""
+
+    table: str
+    outcome: Outcome
+    files: int = 0
+    """The number of files that were replaced by others."""
+    into: int = 0
+    rows: int = 0
+    bytes: int = 0
+    """The size of the replaced files."""
+    into_bytes: int = 0
+    message: str = ""
+    busy: bool = False
+
+    def add(self, files: Sequence[ColdFile], into: Sequence[NewFile]) -> None:
+        self.files += len(files)
+        self.into += len(into)
+        self.rows += sum(file.rows for file in files)
+        self.bytes += sum(file.bytes for file in files)
+        self.into_bytes += sum(file.bytes for file in into)
+
+
+@dataclass(slots=True)
+class TidiedTable:
+    """What one run removed from the folder of one table of the archive."""
+
+    table: str
+    outcome: Outcome
+    files: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    """Files that are part of nothing any more and are still too young, or of a sweep or a job that is not finished."""
+    erased: tuple[int, ...] = ()
+    """Expiries (their audit entries) whose rows are in no file any more."""
+    message: str = ""
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What the survey found of one table, hot or archived."""
+
+    table: str
+    tier: str
+    """"hot" or "archive"."""
+    rows: int | None
+    rows_exactness: str | None
+    """"exact", "estimate" or "at least"."""
+    bytes: int | None
+    bytes_exactness: str | None
+    oldest: datetime | None
+    newest: datetime | None
+    rows_per_day: float | None
+    """What arrives; None if the parts of the last weeks were not similar, or it is unknown."""
+    tends_to: int | None
+    """The number of rows that its window or cap bounds it to, at that rate; None: nothing does, or it is unknown."""
+    days_to: dict[int, float | str]
+    """Days until a number of rows is reached, `"never"` or `"n/a"`."""
+    due: dict[int, int]
+    """The number of rows due in a number of days, if nothing happens until then."""
+    due_exactness: str | None
+    months: dict[str, int]
+    """Rows by month."""

@@ -1,0 +1,183 @@
+"""What a worker of `wane run` does for the archive of a table: one sweep of every rule that archives, and periodically
+the archive's own maintenance.
+
+Whether there is anything to do is read from the database and the archive's log. Spark is started when there is, and not
+before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wane._contract.model import Contract, Rule, Table, ToArchive
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._leases import Leases
+from wane._ledger import Ledger
+from wane._prune.sweep import Outcome, SweptRule
+from wane.errors import SparkError
+from wane.events import Listener, RuleFailed
+
+if TYPE_CHECKING:
+    from wane._archive.context import ArchiveContext
+    from wane._archive.model import CompactedTable, ExpiredTable, TidiedTable
+    from wane._archive.upkeep import Upkeep
+
+_MOST_MONTHS = 12
+"""How many months of one table expire, or are compacted, at once; the rest follows the next time."""
+_ANSWER_SECONDS = 900.0
+"""Finding where a range ends may take minutes: longer than any other query of a runner."""
+
+
+class ScheduledArchive:
+    """Archives, and maintains the archive, on behalf of workers."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        self._failing: set[str] = set()
+        """Tables for whose archives a maintenance step failed the last time: it is retried in the next window."""
+
+    def work(
+        self,
+        store: Store,
+        table: Table,
+        *,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+    ) -> list[SweptRule]:
+        """Archive what is due of one table, and maintain its archive.
+
+        If another process holds the lease of its archive, do nothing: the next window checks again.
+        """
+        rules = [rule for rule in table.rules if rule.active and isinstance(rule.action, ToArchive)]
+        if not rules or table.append_only:
+            return []
+        with store.clone(answer_seconds=_ANSWER_SECONDS) as own:
+            work = _Work(own, self.contract, table, actor, listener, fence, stop, self._failing)
+            try:
+                return work.rules(rules)
+            except ImportError as problem:
+                missing = SparkError(
+                    f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"
+                )
+                return [work.failed(rules[0], str(missing))]
+
+
+class _Work:
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        table: Table,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+        failing: set[str],
+    ) -> None:
+        self.store = store
+        self.contract = contract
+        self.table = table
+        self.name = str(table.name)
+        self.actor = actor
+        self.listener = listener
+        self.fence = fence
+        self.stop = stop
+        self.failing = failing
+
+    def rules(self, rules: list[Rule]) -> list[SweptRule]:
+        from wane._archive.archiver import Archiver
+        from wane._archive.context import ArchiveContext
+
+        busy = self._busy()
+        if busy:
+            return [self._swept(rule.name, Outcome.OFF, busy) for rule in rules]
+        context = ArchiveContext(self.store, self.contract, self.actor, self.listener, self.stop, fence=self.fence)
+        archiver = Archiver(context, most_sweeps=1, unattended=True)
+        done = []
+        for rule in rules:
+            began = time.monotonic()
+            moved = archiver.archive(self.table, rule)
+            done.append(
+                SweptRule(
+                    self.name,
+                    rule.name,
+                    "archive",
+                    moved.outcome,
+                    moved.evicted,
+                    len(moved.sweeps),
+                    time.monotonic() - began,
+                    moved.message,
+                )
+            )
+        if all(one.outcome in (Outcome.DONE, Outcome.BUDGET) for one in done):
+            done += self._care(rules[0], context)
+        return done
+
+    def failed(self, rule: Rule, message: str) -> SweptRule:
+        self.listener(RuleFailed(self.table.scheduler, self.name, rule.name, self.table.label(rule), message))
+        return self._swept(rule.name, Outcome.FAILED, message)
+
+    def _swept(self, rule: str, outcome: Outcome, message: str) -> SweptRule:
+        return SweptRule(self.name, rule, "archive", outcome, {self.name: 0}, 0, 0.0, message)
+
+    def _busy(self) -> str:
+        with self.store.write() as (run, now):
+            held = Leases(self.store.dialect).current(run, now)
+        return next((f"{one.holder} writes to its archive" for one in held if one.name == f"archive {self.name}"), "")
+
+    def _care(self, rule: Rule, context: ArchiveContext) -> list[SweptRule]:
+        """Expire, compact and tidy, if that was last done long enough ago; a step that fails does not stop the others.
+
+        Tidying the table itself comes last, and its entry in the audit trail records when all of it was done.
+        """
+        from wane._archive.compact import Compaction
+        from wane._archive.expire import ArchiveExpiry
+        from wane._archive.tidy import Tidying
+        from wane._archive.upkeep import Upkeep
+
+        upkeep = Upkeep(context)
+        if not self._is_time(upkeep):
+            return []
+        settings = self.contract.upkeep
+        names = upkeep.written_by(self.name, upkeep.sweeps())
+        steps: list[Callable[[], ExpiredTable | CompactedTable | TidiedTable]] = [
+            lambda: ArchiveExpiry(upkeep).expire(self.table, most_months=_MOST_MONTHS)
+        ]
+        for name in [*names[1:], self.name]:
+            steps.append(
+                lambda name=name: Compaction(upkeep).compact(  # type: ignore[misc]
+                    name, least_files=settings.files, most_months=_MOST_MONTHS
+                )
+            )
+            steps.append(lambda name=name: Tidying(upkeep).tidy(name))  # type: ignore[misc]
+        swept: list[SweptRule] = []
+        self.failing.discard(self.name)
+        for step in steps:
+            done = step()
+            if done.outcome is Outcome.DONE:
+                continue
+            if done.outcome is not Outcome.FAILED:
+                # Stopped, switched off, or another worker has its lease now: the same holds for every other step.
+                outcome = Outcome.STOPPED if self.stop.is_set() else Outcome.OFF
+                return [*swept, self._swept(rule.name, outcome, done.message)]
+            if done.busy:
+                swept.append(self._swept(rule.name, Outcome.OFF, done.message))
+            else:
+                self.failing.add(self.name)
+                swept.append(self.failed(rule, done.message))
+        return swept
+
+    def _is_time(self, upkeep: Upkeep) -> bool:
+        if upkeep.cold(self.name).open() is None:
+            return False
+        if self.name in self.failing:
+            return True
+        with self.store.snapshot() as transaction:
+            last = Ledger.of(transaction).trail(kind="archive_tidy", table=self.name, limit=1)
+            return not last or transaction.now() - last[0].executed_at >= self.contract.upkeep.every

@@ -1,0 +1,308 @@
+"""Statements that copy rows to the archive, prove the copies, and find the rows again to delete them.
+
+What is due is decided by `Due.due` here as everywhere; these statements only say which columns are read of it, and in
+which piece. A copy of a row is made of parts: the row itself, and one part for every table whose rows leave with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wane._archive.types import KEY, MONTH, PARENT, REFUSED, RESERVED, VERSION, ArchiveDialect, Stored, quoted
+from wane._contract.model import ArchiveTable
+from wane._db.schema import Column, TableInfo
+from wane._db.statement import Parameters, Statement
+from wane._db.transaction import Transaction
+from wane._findings import Finding, Severity
+from wane._rules.rows import Rows
+from wane._rules.selection import BoundFollower, Selection, follower_paths
+from wane._rules.walk import Walk
+from wane.errors import BindError
+
+_UNWRITABLE = " ,;{}()\n\t="
+"""Characters that no column of a Delta Lake table may have in its name."""
+SAMPLED = "00"
+"""Without strict proof, rows whose key's digest begins so are proven in full: one in 256."""
+_ALL = 2**62
+RANGE = "/*range*/ 1 = 1"
+"""Placeholder for the bounds of a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPart:
+    """One table of a copy."""
+
+    name: str
+    """As the contract names the table."""
+    table: TableInfo
+    path: tuple[BoundFollower, ...]
+    """The path from the row; empty for the row itself."""
+    alias: str
+    key: tuple[Column, ...]
+    columns: tuple[Stored, ...]
+
+    @property
+    def shape(self) -> list[list[str]]:
+        """Return the columns and their types, to be compared with what the archive has."""
+        return [[one.name, one.kind] for one in self.columns]
+
+
+class ArchiveRows:
+    """Writes statements about the copies of one rule's rows."""
+
+    def __init__(
+        self, rows: Rows, dialect: ArchiveDialect, selection: Selection, parts: Sequence[ArchivedPart]
+    ) -> None:
+        self.rows = rows
+        self.dialect = dialect
+        self.selection = selection
+        self.walk = Walk(rows, selection)
+        self.parts = tuple(parts)
+
+    def layout(self, transaction: Transaction) -> list[list[list[str]]]:
+        """Read what the columns of every part are now, to be compared with what they are later."""
+        return [transaction.layout(part.table) for part in self.parts]
+
+    def changed(self, transaction: Transaction, layout: object) -> bool:
+        """Check whether some table is no longer what it was when this was bound, or when its layout was read."""
+        now = self.layout(transaction)
+        bound = [[[column.name, column.type] for column in part.table.columns] for part in self.parts]
+        return now != layout or [[column[:2] for column in part] for part in now] != bound
+
+    # Planning
+
+    def ceiling(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
+        """Write the query of the position of the last of the next `limit` due rows; without result if there are fewer.
+
+        The database walks the index and materializes nothing.
+        """
+        p = self.rows.parameters()
+        batch = self.walk.oldest(p, now, limit, floor)
+        order = ", ".join(f"batch.{name}" for name in self.walk.names)
+        return p.statement(
+            f"SELECT {self._position()} FROM ({batch}) AS batch ORDER BY {order} LIMIT 1 OFFSET {p.bind('before', limit - 1)}"
+        )
+
+    def rest(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
+        """Write the query of the number of the next due rows, up to a limit, and the position of the last of them."""
+        p = self.rows.parameters()
+        batch = self.walk.oldest(p, now, limit, floor)
+        order = ", ".join(f"batch.{name} DESC" for name in self.walk.names)
+        return p.statement(
+            f"WITH batch AS ({batch}) SELECT (SELECT count(*) FROM batch), {self._position()} FROM batch ORDER BY {order} LIMIT 1"
+        )
+
+    def _position(self) -> str:
+        return ", ".join(self.rows.dialect.encode_key(f"batch.{name}") for name in self.walk.names)
+
+    def bounds(self, floor: Sequence[object] | None, ceiling: Sequence[object]) -> Statement:
+        """Write the condition that a row is inside a range."""
+        p = self.rows.parameters()
+        return p.statement(" AND ".join([*self.walk.behind(p, floor), self.walk.up_to(p, ceiling)]))
+
+    # Copying
+
+    def copy(self, part: ArchivedPart, now: datetime) -> Statement:
+        """Write the query of the copies of one part, with RANGE as a placeholder for a range's bounds."""
+        p = self.rows.parameters()
+        selected = [
+            (one.selected(self._column(part, one)), one.name, "string" if "(" in one.kind else one.kind)
+            for one in part.columns
+        ]
+        selected.append((self.dialect.key(part.key, part.alias), KEY, "string"))
+        if part.path:
+            selected.append((self.dialect.key(self.selection.key, "t"), PARENT, "string"))
+        version = self.dialect.read_version(part.alias)
+        if version is not None:
+            selected.append((version, VERSION, "string"))
+        month = self.dialect.month("t", self.selection.time_column, self.selection.time)
+        selected += [(month, MONTH, "string"), (self._refused(part), REFUSED, "string")]
+        order = ", ".join(self.rows.position(self.selection, "t"))
+        return p.statement(self.dialect.typed(selected, f"{self._source(p, part, now)} ORDER BY {order}"))
+
+    def widest(self, part: ArchivedPart, now: datetime) -> Statement:
+        """Write the query of the bytes of texts and binaries in the longest of these rows; with RANGE in it."""
+        p = self.rows.parameters()
+        sizes = [
+            f"coalesce(octet_length({self._column(part, one)}), 0)"
+            for one in part.columns
+            if one.kind in ("string", "binary")
+        ]
+        return p.statement(f"SELECT max({' + '.join(['0', *sizes])}) FROM {self._source(p, part, now)}")
+
+    def checks(self, part: ArchivedPart, now: datetime, *, strict: bool) -> Statement:
+        """Write the query of the checks of a part, with RANGE in it.
+
+        They are rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests.
+        """
+        p = self.rows.parameters()
+        key = self.dialect.digest(self.dialect.key(part.key, part.alias))
+        row = self.dialect.row_digest(part.columns, "c")
+        if not strict:
+            row = f"CASE WHEN substr(c.{KEY}, 1, {len(SAMPLED)}) = '{SAMPLED}' THEN {row} END"
+        columns = ", ".join(self._column(part, one) for one in part.columns)
+        outputs = f"count(*), {self.dialect.sums('d.k', 1)}, count(d.r), {self.dialect.sums('d.r')}"
+        # Not to be merged: a digest would be computed again wherever it is used.
+        keyed = f"SELECT {columns}, {key} AS {KEY} FROM {self._source(p, part, now)} LIMIT {_ALL}"
+        digested = f"SELECT c.{KEY} AS k, {row} AS r FROM ({keyed}) AS c LIMIT {_ALL}"
+        return p.statement(f"SELECT {outputs} FROM ({digested}) AS d")
+
+    def _source(self, p: Parameters, part: ArchivedPart, now: datetime) -> str:
+        chained, links = self.rows.chain(p, part.path, "t") if part.path else ("", "")
+        tables = ", ".join(one for one in (f"{self.rows.dialect.table(self.selection.table)} AS t", chained) if one)
+        conditions = [*self.rows.due(p, self.selection, now), RANGE, *([links] if links else [])]
+        return f"{tables} WHERE {' AND '.join(conditions)}"
+
+    def _column(self, part: ArchivedPart, stored: Stored) -> str:
+        return f"{part.alias}.{self.rows.dialect.quote(stored.name)}"
+
+    def _refused(self, part: ArchivedPart) -> str:
+        """Write the expression that lists the columns whose values cannot be stored."""
+        found = [(one.refusal(self._column(part, one)), one.name) for one in part.columns if one.refused]
+        found += self.dialect.key_refused(part.key, part.alias)
+        names = (f"CASE WHEN {wrong} THEN '{name.replace(chr(39), chr(39) * 2)} ' ELSE '' END" for wrong, name in found)
+        return " || ".join(["''", *names]).replace("%", "%%" if self.rows.dialect.typed_keys else "%")
+
+    # Eviction
+
+    @property
+    def exact(self) -> bool:
+        """Check whether one statement can compare these rows with their copies.
+
+        That is so if nothing follows them, no other row saves them, and their keys compare exactly.
+        """
+        selection = self.selection
+        return not (selection.followers or selection.saved_by) and self.dialect.exact(selection.key)
+
+    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
+        """Build the parameters of `take_exactly` from the keys and versions of copies of one range."""
+        return self.dialect.copied(self.selection.key, texts, versions)
+
+    def take_exactly(self, copied: Mapping[str, object], now: datetime) -> Statement:
+        """Write the statement that takes the rows that are due and are what was copied."""
+        p = self.rows.parameters()
+        verb, table = self.rows.verb(p, self.selection), self.rows.dialect.table(self.selection.table)
+        version = self.dialect.version(self.parts[0].columns, "t")
+        due = [self.rows.dialect.recheck(self.rows.due(p, self.selection, now))]
+        bound = {name: p.bind(name, value) for name, value in copied.items()}
+        return p.statement(f"{verb} {self.dialect.exactly(table, self.selection.key, version, bound, due)}")
+
+    def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """Write the query of the rows with these keys that exist: key, and version."""
+        p = self.rows.parameters()
+        part = self.parts[0]
+        outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
+        where = self.rows.among(p, self.selection, keys)
+        return p.statement(
+            f"SELECT {', '.join(outputs)} FROM {self.rows.dialect.table(self.selection.table)} AS t WHERE {where}"
+        )
+
+    def keys_present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """Write the query of the keys, among these, of rows that exist; it depends on no other column of the table."""
+        p = self.rows.parameters()
+        where = self.rows.among(p, self.selection, keys)
+        table = self.rows.dialect.table(self.selection.table)
+        return p.statement(f"SELECT {self.dialect.key(self.selection.key, 't')} FROM {table} AS t WHERE {where}")
+
+    def due(self, keys: Sequence[tuple[Any, ...]], now: datetime) -> Statement:
+        """Write the query of which of the rows with these keys are due."""
+        p = self.rows.parameters()
+        due = self.rows.dialect.recheck(self.rows.due(p, self.selection, now))
+        where = f"{self.rows.among(p, self.selection, keys)} AND {due}"
+        return p.statement(
+            f"SELECT {self.dialect.key(self.selection.key, 't')}"
+            f" FROM {self.rows.dialect.table(self.selection.table)} AS t WHERE {where}"
+        )
+
+    def following(self, part: ArchivedPart, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """Write the query of what follows the rows with these keys: the row's key, its own key, and its version.
+
+        The rows are locked, where the store locks rows.
+        """
+        p = self.rows.parameters()
+        chained, links = self.rows.chain(p, part.path, "t")
+        outputs = [
+            self.dialect.key(self.selection.key, "t"),
+            self.dialect.key(part.key, part.alias),
+            self.dialect.version(part.columns, part.alias),
+        ]
+        where = f"{self.rows.among(p, self.selection, keys)} AND {links}"
+        return p.statement(
+            f"SELECT {', '.join(outputs)} FROM {self.rows.dialect.table(self.selection.table)} AS t, {chained}"
+            f" WHERE {where}{self.rows.dialect.locking(part.alias)}"
+        )
+
+
+def bind_archive(
+    rows: Rows, dialect: ArchiveDialect, selection: Selection, settings: ArchiveTable, file: str = ""
+) -> ArchiveRows:
+    """Bind a rule that archives to the types of its columns; raise BindError with everything that cannot be stored."""
+    findings: list[Finding] = []
+
+    def refuse(code: str, message: str, fix: str = "") -> None:
+        path = f"table.{quoted(str(selection.name)) if '.' in str(selection.name) else selection.name}"
+        findings.append(Finding(Severity.ERROR, code, message, fix, file, path, str(selection.name)))
+
+    casts = dict(settings.cast)
+    paths = sorted(follower_paths(selection), key=len)
+    parts = [_part(dialect, selection, (), casts, refuse)]
+    parts += [_part(dialect, selection, path, {}, refuse) for path in paths]
+    for name in casts:
+        if selection.table.column(name) is None:
+            refuse("missing-column", f"{selection.table.name} has no column {name!r} to cast", "remove the cast")
+    for (_, twice), count in Counter(part.table.qualified for part in parts).items():
+        if count > 1:
+            refuse(
+                "archived-twice",
+                f"rows of {twice} would leave with this rule in {count} ways, and be archived once for each",
+                "name one reference in `with`, and guard with the other: `unless = [{ referenced_by = … }]`",
+            )
+    if findings:
+        raise BindError(f"{selection.label} cannot be archived as it is", findings)
+    return ArchiveRows(rows, dialect, selection, parts)
+
+
+def _part(
+    dialect: ArchiveDialect,
+    selection: Selection,
+    path: tuple[BoundFollower, ...],
+    casts: dict[str, str],
+    refuse: Any,
+) -> ArchivedPart:
+    table = path[-1].reference.table if path else selection.table
+    name = str(path[-1].reference.name if path else selection.name)
+    key = selection.key
+    if path:
+        key = tuple(column for one in table.primary_key if (column := table.column(one)) is not None)
+        if not key or path[-1].inherited:
+            refuse("no-key", f"{table.name} has no primary key by which its archived rows could be known again")
+    stored = []
+    folded = Counter(column.name.lower() for column in table.columns)
+    for column in table.columns:
+        one = dialect.stored(column, casts.get(column.name), None if path else _time_of(selection, column))
+        where = f"{table.name}.{column.name}"
+        if one is None:
+            declared = column.type or "nothing"
+            refuse(
+                "unarchivable-type",
+                f"{where} is declared {declared}, which the archive cannot keep without losing something",
+                f'say what its values become: `[archive.{selection.name}]` with `cast = {{ {column.name} = "text" }}`'
+                if not path
+                else "change its type, or do not let it follow",
+            )
+        elif column.name.lower() in RESERVED or any(mark in column.name for mark in _UNWRITABLE):
+            refuse("unarchivable-name", f"{where} has a name that a column of the archive cannot have", "rename it")
+        elif folded[column.name.lower()] > 1:
+            refuse("unarchivable-name", f"{where} differs from another column by case only", "rename it")
+        else:
+            stored.append(one)
+    alias = f"f{len(path) - 1}" if path else "t"
+    return ArchivedPart(name, table, path, alias, key, tuple(stored))
+
+
+def _time_of(selection: Selection, column: Column) -> Any:
+    return selection.time if column.name == selection.time_column.name else None

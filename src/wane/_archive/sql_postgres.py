@@ -1,0 +1,175 @@
+"""Copying rows out of PostgreSQL: types, keys, versions and checksums."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from wane._archive.types import FIELDS_AT_ONCE, ArchiveDialect, Stored
+from wane._contract.model import Time
+from wane._db.postgres.dialect import UNQUOTED, PostgresDialect, _bare, json_of
+from wane._db.schema import Column
+
+_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_MOST_DIGITS = 38
+_TEXTS = {
+    *(
+        "text",
+        "character varying",
+        "character",
+        "name",
+        "uuid",
+        "json",
+        "jsonb",
+        "xml",
+        "numeric",
+        "interval",
+    ),
+    *("time without time zone", "time with time zone", "inet", "cidr", "macaddr", "macaddr8", "bit", "bit varying"),
+    *("tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon", "circle"),
+    *("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange"),
+    *("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange"),
+}
+"""Types whose text represents the value exactly, under the settings of our connections."""
+_EXTENSIONS = {"citext", "hstore", "ltree"}
+"""The same, of extensions: their schema precedes them."""
+_ARRAYS = (
+    _TEXTS
+    | _EXTENSIONS
+    | {
+        *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "date"),
+        *("timestamp without time zone", "timestamp with time zone", "oid"),
+    }
+)
+_EXACT = {*UNQUOTED, "text", "character varying"}
+_NO_QUOTES = str.maketrans("", "", '["]')
+_MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
+_PLAIN = {
+    "smallint": Stored("", "short"),
+    "integer": Stored("", "integer"),
+    "bigint": Stored("", "long"),
+    "oid": Stored("", "long", "{x}::bigint"),
+    "boolean": Stored("", "boolean"),
+    "real": Stored("", "float", text="encode(float4send({x}), 'hex')"),
+    "double precision": Stored("", "double", text="encode(float8send({x}), 'hex')"),
+    "bytea": Stored("", "binary", text="encode({x}, 'hex')"),
+    "date": Stored(
+        "", "date", text="({x} - date '1970-01-01')::text", refused="{x} < '0001-01-01' OR {x} > '9999-12-31'"
+    ),
+    "timestamp with time zone": Stored(
+        "", "timestamp", text=_MICROSECONDS, refused="{x} < '0001-01-01 00:00:00+00' OR {x} > '9999-12-31 00:00:00+00'"
+    ),
+    "timestamp without time zone": Stored(
+        "", "timestamp_ntz", text=_MICROSECONDS, refused="{x} < '0001-01-01 00:00:00' OR {x} > '9999-12-31 00:00:00'"
+    ),
+}
+_CASTS = {
+    "text": Stored("", "string", "{x}::text"),
+    "integer": Stored("", "long", "{x}::bigint", "{x}::bigint::text"),
+    "real": Stored("", "double", "{x}::double precision", "encode(float8send({x}::double precision), 'hex')"),
+    "blob": Stored("", "binary", "{x}::bytea", "encode({x}::bytea, 'hex')"),
+}
+
+
+class PostgresArchive(ArchiveDialect):
+    """A row's version is the transaction that wrote it (`xmin`)."""
+
+    def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
+        found = _CASTS[cast] if cast is not None else _stored(column)
+        if found is None:
+            return None
+        return Stored(column.name, found.kind, found.select, found.text, found.refused)
+
+    def key(self, columns: Sequence[Column], alias: str) -> str:
+        return json_of(columns, [f"{_column(alias, column.name)}::text" for column in columns])
+
+    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+        return [(f"{_column(alias, column.name)} IS NULL", column.name) for column in columns if column.nullable]
+
+    def read_key(self, text: str) -> tuple[object, ...]:
+        return tuple(json.loads(text))
+
+    def version(self, stored: Sequence[Stored], alias: str) -> str:
+        return f"{alias}.xmin::text"
+
+    def read_version(self, alias: str) -> str | None:
+        return f"{alias}.xmin::text"
+
+    def month(self, alias: str, column: Column, time: Time) -> str:
+        return PostgresDialect().month(alias, column, time)
+
+    def row_digest(self, stored: Sequence[Stored], alias: str) -> str:
+        texts = [one.canonical(_column(alias, one.name)) for one in stored]
+        if len(texts) > FIELDS_AT_ONCE:
+            pieces = (texts[start : start + FIELDS_AT_ONCE] for start in range(0, len(texts), FIELDS_AT_ONCE))
+            texts = [self._fields(piece) for piece in pieces]
+        return self._fields(texts)
+
+    def _fields(self, texts: Sequence[str]) -> str:
+        return self.digest(
+            " || ".join(
+                f"coalesce(octet_length(convert_to({text}, 'UTF8'))::text || ':' || {text}, '~')" for text in texts
+            )
+        )
+
+    def digest(self, expression: str) -> str:
+        return f"md5(convert_to({expression}, 'UTF8'))"
+
+    def sums(self, expression: str, halves: int = 2) -> str:
+        values = (f"('x' || substr({expression}, {start}, 16))::bit(64)::bigint" for start in (1, 17)[:halves])
+        return " || ' ' || ".join(f"coalesce(sum({value}), 0)::text" for value in values)
+
+    def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
+        return f"SELECT {', '.join(f'{value} AS {_name(name)}' for value, name, _ in selected)} FROM {source}"
+
+    def exact(self, columns: Sequence[Column]) -> bool:
+        return all(_bare(column) in _EXACT and not column.loose for column in columns)
+
+    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
+        listed = f"{{{','.join(set(versions))}}}"
+        if len(key) == 1 and _bare(key[0]) in UNQUOTED:
+            # There may be millions of them: no object is made of each.
+            return {"k0": f"{{{','.join(texts).translate(_NO_QUOTES)}}}", "versions": listed}
+        keys = zip(*json.loads(f"[{','.join(texts)}]"), strict=True)
+        return {**{f"k{number}": list(values) for number, values in enumerate(keys)}, "versions": listed}
+
+    def exactly(
+        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
+    ) -> str:
+        # All of them were read in one snapshot of the database, by which each of these transactions was over. A row
+        # that was written again since shows another one; so it is enough that a row shows any of them, which is
+        # cheaper than to compare it with its own.
+        same = f"t.xmin = ANY ({copied['versions']}::xid[])"
+        lists = [f"{copied[f'k{number}']}::{_bare(column)}[]" for number, column in enumerate(key)]
+        columns = [_column("t", column.name) for column in key]
+        if len(key) == 1:
+            return f"WHERE {' AND '.join([f'{columns[0]} = ANY ({lists[0]})', same, *due])}"
+        names = [f"k{number}" for number in range(len(key))]
+        equal = [f"{column} = w.{name}" for column, name in zip(columns, names, strict=True)]
+        return f"USING unnest({', '.join(lists)}) AS w({', '.join(names)}) WHERE {' AND '.join([*equal, same, *due])}"
+
+
+def _stored(column: Column) -> Stored | None:
+    if column.labels:
+        return Stored("", "string", "{x}::text")
+    digits = _NUMERIC.fullmatch(column.type)
+    if digits and int(digits[1]) <= _MOST_DIGITS and 0 <= int(digits[2]) <= int(digits[1]):
+        kind = f"decimal({digits[1]},{digits[2]})"
+        return Stored("", kind, "{x}::text", refused="{x} IN ('NaN', 'Infinity', '-Infinity')")
+    kind = _bare(column)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    schema, _, name = kind.rpartition(".")
+    kind = name if schema and name.removesuffix("[]") in _EXTENSIONS else kind
+    if kind in _TEXTS | _EXTENSIONS or (kind.endswith("[]") and kind.removesuffix("[]") in _ARRAYS):
+        return Stored("", "string", "{x}::text")
+    return None
+
+
+def _name(name: str) -> str:
+    return PostgresDialect.quote(name)
+
+
+def _column(alias: str, name: str) -> str:
+    return f"{alias}.{_name(name)}"

@@ -1,0 +1,177 @@
+"""Copying rows out of SQLite: types, keys, versions and checksums.
+
+Any value can be stored in any column, so every value's own type is checked: one that is not what its column declares is
+refused. SQLite has no digests; functions of ours compute them (`digests.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from wane._archive.types import DIGITS, FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
+from wane._contract.model import Time, Unit
+from wane._db.schema import Column
+from wane._db.timestamps import PER_SECOND
+
+_EXACT = 2**53
+_TYPE = "typeof({x}) <> '%s'"
+_KINDS = {
+    "integer": Stored("", "long", refused=_TYPE % "integer"),
+    "text": Stored("", "string", refused=_TYPE % "text"),
+    "blob": Stored("", "binary", refused=_TYPE % "blob"),
+    "real": Stored("", "double", refused=_TYPE % "real"),
+    # A whole number in such a column is restored as one.
+    "numeric": Stored(
+        "",
+        "double",
+        "CAST({x} AS REAL)",
+        refused=f"typeof({{x}}) NOT IN ('integer', 'real') OR"
+        f" (typeof({{x}}) = 'integer' AND {{x}} NOT BETWEEN -{_EXACT} AND {_EXACT})",
+    ),
+}
+_CASTS = {
+    "text": Stored("", "string", "CAST({x} AS TEXT)"),
+    "integer": Stored("", "long", "CAST({x} AS INTEGER)"),
+    "real": Stored("", "double", "CAST({x} AS REAL)"),
+    "blob": Stored("", "binary", "CAST({x} AS BLOB)"),
+}
+_WORDS = (
+    (("INT",), "integer"),
+    (("CHAR", "CLOB", "TEXT"), "text"),
+    (("BLOB",), "blob"),
+    (("REAL", "FLOA", "DOUB"), "real"),
+    (("BOOL",), "integer"),
+    (("DATE", "TIME", "JSON", "UUID", "STRING"), "text"),
+    (("NUMERIC", "DEC", "NUMBER", "MONEY"), "numeric"),
+)
+"""SQLite's own rules for declared types, in its order, then what users mean by others."""
+_READ: dict[str | None, str] = {
+    "integer": "CAST({x} AS INTEGER)",
+    "text": "replace(substr({x}, 2, length({x}) - 2), '''''', '''')",
+}
+"""Decodes what quote() wrote, if it is what the column declares. Something else finds no row, or one of another
+version."""
+_FIRST = {"long": "0", "string": "''", "binary": "x''", "double": "0.0"}
+
+
+class SqliteArchive(ArchiveDialect):
+    """A row's version is the digest of its values."""
+
+    def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
+        if cast is not None:
+            found = _CASTS[cast]
+        else:
+            kind = _kind(column)
+            if time is not None and (kind is None or (kind == "text" and time.unit in PER_SECOND)):
+                kind = "numeric" if time.unit in PER_SECOND else "text"
+            if kind is None:
+                return None
+            found = _KINDS[kind]
+        return Stored(column.name, found.kind, found.select, found.text, found.refused)
+
+    def key(self, columns: Sequence[Column], alias: str) -> str:
+        # quote() distinguishes the number 1 from the text '1', and writes blobs too.
+        return f"json_array({', '.join(f'quote({_column(alias, column.name)})' for column in columns)})"
+
+    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+        refused = []
+        for column in columns:
+            value = _column(alias, column.name)
+            # quote() stops at a zero byte, and writes a fraction with too few digits.
+            wrong = f"typeof({value}) NOT IN ('integer', 'text', 'blob') OR (typeof({value}) = 'text' AND instr({value}, char(0)))"
+            refused.append((wrong, column.name))
+        return refused
+
+    def read_key(self, text: str) -> tuple[object, ...]:
+        return tuple(_literal(one) for one in json.loads(text))
+
+    def version(self, stored: Sequence[Stored], alias: str) -> str:
+        return self.row_digest(stored, alias)
+
+    def read_version(self, alias: str) -> str | None:
+        return None
+
+    def month(self, alias: str, column: Column, time: Time) -> str:
+        value = _column(alias, column.name)
+        if time.unit not in PER_SECOND:
+            return f"substr({value}, 1, 7)"
+        whole = value if time.unit is Unit.SECONDS else f"{value} / {PER_SECOND[time.unit]}"
+        return f"strftime('%Y-%m', CAST({whole} AS INTEGER), 'unixepoch')"
+
+    def row_digest(self, stored: Sequence[Stored], alias: str) -> str:
+        fields = [_field(one, one.select.replace("{x}", _column(alias, one.name))) for one in stored]
+        if len(fields) > FIELDS_AT_ONCE:
+            pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
+            fields = [f"'{DIGITS}:' || {self.digest(' || '.join(piece))}" for piece in pieces]
+        return self.digest(" || ".join(fields))
+
+    def digest(self, expression: str) -> str:
+        return f"wane_digest({expression})"
+
+    def sums(self, expression: str, halves: int = 2) -> str:
+        # An aggregate of ours without input returns NULL. FILTER, because calling it is expensive, and most rows are
+        # not proven in full.
+        some = f"wane_digest_sums({expression}, {halves}) FILTER (WHERE {expression} IS NOT NULL)"
+        return f"coalesce({some}, '{' '.join('0' * halves)}')"
+
+    def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
+        # The driver guesses a column's type from its first values, so a row of known types comes first; its key is
+        # empty.
+        first = ", ".join(f"{_FIRST[kind]} AS {quoted(name)}" for _, name, kind in selected)
+        rest = ", ".join(f"{value} AS {quoted(name)}" for value, name, _ in selected)
+        return f"SELECT {first} UNION ALL SELECT * FROM (SELECT {rest} FROM {source})"
+
+    def exact(self, columns: Sequence[Column]) -> bool:
+        return all(column.collation is None and _kind(column) in _READ for column in columns)
+
+    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
+        # The keys are JSON already, and versions are made of digits.
+        pairs = zip(texts, versions, strict=True)
+        return {"copied": f"[{','.join([f'[{text},{chr(34)}{version}{chr(34)}]' for text, version in pairs])}]"}
+
+    def exactly(
+        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
+    ) -> str:
+        columns = [_column("t", column.name) for column in key]
+        same = [f"{version} = json_extract(c.value, '$[1]')"]
+        for number, column in enumerate(key):
+            read = _READ[_kind(column)].replace("{x}", f"json_extract(c.value, '$[0][{number}]')")
+            same.append(f"{columns[number]} = {read}")
+        where = " AND ".join([*same, *due])
+        # CROSS JOIN, because the planner might otherwise walk the table and search the copies for every row.
+        found = (
+            f"SELECT {', '.join(columns)} FROM json_each({copied['copied']}) AS c CROSS JOIN {table} AS t WHERE {where}"
+        )
+        names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+        return f"WHERE {names} IN ({found})"
+
+
+def _kind(column: Column) -> str | None:
+    return next((kind for words, kind in _WORDS if any(word in column.type for word in words)), None)
+
+
+def _field(stored: Stored, value: str) -> str:
+    """Write the canonical text of a value with its length in front, in plain SQL: calling a function of ours is
+    expensive."""
+    if stored.kind == "double":
+        text = f"'16:' || wane_real_text({value})"
+    elif stored.kind == "binary":
+        text = f"(2 * length({value})) || ':' || lower(hex({value}))"
+    elif stored.kind == "string":
+        # Of the text itself, length() would stop at a zero byte.
+        text = f"length(CAST({value} AS BLOB)) || ':' || {value}"
+    else:
+        text = f"length({value}) || ':' || {value}"
+    return f"coalesce({text}, '~')"
+
+
+def _literal(text: str) -> int | str | bytes:
+    """Decode the value that quote() wrote."""
+    if text.startswith("X'"):
+        return bytes.fromhex(text[2:-1])
+    return text[1:-1].replace("''", "'") if text.startswith("'") else int(text)
+
+
+def _column(alias: str, name: str) -> str:
+    return f"{alias}.{quoted(name)}"

@@ -1,0 +1,194 @@
+"""Choosing archived rows on Spark and staging them for the tasks that restore them.
+
+What was chosen is written to files: pieces of bounded size, each sorted by key, the rows in one file and what left with
+them in others. So a restore that is resumed restores the same rows, whatever has happened to the archive since.
+Every row's digest is computed as it is read from the archive, and stored with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from wane._archive import content
+from wane._archive.cold_table import ColdTable
+from wane._archive.condition import matching, refused, spark_errors
+from wane._archive.content import Shape
+from wane._archive.failure import is_full, unwritable
+from wane._archive.paths import reader
+from wane._archive.query import frame
+from wane._archive.types import KEY, PARENT, SWEEP
+from wane.errors import WrongArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+DIGEST, PIECE = "_digest", "_piece"
+_MOST_PIECES = 10_000
+_RANK = "_rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows: by a condition, by the sweep that moved them, or by their keys. Exactly one of them."""
+
+    where: str | None = None
+    sweep: int | None = None
+    keys: tuple[Mapping[str, str], ...] = ()
+
+    def inputs(self) -> dict[str, Any]:
+        """Return what the operator requested, for the audit trail."""
+        if self.where is not None:
+            return {"where": self.where}
+        return {"sweep": self.sweep} if self.sweep is not None else {"keys": [dict(key) for key in self.keys]}
+
+    @classmethod
+    def read(cls, inputs: Mapping[str, Any]) -> Choice:
+        """Build a choice from what `inputs` returned."""
+        return cls(inputs.get("where"), inputs.get("sweep"), tuple(inputs.get("keys", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """One table of what is chosen: its archive table, its columns, and the columns that rows of older sweeps did not
+    have."""
+
+    cold: ColdTable
+    shape: Shape
+    lacking: Mapping[int, frozenset[str]]
+
+
+def stage(spark: SparkSession, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+    """Write what is chosen into a new folder; return how many rows of the table each piece has."""
+    from pyspark.sql import functions as f
+
+    try:
+        found = _found(frame(spark, parts[0].cold), choice)
+        # Older versions of the same rows are counted too: a piece is rather too small than too large.
+        pieces = min(math.ceil(found.count() / piece_rows), _MOST_PIECES)
+        if not pieces:
+            return []
+        rows = _digested(_newest(found), parts[0])
+        numbered = rows.withColumn(PIECE, f.pmod(f.xxhash64(KEY), f.lit(pieces)).cast("int"))
+        _write(numbered, pieces, KEY, folder / "0")
+        keys = reader(spark).parquet(str(folder / "0")).select(SWEEP, f.col(KEY).alias(PARENT), PIECE)
+        for number, part in enumerate(parts[1:], 1):
+            if part.cold.open() is None:
+                continue
+            all_of_it = frame(spark, part.cold)
+            if PARENT in all_of_it.columns:  # Else nothing of it ever left with another row.
+                following = _digested(all_of_it.join(keys, [SWEEP, PARENT]), part)
+                _write(following, pieces, PARENT, folder / str(number))
+    except spark_errors() as problem:
+        if is_full(problem):
+            raise unwritable(folder.parent, problem) from problem
+        raise refused(problem, [name for name, _ in parts[0].shape]) from None
+    return [count(folder, 0, piece) for piece in range(pieces)]
+
+
+def _found(rows: DataFrame, choice: Choice) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if choice.where is not None:
+        rows = matching(rows, choice.where)
+    elif choice.sweep is not None:
+        rows = rows.where(f.col(SWEEP) == choice.sweep)
+    else:
+        rows = rows.where(_any([_key_is(rows, key) for key in choice.keys]))
+    if PARENT in rows.columns:
+        rows = rows.where(f.col(PARENT).isNull())  # The others come back with the rows that they left with.
+    return rows
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    """Select the newest of the rows that have the same key: a key that was reused may have been archived twice."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    newest = f.row_number().over(Window.partitionBy(KEY).orderBy(f.col(SWEEP).desc()))
+    return rows.withColumn(_RANK, newest).where(f.col(_RANK) == 1).drop(_RANK)
+
+
+def _key_is(rows: DataFrame, key: Mapping[str, str]) -> Column:
+    from pyspark.sql import functions as f
+
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    unknown = [name for name in key if name not in kinds]
+    if unknown or not key:
+        raise WrongArgument(f"the archive has no column {', '.join(unknown)}", f"columns: {', '.join(rows.columns)}")
+    conditions = []
+    for name, text in key.items():
+        if kinds[name].typeName() == "binary":
+            value = f.unhex(f.lit(text))
+        else:
+            value = f.lit(text).cast(kinds[name])
+        conditions.append(f.col(f"`{name.replace('`', '``')}`") == value)
+    both = conditions[0]
+    for one in conditions[1:]:
+        both = both & one
+    return both
+
+
+def _any(conditions: Sequence[Column]) -> Column:
+    one = conditions[0]
+    for other in conditions[1:]:
+        one = one | other
+    return one
+
+
+def _digested(rows: DataFrame, part: StagedPart) -> DataFrame:
+    from pyspark.sql.types import StringType, StructType
+
+    shape, lacking = part.shape, part.lacking
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            digests = pa.array(_digests(pa.Table.from_batches([batch]), shape, lacking), pa.string())
+            yield pa.RecordBatch.from_arrays([*batch.columns, digests], [*batch.schema.names, DIGEST])
+
+    wider = StructType([*rows.schema.fields]).add(DIGEST, StringType())
+    return rows.mapInArrow(each, wider)
+
+
+def _digests(table: pa.Table, shape: Shape, lacking: Mapping[int, frozenset[str]]) -> list[str]:
+    cast = pa.table({name: table[name].cast(content.arrow_type(kind)) for name, kind in shape})
+    sweeps = table[SWEEP].to_pylist()
+    made = [digest.hex() for digest in content.row_digests(cast, shape)]
+    for sweep in {sweep for sweep in sweeps if sweep in lacking}:
+        had = [one for one in shape if one[0] not in lacking[sweep]]
+        mine = pc.equal(table[SWEEP], sweep)
+        digests = iter(content.row_digests(cast.filter(mine), had))
+        made = [next(digests).hex() if one == sweep else other for one, other in zip(sweeps, made, strict=True)]
+    return made
+
+
+def _write(rows: DataFrame, pieces: int, by: str, folder: Path) -> None:
+    """Write one file for each piece, sorted as its rows are, so that both can be read in step."""
+    ordered = rows.repartition(pieces, PIECE).sortWithinPartitions(PIECE, by, KEY)
+    ordered.write.partitionBy(PIECE).parquet(str(folder))
+
+
+def files(folder: Path, part: int, piece: int) -> list[Path]:
+    """Return the file of a piece; none if it has no rows."""
+    return sorted((folder / str(part) / f"{PIECE}={piece}").glob("*.parquet"))
+
+
+def count(folder: Path, part: int, piece: int) -> int:
+    """Count the rows of a piece."""
+    return sum(int(pq.read_metadata(file).num_rows) for file in files(folder, part, piece))
+
+
+def keys(folder: Path, part: int, piece: int) -> Iterator[list[tuple[int, str]]]:
+    """Yield (sweep, key) of the rows of a piece, or (sweep, key of the row that they left with), in batches."""
+    names = [SWEEP, PARENT if part else KEY]
+    for file in files(folder, part, piece):
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(columns=names):
+                yield list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))

@@ -1,0 +1,232 @@
+"""Tidying: removing files from the disk that have been part of nothing for long enough.
+
+Nothing is removed but a data file of this very table, recognised by its name and its path, that the archive's newest
+state does not have, that left it long ago or was never in it, and that no unfinished sweep or job wrote; and entries of
+the log that are as old and that only older states need. Everything else in the folder is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wane._archive.cold_table import ColdTable
+from wane._archive.compact import STAGING
+from wane._archive.files import listing
+from wane._archive.journal import ArchivedSweep, Journal
+from wane._archive.journal_jobs import EXPIRE, Jobs
+from wane._archive.journal_restore import RestoreJournal
+from wane._archive.model import TidiedTable
+from wane._archive.sql_log import ArchiveLog
+from wane._archive.trimming import first_entry, mentioned_files, trim
+from wane._archive.types import MONTH
+from wane._archive.upkeep import Upkeep
+from wane._contract.duration import format_duration
+from wane._db.transaction import Transaction
+from wane._leases import Lease
+from wane._ledger import AuditEntry, Ledger
+from wane._prune.batches import Closed
+from wane._prune.sweep import Outcome
+from wane.errors import ArchiveError
+from wane.events import ArchiveMaintained
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LEAST = timedelta(hours=1)
+"""No file is removed that was part of the archive more recently, whatever the contract says: a reader may still use
+it."""
+_OURS = re.compile(
+    rf"{MONTH}=\d{{4}}-\d\d/((?P<kind>sweep|expire|compact)-(?P<number>\d{{10}})-[0-9a-f-]+|part-[0-9a-zA-Z.-]+)\.parquet"
+)
+"""What sweeps and jobs write, and what Delta Lake writes when rows of a sweep that changed are removed again."""
+_STAGING = re.compile(rf"{STAGING}(?P<number>\d{{10}})-[0-9a-f]+")
+_MOST_EXPIRIES = 1_000
+
+
+class Tidying:
+    """Removes files of the archive's tables that nothing needs."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self.upkeep = upkeep
+
+    def tidy(self, name: str, *, older_than: timedelta | None = None, dry_run: bool = False) -> TidiedTable:
+        """Tidy the folder of one of the archive's tables.
+
+        A failure is the outcome of this table and does not affect others.
+        """
+        done = TidiedTable(name, Outcome.DONE)
+        age = max(older_than or self.upkeep.contract.upkeep.tidy_after, LEAST)
+        with self.upkeep.context.reporting(done):
+            sweeps = self.upkeep.sweeps()
+            if dry_run:
+                self.upkeep.require_whole([name])
+                self._find_removable(name, age, sweeps, done)
+                return done
+            with self.upkeep.leases([name], sweeps) as leases:
+                self._tidy(name, age, leases, done)
+        return done
+
+    def _tidy(self, name: str, age: timedelta, leases: Sequence[Lease], done: TidiedTable) -> None:
+        cold = self.upkeep.cold(name)
+        with self.upkeep.transaction(leases) as transaction:
+            self.upkeep.context.require_open(transaction, name)
+        # No other process writes now: what the journal and the archive say stays so until this is done.
+        removed = self._find_removable(name, age, self.upkeep.sweeps(), done)
+        for path in removed:
+            if self.upkeep.context.stop.is_set():
+                raise Closed("stop requested")
+            try:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as problem:
+                raise ArchiveError(
+                    f"{path} cannot be removed: {problem.strerror}", "check its permissions"
+                ) from problem
+        # Before anything is called erased: the log's old entries describe files that are gone, with values of their
+        # rows.
+        trimmed = trim(cold, self.upkeep.store.now() - age)
+        self._record(cold, age, trimmed, leases, done)
+
+    def _find_removable(
+        self, name: str, age: timedelta, sweeps: dict[int, ArchivedSweep], done: TidiedTable
+    ) -> list[Path]:
+        """Find what may be removed; count in `done` how much that is, and how much has to wait."""
+        cold = self.upkeep.cold(name)
+        handle = cold.open()
+        if handle is None:
+            return []
+        with self.upkeep.store.transaction() as transaction:
+            jobs = {job.id for job in Jobs(transaction).open()}
+        idle = _idle(cold, handle)
+        # By the log, not by the files' age: a file that was replaced a minute ago may be a year old.
+        hours = int(age.total_seconds()) // 3600
+        ripe = set(handle.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
+        chosen = []
+        for path in idle:
+            made = _OURS.fullmatch(path)
+            number = int(made["number"]) if made and made["number"] else 0
+            if made and made["kind"] == "sweep":
+                busy = _is_unfinished(number, sweeps) or _is_lost(cold, number, sweeps[number])
+            else:
+                busy = number in jobs
+            if path in ripe and not busy:
+                chosen.append(cold.folder / path)
+        done.waiting = len(idle) - len(chosen)
+        chosen += _staging(cold, jobs, self.upkeep.store.now() - age)
+        done.files = len(chosen)
+        done.bytes = sum(path.stat().st_size for path in chosen if path.is_file())
+        return chosen
+
+    def _record(
+        self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable
+    ) -> None:
+        with self.upkeep.transaction(leases) as transaction:
+            # The database's copies of entries say what the entries said.
+            ArchiveLog(transaction.dialect, transaction.execute).forget_copies(cold.name, first_entry(cold))
+            done.erased = self._erased(cold, Jobs(transaction))
+            forgotten = _forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
+            Ledger.of(transaction).record(
+                AuditEntry(
+                    kind="archive_tidy",
+                    table=cold.name,
+                    actor=self.upkeep.context.actor,
+                    inputs={
+                        "older_than": format_duration(age),
+                        "files": done.files,
+                        "bytes": done.bytes,
+                        "log_entries": trimmed,
+                        "erased": list(done.erased),
+                        **({"forgotten": forgotten} if any(forgotten.values()) else {}),
+                    },
+                    counts={cold.name: 0},
+                    executed_at=transaction.now(),
+                )
+            )
+        self.upkeep.context.listener(ArchiveMaintained("tidy", cold.name, {}, done.files, done.bytes, 0.0))
+
+    def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:
+        """Return expiries whose rows are in no file any more.
+
+        Nothing is left in their month that is older than they are and part of nothing, and no entry of the log mentions
+        the files that they removed.
+        """
+        handle = cold.open()
+        if handle is None:
+            return ()
+        left: dict[str, datetime] = {}
+        for path in _idle(cold, handle):
+            month, changed = path.partition("/")[0], _changed(cold.folder / path)
+            left[month] = min(left.get(month, changed), changed)
+        mentioned = mentioned_files(cold)
+        found = []
+        for writer in self.upkeep.writers(cold.name, self.upkeep.sweeps()):
+            for job in jobs.done(writer, EXPIRE, _MOST_EXPIRIES):
+                month = f"{MONTH}={job.plan['inputs']['month']}"
+                here = [change for change in job.plan["changes"] if change["table"] == cold.name]
+                if (
+                    here
+                    and not any(file["path"] in mentioned for change in here for file in change["removed"])
+                    and job.audit_id is not None
+                    and left.get(month, datetime.max.replace(tzinfo=UTC)) > job.changed_at
+                ):
+                    found.append(job.audit_id)
+        return tuple(sorted(found))
+
+
+def _forget(transaction: Transaction, table: str, before: datetime) -> dict[str, int]:
+    """Delete the details of what was done before a time for a table, and count them; unfinished work stays as it is."""
+    return {
+        "restores": RestoreJournal(transaction).forget(table, before),
+        "ranges": Journal(transaction).forget(table, before),
+        "jobs": Jobs(transaction).forget(table, before),
+    }
+
+
+def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
+    """Return data files in the table's folder, recognised by name, that the archive's newest state does not have."""
+    active = {file.path for file in listing(handle)}
+    found = []
+    for folder in sorted(cold.folder.glob(f"{MONTH}=*")):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        for file in sorted(folder.iterdir()):
+            path = f"{folder.name}/{file.name}"
+            if path not in active and _OURS.fullmatch(path) and file.is_file() and not file.is_symlink():
+                found.append(path)
+    return found
+
+
+def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
+    """Return folders that a compaction which died has left behind."""
+    return [
+        path
+        for path in sorted(cold.folder.glob(f"{STAGING}*"))
+        if (made := _STAGING.fullmatch(path.name))
+        and path.is_dir()
+        and not path.is_symlink()
+        and int(made["number"]) not in jobs
+        and _changed(path) < ended
+    ]
+
+
+def _is_unfinished(number: int, sweeps: dict[int, ArchivedSweep]) -> bool:
+    """Check whether a sweep is unfinished or unknown.
+
+    An unknown sweep may be one that is yet to come: the database may have been restored from a backup.
+    """
+    return number not in sweeps or not sweeps[number].done
+
+
+def _is_lost(cold: ColdTable, number: int, sweep: ArchivedSweep) -> bool:
+    """Check whether a sweep's files were committed by the journal but not by the log: then they were never removed."""
+    return cold.name in sweep.wrote and cold.last_sweep(sweep.table) < number
+
+
+def _changed(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

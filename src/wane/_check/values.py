@@ -1,0 +1,155 @@
+"""Checks of the rows themselves: states that no rule mentions, times not encoded as declared, excuses that are false.
+
+Every probe is bounded. What could not be checked in the time allowed is reported, never assumed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from wane._check.encodings import NOT_A_TIME, declared_encodings, encodings, how_to_declare, unsortable
+from wane._contract.mistakes import key_path
+from wane._contract.model import Excuse, Table, Unit
+from wane._contract.names import TableName
+from wane._db import Store
+from wane._db.counting import distinct, has_more_rows_than
+from wane._db.schema import Column, TableInfo
+from wane._db.timestamps import DIGITS
+from wane._findings import Severity
+from wane._rules.indexes import serves
+from wane._rules.reads import count_never_due, sample_times
+from wane._rules.report import Report, rule_place
+from wane._rules.selection import Selection
+
+_SAMPLE = 200
+_MOST_STATES = 100
+_MOST_COUNTED = 10_000
+
+
+def check_states(
+    store: Store, table: Table, info: TableInfo, seconds: float, severity: Severity, report: Report
+) -> None:
+    """Check that every state of a row is live, ruled or excused."""
+    column = None if table.state is None else info.column(table.state)
+    known = [*table.live, *(state for rule in table.rules for state in rule.states), *dict(table.excused)]
+    if column is None or any(store.types.state(column, state) for state in known):
+        return  # Binding has reported it.
+    path = key_path(["table", table.name, "live"])
+    found = distinct(store, info, column, _MOST_STATES + 1, seconds)
+    if found is None or len(found) > _MOST_STATES:
+        why = "too many rows to read" if found is None else f"more than {_MOST_STATES} different values"
+        report.add(
+            Severity.NOTE, "states-unchecked", table.name, path, f"the states in {column.name} were not checked: {why}"
+        )
+        return
+    listed = {_comparable(state) for state in known}
+    if column.type.startswith("character("):
+        found = [state.rstrip(" ") if isinstance(state, str) else state for state in found]
+    for state in [*found, *(label for label in column.labels if label not in found)]:
+        if state is None:
+            message = f"rows without a state ({column.name} is NULL) are never selected and never leave"
+            report.add(severity, "unlisted-state", table.name, path, message, "give them a state")
+        elif _comparable(state) not in listed:
+            message = f"the state {state!r} is in no rule, not live and not excused, so its rows never leave"
+            report.add(
+                severity,
+                "unlisted-state",
+                table.name,
+                path,
+                message,
+                "add it to `live`, to a rule's `when` or to `excused`",
+            )
+
+
+def _comparable(state: object) -> object:
+    """Convert a state to a form in which the contract's and the database's values compare: SQLite has no booleans."""
+    return int(state) if isinstance(state, bool) else state
+
+
+def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
+    """Check that times are encoded as declared; report rows whose times are not, which never leave."""
+    path = rule_place(selection)
+    if not (store.kind == "postgres" and selection.time.unit is Unit.NATIVE):
+        _check_encoding(store, selection, selection.time_column, now, seconds, path, report)
+    stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
+    if stuck is None:
+        message = (
+            f"whether every row has a usable time in {selection.time.column} was not checked: too many rows to read"
+        )
+        report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
+    elif stuck:
+        count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
+        report.add(
+            Severity.NOTE,
+            "never-due",
+            selection.name,
+            path,
+            f"{count} of its rows have no usable time in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
+        )
+
+
+def _check_encoding(
+    store: Store, selection: Selection, column: Column, now: datetime, seconds: float, path: str, report: Report
+) -> None:
+    indexed = any(serves(index, selection, store.kind) for index in selection.table.indexes)
+    values = sample_times(store, selection, _SAMPLE, seconds, indexed=indexed)
+    if selection.time.also:
+        # A column of texts that mixes numbers and texts holds the numbers as texts.
+        values = [int(one) if isinstance(one, str) and DIGITS.fullmatch(one) else one for one in values]
+    found = encodings(dict.fromkeys(values), now)
+    units = declared_encodings(selection.time, store.kind)
+    declared, as_declared = " or ".join(units), sum(found[unit] for unit in units)
+    others = {name: count for name, count in found.items() if name not in (*units, NOT_A_TIME)}
+    total = sum(found.values())
+    if others and not as_declared:
+        [name, *rest] = sorted(others, key=lambda one: -others[one])
+        seen = name if not rest else f"{name} and {', '.join(rest)}"
+        message = (
+            f"{column.name} is declared {declared}, but {others[name]} of {total} sampled values are written as {seen}"
+        )
+        report.add(Severity.ERROR, "wrong-encoding", selection.name, path, message, how_to_declare(name))
+    elif others:
+        seen = ", ".join(f"{count} as {name}" for name, count in others.items())
+        message = f"{column.name} is written in several ways: {as_declared} of {total} sampled values as declared ({declared}), {seen}"
+        fix = "write all of them in one way, or name every way: unit = […]"
+        report.add(Severity.ERROR, "mixed-encoding", selection.name, path, message, fix)
+    elif total and not as_declared:
+        message = f"{column.name} is declared {declared}, but none of {total} sampled values is a timestamp"
+        report.add(
+            Severity.ERROR, "wrong-encoding", selection.name, path, message, "name the column that holds timestamps"
+        )
+    elif unsortable(values):
+        message = (
+            f"{column.name} has fractions of different lengths before Z, which do not sort by time within a second"
+        )
+        report.add(
+            Severity.WARNING,
+            "unsortable-times",
+            selection.name,
+            path,
+            message,
+            "write all of them with as many digits",
+        )
+
+
+def check_excuse(
+    store: Store, name: TableName, info: TableInfo, excuse: Excuse, seconds: float, report: Report
+) -> None:
+    """Check that an excuse that promises a number of rows is true."""
+    if excuse.rows is None:
+        return
+    path = key_path(["excused", name])
+    rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
+    more = has_more_rows_than(store, info, excuse.rows, seconds)
+    if more is None:
+        message = f"whether it has {rows}, as its excuse promises, was not checked: reading them takes too long"
+        report.add(Severity.NOTE, "excuse-unchecked", name, path, message)
+    elif more:
+        report.add(Severity.ERROR, "false-excuse", name, path, *false_excuse(excuse))
+
+
+def false_excuse(excuse: Excuse) -> tuple[str, str]:
+    """Return the message and the fix for a table with more rows than its excuse promises."""
+    rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
+    message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
+    return message, "give the table rules, or mend what writes it"

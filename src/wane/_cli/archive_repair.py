@@ -1,0 +1,55 @@
+"""`wane archive repair | adopt`: an archive whose log has lost commits, or whose database is another one by now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from wane._cli.archive import app, starting
+from wane._cli.archive_maintenance import TablesArgument
+from wane._cli.harness import Call, CommandResult, Services, command
+from wane._cli.output import console, many, say
+
+if TYPE_CHECKING:
+    from wane._archive.repair import Repaired
+
+
+@command(app, "repair", Services(actor=True))
+def archive_repair(call: Call, only: TablesArgument = None) -> CommandResult:
+    """Write back the entries that the log of an archive table has lost, after reading back the files that they name.
+
+    Where the database has no copy of an entry, sweeps, expiries and compactions are committed again from its journal. No hot row changes.
+    """
+    done = call.open().archive.repair(*(only or ()), starting=starting)
+    return CommandResult(done, lambda: _print_repaired(done))
+
+
+def _print_repaired(done: Sequence[Repaired]) -> None:
+    for one in done:
+        if not one.lost:
+            console().print(f"{escape(one.table)}: no commit is missing")
+            continue
+        missing = f"{many(one.lost, 'commit')} {'was' if one.lost == 1 else 'were'} missing"
+        how = "entries of the log written back" if one.written_back else "committed again"
+        sweeps = ", ".join(str(number) for number in one.sweeps) or "none"
+        console().print(f"{escape(one.table)}: {missing}: {how}; sweeps among them: {sweeps}")
+        for job in one.given_up:
+            say(
+                f"{escape(job)} could not be made again: nothing is lost, what it replaced is in the archive as before;"
+                " the next expiry or compaction does it anew"
+            )
+    if any(one.lost for one in done):
+        say("read all files back: `wane archive verify`")
+
+
+@command(app, "adopt", Services(actor=True))
+def archive_adopt(call: Call) -> CommandResult:
+    """Make this database the one that writes to the archive, as the archive is now.
+
+    For a database that was restored into another server or copied to another file, and for an archive that was moved away so that a new one
+    begins. A database that wrote to the archive before is refused from then on.
+    """
+    adopted = call.open().archive.adopt()
+    return CommandResult(adopted, lambda: console().print(f"adopted: {escape(', '.join(adopted.tables))}"))

@@ -1,0 +1,66 @@
+"""`wane audit`: the trail of everything that left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, command
+from wane._cli.output import counts_text, print_fitting, time_text
+from wane._cli.values import parse_time
+from wane._ledger import AuditEntry
+
+app = typer.Typer(help="The trail of everything that left.", no_args_is_help=True)
+
+
+@command(app, "list")
+def audit_list(
+    call: Call,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="prune, mark, prune_orphans, archive, shelve, restore …")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="One table.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="An ISO 8601 time, unix seconds, or a duration such as 7d.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="The most to show.")] = 50,
+) -> CommandResult:
+    """List the audit trail, newest first."""
+    keeper = call.open(call.load(without_file=WITHOUT_TABLES))
+    after = None if since is None else parse_time(since, keeper.store.now(), "--since")
+    entries = keeper.audit(kind=kind, table=name, since=after, limit=limit)
+    return CommandResult([{**asdict(entry), "rows": entry.rows} for entry in entries], lambda: print_trail(entries))
+
+
+def print_trail(entries: Sequence[AuditEntry]) -> None:
+    """Print the audit trail as a table."""
+    print_fitting(
+        [partial(_cells, entry) for entry in entries],
+        (("audit", "at", "kind", "table", "rule", "took", "batches", "by", "run"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "took", "by", "run"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "took", "by"), "seconds"),
+        (("audit", "at", "table", "rule", "took"), "seconds"),
+        (("audit", "at", "table", "rule", "took"), "minutes"),
+        right=("audit", "batches"),
+    )
+
+
+def _cells(entry: AuditEntry, timespec: str) -> dict[str, str]:
+    # PostgreSQL orders the keys of stored JSON its own way: the table itself comes first, then what left with it.
+    counts = sorted(entry.counts.items(), key=lambda one: (one[0] != entry.table, one[0]))
+    return {
+        "audit": str(entry.id),
+        "at": time_text(entry.executed_at, timespec),
+        "kind": entry.kind,
+        "table": escape(entry.table),
+        "rule": escape(entry.rule or ""),
+        "took": counts_text(dict(counts)),
+        "batches": str(entry.batches),
+        "by": escape(entry.actor),
+        "run": escape(entry.run or ""),
+    }

@@ -1,0 +1,96 @@
+"""`wane pressure`, `wane health`: how full the tables are, and whether retention does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane._check.live import about
+from wane._cli.harness import Call, CommandResult, command
+from wane._cli.output import console, count_text, print_findings, print_widest, say, summary, table, time_text
+from wane.observe._health import Health, TableHealth
+from wane.observe._pressure import Pressure
+
+app = typer.Typer()
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+@command(app, "pressure")
+def pressure(call: Call) -> CommandResult:
+    """Show how many rows each table has, how old they are, and how many are due. Reads little, however large the tables are."""
+    found = call.open(read_only=True).pressure()
+    return CommandResult([one.as_dict() for one in found], lambda: _print_pressure(found))
+
+
+def _print_pressure(found: Sequence[Pressure]) -> None:
+    shown = table("table", "rows", "oldest", "newest", "due", "share", right=("rows", "due", "share"))
+    for one in found:
+        share = one.share
+        ruled = one.due is not None or one.oldest is not None
+        shown.add_row(
+            escape(one.table),
+            count_text(one.rows),
+            time_text(one.oldest),
+            time_text(one.newest),
+            count_text(one.due) if ruled else "",
+            "" if share is None else f"{share:.1%}",
+        )
+    console().print(shown)
+
+
+@command(app, "health")
+def health(
+    call: Call,
+    record: Annotated[
+        bool, typer.Option("--record", help="Store the report for SQL readers, as `wane run` does at intervals.")
+    ] = False,
+) -> CommandResult:
+    """Report whether retention does its work, and if not, what to do. Exits 0 if it is healthy, 1 if not."""
+    keeper = call.open(read_only=not record)
+    found = keeper.record_health() if record else keeper.health()
+    return CommandResult(found.as_dict(), lambda: _print_health(found), 0 if found.healthy else 1)
+
+
+def _print_health(found: Health) -> None:
+    wide = table(
+        "table", "rows", "size", "oldest", "due", "late", "last sweep", "drains in", "read",
+        right=("rows", "size", "due", "late", "drains in", "read"),
+    )  # fmt: skip
+    narrow = table("table", "rows", "due", "late", "last sweep", right=("rows", "due", "late"))
+    for one in found.tables:
+        name, rows = escape(one.pressure.table), count_text(one.pressure.rows)
+        due = count_text(one.pressure.due) if one.rules else ""
+        late, swept = _length(one.late_seconds), time_text(one.last_sweep) or ("never" if one.every_seconds else "")
+        read = "" if one.hot_read_ms is None else f"{one.hot_read_ms:g} ms"
+        oldest = _length(one.oldest_age_seconds)
+        wide.add_row(name, rows, _bytes(one.bytes, one.bytes_exact), oldest, due, late, swept, _drain(one), read)
+        narrow.add_row(name, rows, due, late, swept)
+    print_widest(wide, narrow)
+    print_findings(found.findings)
+    colour = "green" if found.healthy else "red"
+    say(f"[{colour}]{escape(found.database)}: {escape(found.verdict)}[/] ({summary(list(found.findings))})")
+
+
+def _length(seconds: float | None) -> str:
+    """Format a duration roughly; return nothing for no time, or for the future."""
+    return "" if seconds is None or seconds <= 0 else about(timedelta(seconds=seconds))
+
+
+def _drain(one: TableHealth) -> str:
+    if one.pressure.due is None or not one.pressure.due.rows or one.every_seconds is None:
+        return ""
+    return "never" if one.drain_seconds is None else about(timedelta(seconds=one.drain_seconds))
+
+
+def _bytes(number: int | None, exact: bool) -> str:
+    if number is None:
+        return ""
+    sign = "" if exact else "~"
+    size, unit = float(number), 0
+    while size >= 1000 and unit + 1 < len(_UNITS):
+        size, unit = size / 1000, unit + 1
+    return sign + (f"{size:.0f}" if unit == 0 or size >= 100 else f"{size:.1f}") + f" {_UNITS[unit]}"

@@ -1,0 +1,160 @@
+"""Output for people and scripts: tables and JSON on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from io import TextIOWrapper
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from wane._db.counting import Count, Exactness
+from wane._findings import Finding, Severity
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_UNFOLDED = 10_000
+"""Columns where the output is not a terminal: a line that a script or a file reads is never folded."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that reads the environment anew, so that tests and pipes get what they ask for."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(
+            errors="backslashreplace"
+        )  # A terminal that lacks a letter shows its number; nothing fails for it.
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _UNFOLDED
+    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+
+
+def say(text: str) -> None:
+    """Print a line for people, in rich's markup: escape what came from elsewhere."""
+    console(stderr=True).print(text, soft_wrap=True)
+
+
+def print_json(data: object) -> None:
+    """Print data as one JSON document; dataclasses as objects."""
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not prints_unicode(), default=_plain) + "\n")
+
+
+def prints_unicode() -> bool:
+    """Return whether stdout can print every character."""
+    return (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+
+
+def _plain(value: object) -> object:
+    """Convert what JSON does not have. Times become ISO 8601 in UTC, so that every command writes them alike."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    return str(value)
+
+
+def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:
+    """Print findings for people, worst first, each with its fix."""
+    out = console(stderr=stderr)
+    order = list(Severity)
+    for finding in sorted(findings, key=lambda one: order.index(one.severity)):
+        colour = _COLOURS[finding.severity]
+        subject = " ".join(part for part in (finding.file, finding.path or finding.table) if part)
+        head = f"[{colour}]{finding.severity.value}[/] [dim]{finding.code}[/] [bold]{escape(subject)}[/]"
+        out.print(head, soft_wrap=True)
+        out.print(f"  {escape(finding.message)}", soft_wrap=True)
+        if finding.fix:
+            out.print(f"  [green]fix:[/] {escape(finding.fix)}", soft_wrap=True)
+
+
+def summary(findings: list[Finding]) -> str:
+    """Summarise findings: `2 errors, 1 warning`."""
+    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
+    return ", ".join(many(count, severity.value) for severity, count in counts.items() if count) or "nothing to report"
+
+
+def many(count: int, noun: str, *, bold: bool = False) -> str:
+    """Format a count of things: `1 rule`, `1,234 rules`."""
+    number = f"[bold]{count:,}[/]" if bold else f"{count:,}"
+    return f"{number} {noun}{'' if count == 1 else 's'}"
+
+
+def table(*columns: str, title: str | None = None, right: Iterable[str] = (), show_header: bool = True) -> Table:
+    """Make an empty table in the house style."""
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        show_header=show_header,
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+    )
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def print_widest(*choices: Table) -> None:
+    """Print the first table that fits without folding a word; the last one folds if it must."""
+    out = console()
+    unbounded = out.options.update(width=_UNFOLDED)
+    fitting = (choice for choice in choices if out.measure(choice, options=unbounded).maximum <= out.width)
+    out.print(next(fitting, choices[-1]))
+
+
+def print_fitting(
+    rows: Iterable[Callable[[str], Mapping[str, str]]], *layouts: tuple[Sequence[str], str], right: Iterable[str] = ()
+) -> None:
+    """Print rows in the first layout that fits. A layout has columns and a precision of times, of which each row makes its cells."""
+    rows, right = list(rows), tuple(right)
+    choices = []
+    for columns, timespec in layouts:
+        shown = table(*columns, right=right)
+        for row in rows:
+            cells = row(timespec)
+            shown.add_row(*(cells[column] for column in columns))
+        choices.append(shown)
+    print_widest(*choices)
+
+
+def counts_text(counts: Mapping[str, int], *, but: str | None = None) -> str:
+    """Format counts by table: `jobs 1,234, job_attempts 5`; one of them may be shown elsewhere."""
+    return ", ".join(f"{escape(name)} {count:,}" for name, count in counts.items() if name != but)
+
+
+def count_text(count: Count | None) -> str:
+    """Format a count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
+    if count is None:
+        return "?"
+    sign = {Exactness.EXACT: "", Exactness.ESTIMATE: "~", Exactness.AT_LEAST: "≥ "}[count.exactness]
+    return f"{sign}{count.rows:,}"
+
+
+def counted(count: Count | None, noun: str) -> str:
+    """Format a count of things that may be an estimate: `1 row`, `~1,234 rows`."""
+    text = count_text(count)
+    return f"{text} {noun}{'' if text == '1' else 's'}"
+
+
+def time_text(time: datetime | None, timespec: str = "seconds") -> str:
+    """Format a time in UTC, to the `seconds`, `minutes` or `days`."""
+    if time is None:
+        return ""
+    utc = time.astimezone(UTC).replace(tzinfo=None)
+    return utc.date().isoformat() if timespec == "days" else utc.isoformat(" ", timespec)
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Format a duration roughly: `< 1 s`, `12 s`, `3 min`, `2.5 h`."""
+    if seconds is None:
+        return "?"
+    if seconds < 1:
+        return "< 1 s" if seconds > 0 else ""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,211 @@
+"""`wane partition`: tables by the month, converted online, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane._cli.harness import Call, CommandResult, Services, command
+from wane._cli.options import FastOption
+from wane._cli.output import console, counted, counts_text, many, say, seconds_text, table, time_text
+from wane._keeper import Keeper
+from wane._partition.model import PartitionDone, PartitionPlan, Retiring
+from wane._prune.pace import FAST
+from wane.events import Event, PartitionStep
+
+app = typer.Typer(
+    help="Tables by the month (PostgreSQL): converted online, retired by the month, and back.", no_args_is_help=True
+)
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="A table that [partition] of the contract names.")]
+_LONG_WORK = Services(actor=True, logs=True, progress=True, stops_after="batch")
+
+
+@command(app, "plan")
+def partition_plan(call: Call, name: TableArgument) -> CommandResult:
+    """Show what converting a table would do: every statement, its lock, and what would stop working. Changes nothing."""
+    plan = call.open(read_only=True).partition.plan(name)
+    return CommandResult(plan.as_json(), lambda: _print_plan(plan))
+
+
+def _print_plan(plan: PartitionPlan) -> None:
+    out = console()
+    advice = "recommended" if plan.recommended else "not recommended"
+    out.print(f"[bold]{escape(plan.table)}[/] {escape(plan.state)}, {counted(plan.rows, 'row')}", soft_wrap=True)
+    say(f"{advice}: {escape(plan.why)}" if plan.state == "plain" else escape(plan.why))
+    for what, fix in plan.refused:
+        say(f"[red]refused:[/] {escape(what)}")
+        say(f"  [green]fix:[/] {escape(fix)}")
+    if plan.until is not None:
+        say(f"everything before {plan.until} stays where it is; then {', '.join(map(escape, plan.partitions))}")
+    elif plan.partitions:
+        say(f"its partitions: {', '.join(map(escape, plan.partitions))}")
+    for step in plan.steps:
+        lock = ""
+        for one in step.statements:
+            if one.lock != lock:
+                out.print(f"[dim]-- {step.state}: {escape(one.lock)}[/]", soft_wrap=True)
+                lock = one.lock
+            out.print(f"{escape(one.text)};", soft_wrap=True, highlight=False)
+    for broken in plan.breaks:
+        say(f"[yellow]{broken.code}:[/] {escape(broken.what)}")
+        say(f"  [green]instead:[/] {escape(broken.instead)}")
+    for note in plan.notes:
+        say(f"[dim]note: {escape(note)}[/]")
+    for following in plan.along:
+        _print_plan(following)
+
+
+@command(app, "convert", _LONG_WORK)
+def partition_convert(
+    call: Call,
+    name: TableArgument,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept",
+            help="Proceed although the plan lists what will stop working; without it such a table is refused.",
+        ),
+    ] = False,
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help="Then split what was there into months, too: copied a few rows at a time beside the application, proven, then"
+            " swapped.",
+        ),
+    ] = False,
+    fast: FastOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
+) -> CommandResult:
+    """Partition a table by the month without blocking the application. After any interruption, running it again continues; undo reverts it."""
+    if dry_run:
+        return partition_plan(call, name)
+    partition = _open(call).partition
+    done = [partition.convert(name, accept=accept)]
+    if split and not call.stop.event.is_set():
+        done.append(partition.split(name, pace=FAST if fast else None, stop=call.stop.event))
+    return CommandResult(done, lambda: _print_done(done))
+
+
+@command(app, "maintain", Services(actor=True, logs=True))
+def partition_maintain(
+    call: Call,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE...", help="All that are partitioned if none is named.")
+    ] = None,
+) -> CommandResult:
+    """Make partitions ahead. `wane run` does the same by itself."""
+    done = _open(call).partition.maintain(*(names or ()))
+
+    def show() -> None:
+        if not done:
+            say("no table is partitioned yet: `wane partition convert TABLE` does that")
+        _print_done(done)
+
+    return CommandResult(done, show)
+
+
+@command(app, "retire", _LONG_WORK)
+def partition_retire(
+    call: Call,
+    name: TableArgument,
+    reattach: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTITION",
+            help="Attach this partition again instead, with what left with it, while it is in quarantine.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would leave, and what stays and why, whatever the flags say; change nothing."
+        ),
+    ] = False,
+    fast: FastOption = False,
+) -> CommandResult:
+    """Retire months that are past their retention window, if the flags allow it, and drop those whose quarantine is over.
+
+    A month with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again
+    continues. Exits 1 if a month failed. `wane run` does the same by itself.
+    """
+    if reattach is not None and dry_run:
+        raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
+    partition = _open(call).partition
+    if reattach is not None:
+        done = [partition.reattach(name, reattach)]
+        say("still past its retention window: `wane run` will retire it again unless you add a hold or raise `keep`")
+    else:
+        done = partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=call.stop.event)
+    failed = any(one.outcome == "failed" for one in done)
+    return CommandResult(done, lambda: _print_retired(name, done), 1 if failed else 0)
+
+
+def _print_retired(name: str, done: list[Retiring]) -> None:
+    if not done:
+        say(f"no month of {escape(name)} is past its time, and none has been aside for long enough")
+        return
+    shown = table("partition", "ended", "rows", "where", "until", right=("rows",))
+    for one in done:
+        colour = {"stays": "yellow", "stopped": "yellow", "off": "yellow", "failed": "red"}.get(one.outcome, "green")
+        shown.add_row(
+            escape(one.partition),
+            f"[{colour}]{one.outcome}[/]",
+            counts_text(one.counts),
+            escape(one.place or ""),
+            time_text(one.drop_at),
+        )
+    console().print(shown)
+    for one in done:
+        if one.why:
+            say(f"{escape(one.partition or name)}: {escape(one.why)}")
+
+
+@command(app, "undo", _LONG_WORK)
+def partition_undo(
+    call: Call,
+    name: TableArgument,
+    reattach: Annotated[
+        bool,
+        typer.Option("--reattach", help="Attach months in quarantine first; without it they are a reason to refuse."),
+    ] = False,
+    fast: FastOption = False,
+) -> CommandResult:
+    """Make a plain table of it again: at once; rows that came since follow in batches. Ctrl-C and SIGTERM stop between two.
+
+    A conversion that was not finished is reverted.
+    """
+    done = _open(call).partition.undo(name, reattach=reattach, pace=FAST if fast else None, stop=call.stop.event)
+    return CommandResult([done], lambda: _print_done([done]))
+
+
+def _open(call: Call) -> Keeper:
+    """Open a keeper that prints every step when it is done: some of them take long."""
+
+    def print_step(event: Event) -> None:
+        if isinstance(event, PartitionStep) and not call.as_json:
+            what = f"{event.partition} is {event.step}" if event.partition else event.step
+            say(f"[dim]{escape(event.table)}: {escape(what)} ({seconds_text(event.seconds) or '< 1 s'})[/]")
+
+    return call.open(listeners=[print_step])
+
+
+def _print_done(done: Sequence[PartitionDone]) -> None:
+    for one in done:
+        parts = [f"[bold]{escape(one.table)}[/] {'nothing to do' if one.did == 'nothing' else one.did}"]
+        if one.partitions:
+            parts.append(many(len(one.partitions), "partition"))
+        if one.rows:
+            parts.append(f"{many(one.rows, 'row')} moved")
+        if one.longest_lock_seconds:
+            parts.append(f"the longest lock {one.longest_lock_seconds * 1000:.0f} ms")
+        if one.lock_waits:
+            parts.append(f"{many(one.lock_waits, 'lock')} retried")
+        say(", ".join(parts))
+        for problem in one.problems:
+            say(f"[yellow]left:[/] {escape(problem)}")
+        if one.stopped:
+            say("stopped: run it again to go on")

@@ -1,0 +1,197 @@
+"""`wane plan`: what is due now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from wane._cli.harness import Call, CommandResult, command
+from wane._cli.output import (
+    console,
+    count_text,
+    many,
+    print_findings,
+    print_widest,
+    say,
+    seconds_text,
+    table,
+    time_text,
+)
+from wane._cli.values import parse_time
+from wane._db.counting import Exactness
+from wane._prune.plan import Plan, Step
+from wane._prune.planning import READ_SECONDS
+
+app = typer.Typer()
+
+
+@command(app, "plan")
+def plan(
+    call: Call,
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE[.RULE]...", help="Only these; all if none is named.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the statements, their values and their query plans.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to a file, for `wane apply`.")] = None,
+    exit_code: Annotated[
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit 3 if rows are due; 1 if none were found, and those of some rule were not counted."
+        ),
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, help="The longest that one read may take; what takes longer is estimated.")
+    ] = READ_SECONDS,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Plan for this time (ISO 8601, unix seconds, or a duration ago).")
+    ] = None,
+) -> CommandResult:
+    """Show what would leave now, rule by rule. Reads only, in bounded time."""
+    made = build_plan(call, only, verbose=verbose, seconds=seconds, at=at)
+    if out is not None:
+        made.write(out)
+    result = plan_result(made, verbose=verbose, out=out)
+    if result.exit_code or not exit_code:
+        return result
+    unknown = any(step.due is None for step in made.steps)  # Unknown is not none.
+    return replace(result, exit_code=3 if made.due else 1 if unknown else 0)
+
+
+def build_plan(
+    call: Call,
+    only: Sequence[str] | None,
+    *,
+    verbose: bool = False,
+    seconds: float = READ_SECONDS,
+    at: str | None = None,
+) -> Plan:
+    """Plan what is due, and show how far the reads are on a terminal."""
+    keeper = call.open(read_only=True)
+    with _progress() as progress:
+        task = progress.add_task("planning", total=None)
+        return keeper.plan(
+            *(only or ()),
+            now=None if at is None else parse_time(at, keeper.store.now(), "--at"),
+            seconds=seconds,
+            explain=verbose,
+            progress=lambda done, total, name: progress.update(task, completed=done, total=total, description=name),
+        )
+
+
+def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -> CommandResult:
+    """Return a plan as the result of a command, which fails if a rule could not be planned."""
+
+    def show() -> None:
+        print_plan(made, verbose=verbose)
+        if out is not None:
+            say(f"wrote [bold]{escape(str(out))}[/]")
+
+    return CommandResult(json.loads(made.as_json()), show, 1 if made.problems else 0)
+
+
+def _progress() -> Progress:
+    out = console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}")
+    return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
+
+
+def print_plan(made: Plan, *, verbose: bool = False) -> None:
+    """Print the plan as a table, as wide as the terminal allows, then what could not be planned."""
+    out = console()
+    out.print(f"[bold]{escape(made.url)}[/] at {time_text(made.made_at)} UTC, contract {made.fingerprint}")
+    print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
+    if not all(step.swept for step in made.steps):
+        out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
+    for note in _inexact(made):
+        out.print(f"[dim]{note}[/]", soft_wrap=True)
+    if verbose:
+        for step in made.steps:
+            out.print(f"\n[bold]{escape(step.table)}.{escape(step.rule)}[/]")
+            print_statements(step)
+    print_findings(made.problems)
+    say(_total(made))
+
+
+_ALL = ("rule", "then", "due", "of", "share", "oldest", "newest", "cutoff", "takes")
+_LAYOUTS = (
+    (_ALL, "seconds"),
+    (_ALL, "minutes"),
+    (("rule", "then", "due", "of", "share", "oldest", "cutoff", "takes"), "minutes"),
+    (("rule", "then", "due", "of", "share", "oldest", "cutoff"), "days"),
+    (("rule", "then", "due", "of", "share", "oldest"), "days"),
+    (("rule", "due", "of", "oldest"), "days"),
+    (("rule", "due"), "days"),
+)
+"""What a plan shows, from the widest terminal to the narrowest: what a reader misses least goes first."""
+
+
+def _table(made: Plan, columns: Sequence[str], timespec: str) -> Table:
+    shown = table(*columns, right=("due", "of", "share", "takes"))
+    for step in made.steps:
+        cells = _cells(step, timespec)
+        shown.add_row(*(cells[column] for column in columns))
+        for name, count in step.followers.items():
+            live = ", live too" if name in step.live_followers else ""
+            leaving = {"rule": f"[dim]  with {escape(name)}{live}[/]", "due": f"[dim]{count_text(count)}[/]"}
+            shown.add_row(*(leaving.get(column, "") for column in columns))
+    return shown
+
+
+def _inexact(made: Plan) -> list[str]:
+    """Explain what `wane apply` does with steps that were not counted."""
+    counts = [step.due for step in made.steps if step.swept and step.action != "archive"]
+    notes = []
+    if any(count is not None and count.exactness is not Exactness.EXACT for count in counts):
+        notes.append("~ and ≥ were not counted: `wane apply` refuses the plan if more rows than that are due")
+    if None in counts:
+        notes.append("? could not be found out: `wane apply` refuses the plan")
+    return [*notes, "a larger --seconds leaves time to count"] if notes else []
+
+
+def _cells(step: Step, timespec: str) -> dict[str, str]:
+    due = count_text(step.due)
+    return {
+        "rule": escape(f"{step.table}.{step.rule}"),
+        "then": step.action if step.swept else f"{step.action}*",
+        "due": f"[bold]{due}[/]" if due != "0" else "[dim]0[/]",
+        "of": count_text(step.table_rows),
+        "share": "" if step.share is None else f"{step.share:.1%}",
+        "oldest": time_text(step.oldest, timespec),
+        "newest": time_text(step.newest, timespec),
+        "cutoff": time_text(step.cutoff, timespec),
+        "takes": seconds_text(step.seconds),
+    }
+
+
+def _total(made: Plan) -> str:
+    """Summarise the plan: `about 1,234 rows due under 3 rules, and 56 that leave with them`."""
+    followers = [count for step in made.steps for count in step.followers.values()]
+    counts = [*(step.due for step in made.steps), *followers]
+    inexact = any(count is None or count.exactness is not Exactness.EXACT for count in counts)
+    with_them = sum(count.rows for count in followers if count is not None)
+    due = many(made.due, "row", bold=True)
+    text = f"{'about ' if inexact else ''}{due} due under {many(len(made.steps), 'rule')}"
+    return f"{text}, and {with_them:,} that leave with them" if with_them else text
+
+
+def print_statements(step: Step, *, values: bool = True) -> None:
+    """Print the statements of a rule in the order in which they run, each with its values and its query plan."""
+    out = console()
+    for one in step.statements:
+        out.print(f"\n[bold]-- {escape(one.purpose)}[/]", soft_wrap=True)
+        out.print(escape(one.text), soft_wrap=True, highlight=False)
+        if values and one.parameters:
+            shown = json.dumps(one.parameters, default=str, ensure_ascii=False)
+            out.print(f"[dim]{escape(shown)}[/]", soft_wrap=True)
+        if one.query_plan:
+            out.print(escape(one.query_plan), style="cyan", soft_wrap=True)

@@ -1,0 +1,174 @@
+"""`wane run`, `wane status`, `wane adopt`: schedulers and workers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from wane._cli.harness import Call, CommandResult, Services, command
+from wane._cli.output import console, many, print_fitting, say, seconds_text, table, time_text
+from wane._keeper import Keeper
+from wane._schedule import Status
+from wane._schedule.sql import Timetable
+from wane._schedule.status import ExecutorStatus, SchedulerStatus
+
+app = typer.Typer()
+LOOPBACK = "127.0.0.1"
+
+
+@command(app, "run", Services(logs=True, stops_after="batch", daemon=True))
+def run(
+    call: Call,
+    scheduler: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scheduler; may be repeated. All if left out.")
+    ] = None,
+    no_schedulers: Annotated[bool, typer.Option("--no-schedulers", help="Workers only.")] = False,
+    workers: Annotated[int, typer.Option(min=0, max=64, help="How many sweeps at a time; 0 for schedulers only.")] = 1,
+    max_runs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="End after this number of windows of each scheduler, when their sweeps are done (with --no-schedulers: of"
+            " sweeps of each worker); exit 1 if anything failed or waits for approval.",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=0, max=65_535, help="Serve /metrics for Prometheus on this port; 0 picks one."
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="The address that /metrics is served on.", show_default=LOOPBACK),
+    ] = None,
+) -> CommandResult:
+    """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may run."""
+    if no_schedulers and scheduler:
+        raise typer.BadParameter("a scheduler cannot be both named and left out", param_hint="--no-schedulers")
+    if no_schedulers and not workers:
+        raise typer.BadParameter(
+            "without schedulers and without workers there is nothing to run", param_hint="--workers"
+        )
+    if metrics_address is not None and metrics_port is None:
+        raise typer.BadParameter("nothing is served without --metrics-port", param_hint="--metrics-address")
+    contract = call.load()
+    with ExitStack() as stack:
+        if metrics_port is None:
+            keeper = call.open(contract)
+        else:
+            from wane.observe._metrics import Metrics  # Needs an extra.
+
+            metrics = stack.enter_context(closing(Metrics(contract)))
+            keeper = call.open(contract, listeners=[metrics])
+            metrics.watch(keeper.store.clone)
+            exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
+            say(f"metrics: {escape(exporter.url)}")
+        chosen = [] if no_schedulers else scheduler
+        _print_start(keeper, chosen, workers)
+        ran = keeper.run(schedulers=chosen, workers=workers, stop=call.stop.event, max_runs=max_runs)
+    text = f"{many(ran.ticks, 'window')}, {many(ran.sweeps, 'sweep')}, {many(ran.failures, 'failure')}"
+    # A daemon outlives its failures; a run that ends by itself must report them.
+    return CommandResult(ran, lambda: say(text), 1 if max_runs is not None and ran.failures else 0)
+
+
+def _print_start(keeper: Keeper, chosen: list[str] | None, workers: int) -> None:
+    status = keeper.status()
+    if not status.enabled:
+        say(f"[yellow]sweeps are off:[/] {escape(status.master_flag)} is off until `wane enable`")
+    known = [one.name for one in keeper.contract.schedulers]
+    names = ", ".join(known if chosen is None else chosen) or "none"
+    say(f"schedulers: {escape(names)}; {many(workers, 'worker')}; contract {status.fingerprint}")
+
+
+@command(app, "adopt")
+def adopt(call: Call) -> CommandResult:
+    """Put this contract in force: runners with another one are refused, and stop at their next batch."""
+    keeper = call.open()
+    before = Timetable(keeper.store.dialect).in_force(keeper.store.run) if keeper.store.is_migrated() else None
+    now = keeper.adopt()
+    if before is not None and before.fingerprint == now.fingerprint:
+        text = f"{now.fingerprint} was in force already"
+    else:
+        instead = "" if before is None else f" instead of {before.fingerprint}"
+        text = f"[bold]{now.fingerprint}[/] is in force{instead}"
+    return CommandResult({"before": before, "in_force": now}, lambda: say(text))
+
+
+@command(app, "status")
+def status(call: Call) -> CommandResult:
+    """Show the current status: flags, the contract in force, schedulers, executors, running sweeps, the queue."""
+    found = call.open().status()
+    data = {**asdict(found), "alive": found.alive, "dead_letters": found.dead_letters}
+    return CommandResult(data, lambda: _print_status(found))
+
+
+def _print_status(found: Status) -> None:
+    _print_flags(found)
+    print_fitting(
+        [partial(_scheduler_cells, one) for one in found.schedulers],
+        (("scheduler", "every", "last window", "next", "by"), "seconds"),
+        (("scheduler", "every", "last window", "next"), "seconds"),
+        right=("every",),
+    )
+    if found.executors:
+        print_fitting(
+            [partial(_executor_cells, one) for one in found.executors],
+            (("executor", "doing", "last beat", "since"), "seconds"),
+            (("executor", "doing", "last beat"), "seconds"),
+        )
+    if all(one.silent for one in found.executors):
+        console().print("no scheduler or worker is alive; start one with `wane run`")
+    if found.queue:
+        shown = table("pool", "state", "messages", "oldest", right=("messages",))
+        for line in found.queue:
+            shown.add_row(escape(line.pool), line.state, f"{line.messages:,}", time_text(line.oldest))
+        console().print(shown)
+    if found.dead_letters:
+        say(f"[red]{many(found.dead_letters, 'dead letter')}[/]: list them with `wane queue dead list`")
+
+
+def _scheduler_cells(one: SchedulerStatus, timespec: str) -> dict[str, str]:
+    known = one.window
+    late = f" [red]{seconds_text(one.overdue_seconds)} late[/]" if one.overdue_seconds > one.every_seconds else ""
+    return {
+        "scheduler": escape(one.name),
+        "every": seconds_text(one.every_seconds),
+        "last window": "never" if known is None else time_text(known.window_at, timespec),
+        "next": "" if known is None else time_text(known.due_at, timespec) + late,
+        "by": "" if known is None else escape(known.ticked_by or ""),
+    }
+
+
+def _executor_cells(one: ExecutorStatus, timespec: str) -> dict[str, str]:
+    note = " [red]silent[/]" if one.silent else ""
+    note += " [yellow]another contract[/]" if one.other_contract else ""
+    return {
+        "executor": escape(one.beat.executor),
+        "doing": escape(one.beat.doing),
+        "last beat": time_text(one.beat.beat_at, timespec) + note,
+        "since": time_text(one.beat.started_at, timespec),
+    }
+
+
+def _print_flags(found: Status) -> None:
+    out = console()
+    state = "[green]on[/]" if found.enabled else "[yellow]off[/]: `wane enable` turns them on"
+    out.print(f"sweeps are {state}")
+    if found.disabled_tables:
+        out.print(f"off for {escape(', '.join(found.disabled_tables))}")
+    if found.in_force is None:
+        out.print(f"no contract is in force yet; this one is {found.fingerprint}")
+    elif found.in_force.fingerprint == found.fingerprint:
+        out.print(f"contract {found.fingerprint}, in force since {time_text(found.in_force.adopted_at)}")
+    else:
+        out.print(
+            f"[red]this contract is {found.fingerprint}, and {found.in_force.fingerprint} is in force[/]"
+            f" since {time_text(found.in_force.adopted_at)} by {escape(found.in_force.adopted_by)}"
+        )

@@ -1,0 +1,481 @@
+"""The entries of a contract file that are named by their keys: tables, rules, guards, followers, excuses and others.
+
+A model here validates one entry on its own, as it is written; `rules` and `resolve` build the contract from it and check
+the constraints between entries. Entries are validated one at a time, so that a mistake in one hides no mistake in
+another. The JSON Schema for editors is generated from the same models.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from wane._contract.duration import Forever
+from wane._contract.model import ExcuseKind, Mark, Prune, Retired, State, Time, ToArchive, Unit
+from wane._contract.names import parse_reference
+from wane._contract.refused import Refused, written
+from wane._contract.settings import Budget
+from wane._contract.values import (
+    WINDOW_SCHEMA,
+    Between,
+    Boolean,
+    Count,
+    NamedTable,
+    ReadBy,
+    ShortForm,
+    Text,
+    read_window,
+    require_decided,
+)
+from wane._findings import did_you_mean
+
+
+class WindowName(str):
+    """The name of a window in [window]."""
+
+    __slots__ = ()
+
+
+_COLUMN = Text("a column's name", blank=True)
+_TEN_YEARS = timedelta(days=3_650)
+
+
+def _keep(value: object) -> timedelta | Forever | WindowName:
+    if isinstance(value, dict):
+        if set(value) == {"window"} and isinstance(value["window"], str):
+            return WindowName(value["window"])
+        raise Refused("a table is not a window", 'write a duration, "forever", or { window = "name" }')
+    return read_window(value)
+
+
+def _sentence(value: object) -> str:
+    require_decided(value)
+    if not isinstance(value, str):
+        raise Refused(f"{written(value)} is not a sentence", "write a sentence in quotes")
+    if not value.strip():
+        raise Refused("empty", "write a sentence")
+    return value.strip()
+
+
+def _columns(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [value]
+    if not names:
+        raise Refused("empty", "name at least one column")
+    columns = tuple(_COLUMN.read(name) for name in names)
+    if len(set(columns)) != len(columns):
+        raise Refused("a column is named twice", "name it once")
+    return columns
+
+
+def _units(value: object) -> tuple[Unit, ...]:
+    """Parse the encoding of a column's timestamps, or several encodings that the column mixes."""
+    require_decided(value)
+    given = value if isinstance(value, list) else [value]
+    if not given:
+        raise Refused("no unit", f"allowed: {', '.join(Unit)}")
+    for unit in given:
+        require_decided(unit)
+        if not isinstance(unit, str) or unit not in list(Unit):
+            hint = did_you_mean(unit, Unit)
+            raise Refused(f"unknown unit {written(unit)}", f"{hint} allowed: {', '.join(Unit)}".strip())
+    if len(set(given)) != len(given):
+        raise Refused("a unit is named twice", "name it once")
+    return tuple(Unit(str(unit)) for unit in given)
+
+
+def _zone(value: object) -> str:
+    require_decided(value)
+    try:
+        # "localtime" depends on the machine that reads the contract.
+        if isinstance(value, str) and value != "localtime":
+            ZoneInfo(value)
+            return value
+    except (KeyError, ValueError, OSError):
+        pass
+    raise Refused(f"unknown zone {written(value)}", 'use a name such as "UTC" or "Europe/Vienna"')
+
+
+def _state(value: object) -> State:
+    require_decided(value)
+    if not isinstance(value, str | int | bool):
+        raise Refused(f"{written(value)} is not a state", "use texts, whole numbers or booleans")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise Refused(f"{written(value)} is not a state", "no column holds a number of more than 64 bits")
+    if isinstance(value, str) and "\x00" in value:
+        raise Refused(f"{written(value)} is not a state", "no column holds a text with a NUL character")
+    return value
+
+
+def _states(value: object) -> tuple[State, ...]:
+    require_decided(value)
+    if not isinstance(value, list):
+        raise Refused(
+            f"{written(value)} is not a list of states",
+            f"write [{written(value)}]" if isinstance(value, str | int) else 'write ["…"]',
+        )
+    states = tuple(_state(state) for state in value)
+    if len({type(state) for state in states}) > 1:
+        raise Refused("states of different types", "a column holds texts, numbers or booleans")
+    if len(set(states)) != len(states):
+        raise Refused("a state is listed twice", "list it once")
+    return states
+
+
+def _some_states(value: object) -> tuple[State, ...]:
+    states = _states(value)
+    if not states:
+        raise Refused("empty", "a rule without states selects nothing; name them, or remove the rule")
+    return states
+
+
+def _then(value: object) -> Prune | ToArchive | Mark:
+    require_decided(value)
+    if value == "prune":
+        return Prune()
+    if value == "archive":
+        return ToArchive()
+    if isinstance(value, dict) and set(value) == {"mark"}:
+        return Mark(_state(value["mark"]))
+    raise Refused(f"{written(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
+
+
+_COLUMNS_SCHEMA = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
+}
+_STATE_SCHEMA = {"type": ["string", "integer", "boolean"]}
+
+
+def _states_schema(least: int) -> dict[str, Any]:
+    kinds = ("string", "integer", "boolean")
+    lists = [{"type": "array", "items": {"type": kind}, "uniqueItems": True, "minItems": least} for kind in kinds]
+    return {"anyOf": lists}
+
+
+_UNITS_SCHEMA = {
+    "anyOf": [
+        {"enum": list(Unit)},
+        {
+            "type": "array",
+            "items": {"enum": list(Unit)},
+            "minItems": 1,
+            "uniqueItems": True,
+            "description": "Several that the column mixes: each value is in one of them.",
+        },
+    ]
+}
+
+Keep = Annotated[
+    timedelta | Forever | WindowName,
+    ReadBy(
+        _keep,
+        {
+            "anyOf": [
+                *WINDOW_SCHEMA["anyOf"],
+                {
+                    "type": "object",
+                    "properties": {"window": {"type": "string", "description": "A name from [window]."}},
+                    "required": ["window"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    ),
+]
+Sentence = Annotated[str, ReadBy(_sentence, {"type": "string", "pattern": r"\S"})]
+ColumnName = Annotated[str, _COLUMN]
+Columns = Annotated[tuple[str, ...], ReadBy(_columns, _COLUMNS_SCHEMA)]
+States = Annotated[tuple[State, ...], ReadBy(_states, _states_schema(0))]
+SomeStates = Annotated[tuple[State, ...], ReadBy(_some_states, _states_schema(1))]
+Then = Annotated[
+    Prune | ToArchive | Mark,
+    ReadBy(
+        _then,
+        {
+            "anyOf": [
+                {"enum": ["prune", "archive"]},
+                {
+                    "type": "object",
+                    "properties": {"mark": _STATE_SCHEMA},
+                    "required": ["mark"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    ),
+]
+
+
+class Entry(BaseModel):
+    """An entry of the file: unknown keys are mistakes, and values keep the type that TOML gave them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    read_apart: ClassVar[tuple[str, ...]] = ()
+    """Keys beside the fields, whose values are validated on their own."""
+
+
+class SchedulerEntry(Entry):
+    """A scheduler."""
+
+    every: Annotated[
+        timedelta, Between(timedelta(seconds=1), _TEN_YEARS, 'a window is an interval such as "5m" or "1h"')
+    ] = Field(description="How often it sweeps.")
+
+
+class TimeEntry(Entry):
+    """A column that holds timestamps, and how it encodes them."""
+
+    column: ColumnName
+    unit: Annotated[tuple[Unit, ...], ReadBy(_units, _UNITS_SCHEMA)] = (Unit.NATIVE,)
+    zone: Annotated[str, ReadBy(_zone, {"type": "string"})] | None = Field(
+        default=None, description="Values are wall-clock times in this zone."
+    )
+
+    @model_validator(mode="after")
+    def _zone_fits(self) -> Self:
+        if self.zone is None:
+            return self
+        if all(unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS) for unit in self.unit):
+            raise Refused(f"a number of {self.unit[0].value} since 1970 has no zone", "remove it")
+        if len(self.unit) > 1 and self.zone != "UTC":
+            raise Refused(
+                "timestamps of one column in several units must all be in UTC",
+                'write zone = "UTC" for texts without a zone',
+            )
+        return self
+
+    def as_time(self) -> Time:
+        first, *also = self.unit
+        return Time(self.column, first, self.zone, tuple(also))
+
+
+TimeItem = Annotated[
+    TimeEntry,
+    ShortForm(
+        lambda text: {"column": _COLUMN.read(text)},
+        "a time column",
+        'write its name, or { column = "…", unit = "…" }',
+        "A column with native times.",
+    ),
+]
+
+
+class ReferenceEntry(Entry):
+    """Columns of another table that point at a row's key, or at the columns named in `to`."""
+
+    table: NamedTable
+    columns: Columns
+    to: Columns | None = None
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.to is not None and len(self.to) != len(self.columns):
+            raise Refused(
+                f"{len(self.columns)} columns refer to {len(self.to)}", "name as many in `to` as in `columns`"
+            )
+        return self
+
+
+class FollowerEntry(ReferenceEntry):
+    """Rows of another table that leave with the row they refer to."""
+
+    where: dict[ColumnName, Annotated[State, ReadBy(_state, _STATE_SCHEMA)]] = Field(
+        default_factory=dict, description="Only rows with these values."
+    )
+    with_: list[FollowerItem] = Field(default_factory=list, alias="with")
+    live: Literal["keep", "leave"] = Field(
+        default="keep",
+        description="Rows in a live state of their own table keep the row that they follow, or leave with it.",
+    )
+
+
+def _expand_reference(text: str) -> dict[str, str]:
+    table, column = parse_reference(text)
+    return {"table": str(table), "columns": column}
+
+
+_REFERENCE = ShortForm(
+    _expand_reference,
+    "a reference",
+    'write "table.column" or { table = "…", columns = ["…"], to = ["…"] }',
+    "table.column or schema.table.column",
+)
+ReferenceItem = Annotated[ReferenceEntry, _REFERENCE]
+FollowerItem = Annotated[FollowerEntry, _REFERENCE]
+
+
+class GuardEntry(Entry):
+    """A fact that saves a row: exactly one of the three."""
+
+    referenced_by: ReferenceItem | None = Field(default=None, description="Saved while a row refers to it.")
+    null: ColumnName | None = Field(default=None, description="Saved while this column is NULL.")
+    not_null: ColumnName | None = Field(default=None, description="Saved while this column is not NULL.")
+
+    @model_validator(mode="after")
+    def _one(self) -> GuardEntry:
+        if sum(value is not None for value in (self.referenced_by, self.null, self.not_null)) != 1:
+            raise Refused("a guard says one thing", "say exactly one of referenced_by, null, not_null")
+        return self
+
+
+class RuleEntry(Entry):
+    """One promise about a table."""
+
+    when: SomeStates | None = Field(default=None, description="The states that the rule selects.")
+    keep: Keep | None = Field(default=None, description="How long a row stays.")
+    expires: TimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
+    most: Count | None = Field(default=None, description="The most rows to keep.")
+    per: Columns | None = Field(default=None, description="The scope that `most` counts in.")
+    time: TimeItem | None = Field(default=None, description="The rule's own time column.")
+    orphans: ColumnName | None = Field(default=None, description="Only rows where this reference is NULL.")
+    unless: list[GuardEntry] = Field(default_factory=list, description="Guards: each saves the row.")
+    with_: list[FollowerItem] = Field(default_factory=list, alias="with", description="Rows that leave with the row.")
+    then: Then = Field(default=Prune(), description="What happens to a due row.")
+    derived: Boolean = Field(default=False, description="Derived inventory: a cap may evict live rows.")
+    budget: Budget = Budget()
+
+
+class ExcuseEntry(Entry):
+    """The reason why there is no rule: exactly one kind, with its sentence."""
+
+    singleton: Sentence | None = None
+    inline: Sentence | None = None
+    in_place: Sentence | None = None
+    constant: Sentence | None = None
+    mirror: Sentence | None = None
+    append_only: Sentence | None = None
+    elsewhere: Sentence | None = None
+    rows: Count | None = Field(default=None, description="The most rows that the excuse promises.")
+
+    @model_validator(mode="after")
+    def _one(self) -> ExcuseEntry:
+        if len(self.kinds()) != 1:
+            raise Refused("an excuse has one kind", f"say exactly one of {', '.join(ExcuseKind)}")
+        if self.singleton is not None and self.rows not in (None, 1):
+            raise Refused(f"a singleton has one row, not {self.rows}", "remove `rows`, or use another kind")
+        return self
+
+    def kinds(self) -> list[tuple[ExcuseKind, str]]:
+        given = [(kind, getattr(self, kind.value)) for kind in ExcuseKind]
+        return [(kind, reason) for kind, reason in given if reason is not None]
+
+
+class TableEntry(Entry):
+    """One table's life, without its rules."""
+
+    read_apart = ("rule",)
+
+    why: Sentence = Field(description="The safety invariant: what pruning may never break.")
+    scheduler: str | None = Field(default=None, description="A name from [scheduler].")
+    state: ColumnName | None = Field(default=None, description="The column that holds the row's state.")
+    live: States | None = Field(default=None, description="The states that are never selected.")
+    time: TimeItem | None = Field(default=None, description="The column that rules age by.")
+    key: Columns | None = Field(default=None, description="The columns that identify a row.")
+    excused: dict[str, ExcuseEntry] = Field(default_factory=dict, description="States without a rule, and why.")
+    append_only: Boolean = Field(default=False, description="Only an explicit prune may delete.")
+    inline: Sentence | None = Field(default=None, description="Where the application prunes by itself.")
+    observe: Sentence | None = Field(
+        default=None, description="Where to observe it, beside its metric and its log event."
+    )
+    age: TimeItem | None = Field(
+        default=None, description="The column that pressure and health read the age of rows from, if not `time`."
+    )
+
+
+CASTS = ("text", "integer", "real", "blob")
+
+
+def _cast(value: object) -> str:
+    require_decided(value)
+    if value not in CASTS:
+        hint = did_you_mean(value, CASTS)
+        raise Refused(f"{written(value)} is not a type of the archive", f"{hint} allowed: {', '.join(CASTS)}".strip())
+    return str(value)
+
+
+class ArchiveTableEntry(Entry):
+    """How long the archive keeps a table's rows."""
+
+    keep: Keep = Field(description="How long the archive keeps the table's rows.")
+    tier: Literal["lake", "database"] = Field(
+        default="lake", description="Where its rows go: the archive at `url`, or another schema of the same database."
+    )
+    cast: dict[ColumnName, Annotated[str, ReadBy(_cast, {"enum": list(CASTS)})]] = Field(
+        default_factory=dict, description="Columns that the archive stores as another type."
+    )
+    statistics: list[ColumnName] = Field(
+        default_factory=list,
+        description="Text columns whose minimum and maximum the archive's log stores for each file, so that readers can skip files.",
+    )
+
+
+def _retired(value: object) -> Retired:
+    if not isinstance(value, str) or value not in list(Retired):
+        raise Refused(
+            f"{written(value)} is nothing that can happen to a partition", 'write "drop", "move" or "archive"'
+        )
+    return Retired(value)
+
+
+def _require_range(time: TimeEntry) -> TimeEntry:
+    """Refuse a time column that cannot be the key of partitions."""
+    if len(time.unit) > 1:
+        raise Refused(
+            "timestamps in several units have no order that partitions could rely on", "partition by a column with one"
+        )
+    if time.unit[0] in (Unit.ISO, Unit.TEXT):
+        raise Refused(
+            "timestamps that are written as text have no order that partitions could rely on",
+            "partition by a column of another type",
+        )
+    return time
+
+
+RangeTime = Annotated[TimeItem, AfterValidator(_require_range)]
+
+
+class PartitionFollowerEntry(Entry):
+    """A table that is partitioned along."""
+
+    table: NamedTable
+    time: RangeTime = Field(description="Its own time column.")
+
+
+class PartitionEntry(Entry):
+    """A table that is partitioned by months (PostgreSQL)."""
+
+    time: RangeTime = Field(description="The column that decides the month: native, or a number with its unit.")
+    keep: Keep = Field(description="How long a month stays after its end.")
+    ahead: Annotated[int, Field(ge=1, le=24, strict=True)] = Field(
+        default=3, description="The number of months created ahead."
+    )
+    quarantine: Annotated[
+        timedelta,
+        Between(timedelta(seconds=1), _TEN_YEARS, 'a partition can be re-attached for as long: "7d" is usual'),
+    ] = Field(
+        default=timedelta(days=7), description="How long a detached partition can be re-attached before it is dropped."
+    )
+    then: Annotated[Retired, ReadBy(_retired, {"enum": [one.value for one in Retired]})] = Field(
+        default=Retired.DROP,
+        description="What happens to a month: it is dropped, moved to the schema of archived tables, or archived by a rule that archives.",
+    )
+    rows: Count | None = Field(
+        default=None,
+        description="The number of rows from which partitioning is recommended, instead of that in [health].",
+    )
+    lock: Annotated[
+        timedelta,
+        Between(
+            timedelta(milliseconds=1),
+            timedelta(seconds=10),
+            'statements of the application wait as long behind it: "200ms" is usual',
+        ),
+    ] = Field(
+        default=timedelta(milliseconds=200),
+        description="How long a statement may wait for a lock behind which the application's statements queue.",
+    )
+    with_: list[PartitionFollowerEntry] = Field(
+        default_factory=list, alias="with", description="Followers that are partitioned along, each by its own time."
+    )

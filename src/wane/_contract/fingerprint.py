@@ -1,0 +1,71 @@
+"""A fingerprint of what a contract promises: equal if and only if the same rows would leave at the same time.
+
+It is computed from the resolved contract, so comments, the order of keys, prose, the names of windows and the
+database's address do not change it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+
+from wane._contract.model import Contract
+from wane._contract.names import TableName
+from wane._contract.settings import Settings
+
+_UNORDERED = {"excused", "floors", "schedulers", "archive", "partitions", "live", "states", "guards"}
+"""Fields whose order has no meaning. Tables and rules are not among them: they run in the order of the file."""
+
+_PROSE = {
+    "why",
+    "inline",
+    "observe",
+    "age",
+    "reason",
+    "path",
+    "windows",
+    "strict",
+    "archive_url",
+    "ahead",
+    "lock",
+}
+_SETTINGS = {section.name for section in dataclasses.fields(Settings)}
+"""Settings of the whole contract decide nothing; a rule's own budget, which has the same name as a section, does."""
+
+_LATER = {"partitions", "live_leaves", "also"}
+"""Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""
+
+
+def fingerprint(contract: Contract) -> str:
+    """Return the first 16 hex digits of a SHA-256 over the promises."""
+    return hashlib.sha256(_text(_plain(contract)).encode()).hexdigest()[:16]
+
+
+def _field(name: str, value: Any) -> Any:
+    plain = _plain(value)
+    return sorted(plain, key=_text) if name in _UNORDERED else plain
+
+
+def _text(plain: Any) -> str:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, TableName):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        omitted = _PROSE | _SETTINGS if isinstance(value, Contract) else _PROSE
+        names = [
+            field.name
+            for field in dataclasses.fields(value)
+            if field.name not in omitted and (field.name not in _LATER or getattr(value, field.name))
+        ]
+        return {"is": type(value).__name__, **{name: _field(name, getattr(value, name)) for name in names}}
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,419 @@
+"""Constraints between the tables of a contract: floors, stages, followers, cycles, archives, excuses.
+
+The checks run over the resolved contract, so included files count as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from wane._contract.archive_path import UnsetVariable, archive_folder
+from wane._contract.duration import Forever, format_duration
+from wane._contract.mistakes import Mistakes
+from wane._contract.model import (
+    Age,
+    Cap,
+    Contract,
+    ExcuseKind,
+    Expiry,
+    Follower,
+    Mark,
+    Orphans,
+    Prune,
+    ReferencedBy,
+    Retired,
+    Rule,
+    Shelve,
+    Table,
+    ToArchive,
+)
+from wane._contract.names import AUDIT, TableName
+from wane._contract.origins import Origins
+from wane._contract.refused import Refused
+from wane._contract.rules import KeyPath, shown
+from wane._findings import did_you_mean
+
+N = TypeVar("N")
+
+UNTOUCHABLE = (ExcuseKind.MIRROR, ExcuseKind.APPEND_ONLY, ExcuseKind.ELSEWHERE)
+"""Excuses which promise that Wane never deletes a row."""
+
+
+def lint(contract: Contract, used: Collection[str], origins: Origins, *, complete: bool) -> None:
+    """Record every mistake between tables in the file that makes it.
+
+    Windows and schedulers that are not among the used ones are reported only for a complete contract.
+    """
+    _Lint(contract, origins).run(complete=complete)
+    if complete:
+        _unused(contract, used, origins)
+
+
+class _Lint:
+    def __init__(self, contract: Contract, origins: Origins) -> None:
+        self.contract = contract
+        self.origins = origins
+        self.ruled = {table.name: table for table in contract.tables}
+        self.excused = dict(contract.excused)
+        self.floors = dict(contract.floors)
+        self.archived = {entry.table: entry.keep for entry in contract.archive}
+
+    def run(self, *, complete: bool) -> None:
+        for table in self.contract.tables:
+            mistakes = self.origins.of("table", table.name)
+            if table.name in self.excused:
+                mistakes.error(_path(table), "said-twice", "has rules and is excused", "keep one of the two")
+            self._marked_states(table, mistakes)
+            self._stages(table, mistakes)
+            self._kept_forever(table, mistakes)
+            for rule in table.rules:
+                self._floor(table, rule, mistakes)
+                self._followers(table, rule, rule.followers, mistakes, (table.name,))
+                self._archive(table, rule, mistakes)
+                self._audit(table, rule, mistakes)
+        self._guard_cycles()
+        self._partitions(complete=complete)
+        self._strays()
+        self._ambiguous()
+        self._archive_url()
+        self._passwords()
+
+    def _partitions(self, *, complete: bool) -> None:
+        """Check that partitions obey the rules and floors of the same table."""
+        for one in self.contract.partitions:
+            mistakes, path = self.origins.of("partition", one.table), ["partition", one.table]
+            table = self.ruled.get(one.table)
+            if table is None:
+                if complete:  # Otherwise the table may be missing because of its own mistakes.
+                    fix = did_you_mean(str(one.table), map(str, self.ruled)) or "add the table with its rules"
+                    message = f"no rules say which rows of {one.table} may leave"
+                    mistakes.error(path, "partition-without-rules", message, fix)
+                continue
+            floor = self.floors.get(one.table)
+            if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
+                message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
+                mistakes.error([*path, "keep"], "under-floor", message, "keep rows longer, or lower the floor")
+            if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, ToArchive) for rule in table.rules):
+                message = f"no rule of {one.table} archives"
+                mistakes.error([*path, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
+            follow = {f.reference.table for t, _, f in self.contract.followers() if t.name == one.table}
+            for name, _ in one.followers:
+                if name not in follow:
+                    message = f"{name} does not follow {one.table}"
+                    fix = did_you_mean(str(name), map(str, follow)) or "name a table that a rule's `with` names"
+                    mistakes.error([*path, "with"], "partition-not-followed", message, fix)
+
+    def _marked_states(self, table: Table, mistakes: Mistakes) -> None:
+        """Check that every state a rule writes has a rule or an excuse, or marked rows would stay unbounded.
+
+        Marking may not lead back to a state that the same rule marks.
+        """
+        covered = {state for rule in table.rules for state in rule.states} | {state for state, _ in table.excused}
+        marks = {rule: rule.action.state for rule in table.rules if isinstance(rule.action, Mark)}
+        for rule, state in marks.items():
+            if state not in covered:
+                mistakes.error(
+                    [*_path(table, rule), "then"],
+                    "unbounded-mark",
+                    f"rows marked {shown(state)} would stay unbounded",
+                    f"add a rule with `when = [{shown(state)}]`, or excuse the state",
+                )
+        leads = {state: {marks[rule] for rule in marks if state in rule.states} for state in covered}
+        for rule in marks:
+            if not _reached(leads, marks[rule]).isdisjoint(rule.states):
+                mistakes.error(
+                    [*_path(table, rule), "then"],
+                    "mark-cycle",
+                    "marking leads back to a state that this rule marks",
+                    "let the last stage prune",
+                )
+
+    def _stages(self, table: Table, mistakes: Mistakes) -> None:
+        """Check that a later stage has a longer window: all windows of a row count from the same timestamp."""
+        for earlier in table.rules:
+            if not isinstance(earlier.action, Mark) or not isinstance(earlier.bound, Age | Orphans):
+                continue
+            for later in table.rules:
+                if earlier.action.state not in later.states or not isinstance(later.bound, Age | Orphans):
+                    continue
+                if later.bound.time == earlier.bound.time and later.bound.keep <= earlier.bound.keep:
+                    mistakes.error(
+                        [*_path(table, later), "keep"],
+                        "stage-order",
+                        f"{format_duration(later.bound.keep)} is not longer than the {format_duration(earlier.bound.keep)} "
+                        f"of rule {earlier.name!r}, which comes before it",
+                        "both count from the same time: make this window longer",
+                    )
+
+    def _kept_forever(self, table: Table, mistakes: Mistakes) -> None:
+        """Check that no other rule deletes rows that a rule keeps forever."""
+        for forever in table.rules:
+            for other in table.rules if not forever.active else ():
+                shared = [state for state in other.states if state in forever.states]
+                if other.active and (shared or not other.states):
+                    rows = f"{shown(shared[0])} rows" if shared else "the table's rows"
+                    mistakes.error(
+                        _path(table, other),
+                        "kept-forever",
+                        f"rule {forever.name!r} keeps {rows} forever",
+                        "remove one of the two rules",
+                    )
+
+    def _floor(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
+        floor = self.floors.get(table.name)
+        if floor is None or isinstance(rule.action, Mark):
+            return
+        if isinstance(rule.bound, Expiry | Cap):
+            word = "expires" if isinstance(rule.bound, Expiry) else "most"
+            mistakes.error(
+                [*_path(table, rule), word],
+                "under-floor",
+                f"`{word}` cannot promise the floor of {format_duration(floor)}",
+                "use `keep`, or remove the floor",
+            )
+        elif isinstance(rule.bound, Age | Orphans) and rule.bound.keep < floor:
+            mistakes.error(
+                [*_path(table, rule), "keep"],
+                "under-floor",
+                f"{format_duration(rule.bound.keep)} is under the floor of {format_duration(floor)}",
+                f'keep at least "{format_duration(floor)}"',
+            )
+
+    def _followers(
+        self,
+        table: Table,
+        rule: Rule,
+        followers: tuple[Follower, ...],
+        mistakes: Mistakes,
+        above: tuple[TableName, ...],
+    ) -> None:
+        path = [*_path(table, rule), "with"]
+        if len(set(followers)) != len(followers):
+            mistakes.error(path, "said-twice", "a follower is named twice", "keep one of the two")
+        for follower in followers:
+            name = follower.reference.table
+            excuse = self.excused.get(name)
+            declared = self.ruled.get(name)
+            if name in above:
+                mistakes.error(
+                    path,
+                    "follow-cycle",
+                    f"{name} would follow itself",
+                    "guard the row instead: `unless = [{ referenced_by = … }]`",
+                )
+                continue
+            if excuse is not None and excuse.kind in UNTOUCHABLE:
+                mistakes.error(
+                    path,
+                    "untouchable",
+                    f"{name} is excused as {excuse.kind.value}: nothing may delete from it",
+                    "remove it",
+                )
+            for state, why in () if declared is None else declared.excused:
+                if why.kind in UNTOUCHABLE:
+                    mistakes.error(
+                        path,
+                        "untouchable",
+                        f"{shown(state)} rows of {name} are excused as {why.kind.value}: nothing may delete them",
+                        "remove it",
+                    )
+            if name in self.floors:
+                mistakes.error(
+                    path,
+                    "under-floor",
+                    f"a follower leaves whatever its age, and {name} has a floor of {format_duration(self.floors[name])}",
+                    f'guard with `unless = [{{ referenced_by = "{follower.reference}" }}]` instead, or remove the floor',
+                )
+            if declared is not None and declared.append_only and not table.append_only:
+                mistakes.error(
+                    path,
+                    "append-only-swept",
+                    f"{name} is append-only: only an explicit prune may delete from it",
+                    f"make {table.name} append_only too, or do not let {name} follow it",
+                )
+            self._followers(table, rule, follower.followers, mistakes, (*above, name))
+
+    def _audit(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
+        if table.name in AUDIT and rule.active and (not isinstance(rule.action, ToArchive) or table.append_only):
+            mistakes.error(
+                [*_path(table, rule), "then"],
+                "audit-trail",
+                "rows of the audit trail leave through the archive and in no other way",
+                'write `then = "archive"`, without append_only',
+            )
+
+    def _archive(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
+        if not isinstance(rule.action, ToArchive | Shelve):
+            return
+        path = [*_path(table, rule), "then"]
+        if isinstance(rule.action, Shelve) and not isinstance(self.archived.get(table.name), Forever):
+            self.origins.of("archive", table.name).error(
+                ["archive", table.name, "keep"],
+                "kept-by-hand",
+                "nothing drops tables of the database's own archive by age",
+                'say `keep = "forever"`, and drop `<table>_<yyyymm>` by hand; or archive to `url`, which forgets by itself',
+            )
+        if isinstance(rule.action, ToArchive) and self.contract.archive_url is None:
+            mistakes.error(path, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
+        keep = self.archived.get(table.name)
+        if keep is None:
+            mistakes.error(
+                path,
+                "no-archive",
+                "the archive does not say how long it keeps these rows",
+                f'add `[archive.{table.name}]` with `keep = "forever"` or a duration',
+            )
+        elif isinstance(rule.bound, Age | Orphans) and not isinstance(keep, Forever) and keep <= rule.bound.keep:
+            mistakes.error(
+                path,
+                "stage-order",
+                f"the archive keeps rows for {format_duration(keep)}, the hot table for {format_duration(rule.bound.keep)}",
+                "both count from the same time: let the archive keep them longer",
+            )
+
+        for other in table.rules:
+            if _forestalls(other, rule):
+                mistakes.error(
+                    [*_path(table, other), "keep"],
+                    "stage-order",
+                    f"these rows leave before rule {rule.name!r} archives them",
+                    f"keep them longer than {rule.name!r} does, or remove this rule",
+                )
+
+    def _guard_cycles(self) -> None:
+        """Check that no guards form a cycle: two tables that each wait for the other's rows to leave wait forever."""
+        waits = {
+            table.name: {
+                guard.reference.table
+                for rule in table.rules
+                for guard in rule.guards
+                if isinstance(guard, ReferencedBy) and guard.reference.table != table.name
+            }
+            for table in self.contract.tables
+        }
+        for table in self.contract.tables:
+            if table.name in _reached(waits, table.name):
+                self.origins.of("table", table.name).error(
+                    _path(table),
+                    "guard-cycle",
+                    "its guards wait for a table whose guards wait for this one",
+                    "remove one of the guards, or let one table follow the other",
+                )
+
+    def _strays(self) -> None:
+        """Report floors and archive sections of a table that has no rules they could apply to."""
+        for name in self.floors:
+            # A table whose own mistakes are reported already is not also reported as missing.
+            if name not in self.ruled and (name in self.excused or not self.origins.has("table", name)):
+                fix = did_you_mean(name, self.ruled) or "add rules for it, or remove the floor"
+                self.origins.of("floor", name).error(["floor", name], "stray", f"no rules for {name}", fix)
+        for name in self.archived:
+            table = self.ruled.get(name)
+            if table is None and self.origins.has("table", name):
+                continue
+            if table is None or not any(isinstance(rule.action, ToArchive | Shelve) for rule in table.rules):
+                self.origins.of("archive", name).error(
+                    ["archive", name], "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`'
+                )
+
+    def _ambiguous(self) -> None:
+        """Report a table named both with and without its schema: it could be one table with two sets of promises."""
+        uses = list(self._uses())
+        qualified = {name.name: name for name, _, _ in uses if name.schema is not None}
+        for name, path, mistakes in uses:
+            if name.schema is None and name.name in qualified:
+                message = f"{name} could be the same table as {qualified[name.name]}"
+                mistakes.error(path, "ambiguous-name", message, "write the schema of both")
+
+    def _uses(self) -> Iterator[tuple[TableName, KeyPath, Mistakes]]:
+        """Yield every mention of a table, with its key path and the file's mistakes."""
+        sections: dict[str, Iterable[TableName]] = {
+            "table": self.ruled,
+            "excused": self.excused,
+            "floor": self.floors,
+            "archive": self.archived,
+        }
+        for section, names in sections.items():
+            for name in names:
+                yield name, [section, name], self.origins.of(section, name)
+        for table, rule, follower in self.contract.followers():
+            yield follower.reference.table, [*_path(table, rule), "with"], self.origins.of("table", table.name)
+        for table in self.contract.tables:
+            for rule in table.rules:
+                for guard in rule.guards:
+                    if isinstance(guard, ReferencedBy):
+                        path = [*_path(table, rule), "unless"]
+                        yield guard.reference.table, path, self.origins.of("table", table.name)
+
+    def _archive_url(self) -> None:
+        if self.contract.archive_url is None:
+            return
+        try:
+            archive_folder(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
+        except UnsetVariable as problem:
+            self.origins.of("archive", "url").refuse(["archive", "url"], "unset-variable", problem)
+        except Refused as problem:
+            self.origins.of("archive", "url").refuse(["archive", "url"], "unsupported-archive", problem)
+
+    def _passwords(self) -> None:
+        for section, url in (("store", self.contract.store.url), ("archive", self.contract.archive_url)):
+            if url is not None and _has_password(url):
+                self.origins.of(section, "url").warning(
+                    [section, "url"],
+                    "password-in-file",
+                    "a password stands in the file",
+                    'write `url = "DATABASE_URL"`, or `${NAME}` in its place, and set that environment variable',
+                )
+
+
+def _unused(contract: Contract, used: Collection[str], origins: Origins) -> None:
+    for name, _ in contract.windows:
+        if name not in used:
+            origins.of("window", name).warning(
+                ["window", name], "unused", "no rule reads this window", "remove it, or use it"
+            )
+    for scheduler in contract.schedulers:
+        if f"scheduler {scheduler.name}" not in used:
+            origins.of("scheduler", scheduler.name).warning(
+                ["scheduler", scheduler.name], "unused", "no table uses this scheduler", "remove it"
+            )
+
+
+def _has_password(url: str) -> bool:
+    if url.lower().startswith("sqlite:"):
+        return False
+    rest = url.partition("://")[2]
+    secrets = [rest.rpartition("@")[0].partition(":")[2], *re.findall(r"(?i)\b(?:ssl)?password=([^&]*)", rest)]
+    return any(secret and "${" not in secret for secret in secrets)
+
+
+def _forestalls(other: Rule, archive: Rule) -> bool:
+    """Check whether a rule deletes, without exception, rows before the other one archives them."""
+    return (
+        isinstance(other.action, Prune)
+        and isinstance(other.bound, Age)
+        and isinstance(archive.bound, Age | Orphans)
+        and not other.guards
+        and other.bound.time == archive.bound.time
+        and other.bound.keep <= archive.bound.keep
+        and (not other.states or not set(other.states).isdisjoint(archive.states))
+    )
+
+
+def _path(table: Table, rule: Rule | None = None) -> KeyPath:
+    path: KeyPath = ["table", table.name]
+    return path if rule is None else [*path, "rule", rule.name]
+
+
+def _reached(arrows: Mapping[N, set[N]], start: N) -> set[N]:
+    """Return every node reachable along the arrows; the start is included only if they lead back to it."""
+    seen: set[N] = set()
+    ahead = list(arrows.get(start, ()))
+    while ahead:
+        name = ahead.pop()
+        if name not in seen:
+            seen.add(name)
+            ahead.extend(arrows.get(name, ()))
+    return seen

@@ -1,0 +1,157 @@
+"""Reading a contract: from a TOML file, and the files it includes, to a Contract or to all of its mistakes."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wane._contract.mistakes import Mistakes, describe, mask
+from wane._contract.model import Contract
+from wane._contract.resolve import SourceFile, resolve
+from wane._contract.settings import SECTIONS
+from wane._findings import Finding, errors_of
+from wane.errors import ContractError
+from wane.reference import contract_path, names
+
+KEYS = ("include", "strict", *SECTIONS, "scheduler", "window", "floor", "table", "excused", "archive", "partition")
+"""The keys at the top of a file."""
+_REFERENCE = "reference:"
+_MOST_FILES = 100
+_MOST_BYTES = 4 * 1024 * 1024
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContractReading:
+    """The result of reading a file: the contract if it has no errors, and all findings in any case."""
+
+    contract: Contract | None
+    findings: tuple[Finding, ...]
+
+
+def load_contract(path: Path | str) -> Contract:
+    """Read a contract; raise ContractError with every mistake."""
+    reading = read_contract(path)
+    if reading.contract is None:
+        mistakes = errors_of(reading.findings)
+        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise ContractError(f"{mask(str(path))}: the contract has {count}", mistakes)
+    return reading.contract
+
+
+def read_contract(path: Path | str) -> ContractReading:
+    """Read a contract and return it with all findings; the contract is None if any of them is an error."""
+    path = Path(path)
+    files: list[SourceFile] = []
+    _collect(path, str(path), files, ())
+    contract = resolve(path, files)
+    findings = tuple(finding for file in files for finding in file.mistakes.findings)
+    return ContractReading(None if errors_of(findings) else contract, findings)
+
+
+def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path, ...]) -> None:
+    """Append the file's included files, then the file itself: later files may override windows of earlier ones."""
+    mistakes = Mistakes(shown)
+    itself = _real(path)
+    data = _parse(path, mistakes, "" if not above else f"{above[-1].name} includes it: correct the path")
+    for key in data:
+        if key not in KEYS:
+            mistakes.unknown([key], key, "unknown section", KEYS)
+    for position, item in enumerate(_included(data, mistakes)):
+        at: list[object] = ["include", position]
+        target = _target(item, path, mistakes, at)
+        if target is None:
+            continue
+        if _real(target) in (*above, itself):
+            mistakes.error(at, "include-cycle", f"{item!r} includes itself", "remove this include")
+        elif _real(target) in [file.path for file in files]:
+            mistakes.error(at, "included-twice", f"{item!r} is already included", "remove this include")
+        elif len(files) + len(above) + 1 >= _MOST_FILES:
+            mistakes.error(at, "too-many-files", f"more than {_MOST_FILES} files", "include fewer")
+        else:
+            shown_as = item if item.startswith(_REFERENCE) else str(Path(shown).parent / item)
+            _collect(target, shown_as, files, (*above, itself))
+    files.append(SourceFile(itself, data, mistakes, above))
+
+
+def _real(path: Path) -> Path:
+    """Resolve a path to the real file, so that a file is recognised under every name."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # A symlink loop or a NUL: opening the file reports it.
+        return path
+
+
+def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
+    content = b""
+    try:
+        content = _read(path)
+    except _NotAFile as problem:
+        mistakes.error([], "unreadable", f"cannot be read: {problem}", included or "name a file")
+    except FileNotFoundError:
+        fix = included or "write one, or let `wane init URL` propose one"
+        mistakes.error([], "unreadable", "no such file", fix)
+    except OSError as problem:
+        mistakes.error([], "unreadable", f"cannot be read: {problem.strerror or problem}", included)
+    except ValueError:
+        mistakes.error([], "unreadable", "cannot be read: not the name of a file", included)
+    if len(content) > _MOST_BYTES:
+        mistakes.error([], "unreadable", f"larger than {_MOST_BYTES} bytes", "a contract is a short text")
+        return {}
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as problem:
+        mistakes.error([], "unreadable", f"not UTF-8 text, at byte {problem.start}", "a contract is TOML in UTF-8")
+    except RecursionError:
+        mistakes.error([], "not-toml", "not valid TOML: nested too deeply")
+    except tomllib.TOMLDecodeError as problem:
+        mistakes.error([], "not-toml", f"not valid TOML: {problem}")
+    except ValueError:
+        mistakes.error([], "not-toml", "not valid TOML: a number of thousands of digits")
+    return {}
+
+
+class _NotAFile(Exception):
+    """A path names something other than a regular file."""
+
+
+def _read(path: Path) -> bytes:
+    """Read a regular file, up to one byte more than a contract may have.
+
+    Anything else is refused: opening a pipe or a terminal would block.
+    """
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind != stat.S_IFREG:
+        raise _NotAFile(f"it is {_KINDS.get(kind, 'no file')}")
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES + 1)
+
+
+def _included(data: dict[str, Any], mistakes: Mistakes) -> list[str]:
+    items = data.get("include", [])
+    if not isinstance(items, list):
+        mistakes.error(["include"], "wrong-type", f"found {describe(items)}, expected a list of paths")
+        return []
+    for position, item in enumerate(items):
+        if not isinstance(item, str):
+            mistakes.error(["include", position], "wrong-type", f"found {describe(item)}, expected a path in quotes")
+    return [item for item in items if isinstance(item, str)]
+
+
+def _target(item: str, base: Path, mistakes: Mistakes, at: list[object]) -> Path | None:
+    if not item.startswith(_REFERENCE):
+        return base.parent / item
+    name = item.removeprefix(_REFERENCE)
+    if name in names():
+        return contract_path(name)
+    mistakes.unknown(at, name, f"no reference contract is called {name!r}", names(), "unknown-reference")
+    return None

@@ -1,0 +1,48 @@
+"""Finding tables and rules by the names that users type, with a helpful error for a name that is not found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from wane._contract.model import Contract, Rule, Table
+from wane._findings import did_you_mean
+from wane.errors import UnknownRule, UnknownTable
+
+
+def find_table(contract: Contract, name: str) -> Table:
+    """Return the table with rules of this name; raise UnknownTable if there is none."""
+    for table in contract.tables:
+        if str(table.name) == name:
+            return table
+    for excused, excuse in contract.excused:
+        if str(excused) == name:
+            raise UnknownTable(f"{name} has no rules: it is excused as {excuse.kind.value} ({excuse.reason})")
+    for table, rule, follower in contract.followers():
+        if str(follower.reference.table) == name:
+            raise UnknownTable(f"{name} has no rules of its own: its rows leave with {table.name}.{rule.name}")
+    names = [str(table.name) for table in contract.tables]
+    rules = [f"{table.name}.{rule.name}" for table in contract.tables for rule in table.rules]
+    raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]))
+
+
+def find_rule(table: Table, name: str) -> Rule:
+    """Return the table's rule of this name; raise UnknownRule if there is none."""
+    for rule in table.rules:
+        if rule.name == name:
+            return rule
+    names = [rule.name for rule in table.rules]
+    hint = did_you_mean(name, names) or f"rules: {', '.join(names)}"
+    raise UnknownRule(f"{table.name} has no rule {name!r}", hint)
+
+
+def require_known(contract: Contract, names: Collection[str]) -> None:
+    """Raise if a name is neither a `table` nor a `table.rule` of the contract."""
+    tables = {str(table.name) for table in contract.tables}
+    for name in names:
+        head, _, rule = name.rpartition(".")
+        if name in tables:
+            continue
+        if head in tables:
+            find_rule(find_table(contract, head), rule)
+        else:
+            find_table(contract, name)

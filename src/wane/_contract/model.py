@@ -1,0 +1,337 @@
+"""What a contract promises, resolved: windows looked up, defaults filled in, every name parsed.
+
+These are plain values, independent of files, databases and clocks; `load` builds them, every other package reads them.
+A value of these types has passed all checks that need no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from wane._contract.duration import Forever
+from wane._contract.names import AUDIT, TableName
+from wane._contract.settings import Budget, Settings
+
+State = str | int | bool
+"""A value of a state column."""
+
+
+class Unit(StrEnum):
+    """How a column encodes a timestamp."""
+
+    NATIVE = "native"
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    ISO = "iso"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A column that holds timestamps, and how it encodes them.
+
+    With a zone, the values are wall-clock times in that zone.
+    """
+
+    column: str
+    unit: Unit = Unit.NATIVE
+    zone: str | None = None
+    also: tuple[Unit, ...] = ()
+    """Other encodings that the same column uses: each value is in one of them or in `unit`."""
+
+    @property
+    def each(self) -> tuple[Time, ...]:
+        """Return the column once per encoding, each with that encoding alone."""
+        return tuple(Time(self.column, unit, self.zone) for unit in (self.unit, *self.also))
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """Due when the time is strictly before now − keep."""
+
+    time: Time
+    keep: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Due like Age, but only where the reference to the parent is NULL."""
+
+    time: Time
+    keep: timedelta
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Due when the timestamp in the column is at or before now."""
+
+    time: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """Due when `most` rows of the same scope are newer, by (time, key)."""
+
+    time: Time
+    most: int
+    per: tuple[str, ...] = ()
+
+
+Bound = Age | Orphans | Expiry | Cap | Forever
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Columns of another table that point at a row's key, or at the columns named in `to`."""
+
+    table: TableName
+    columns: tuple[str, ...]
+    to: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}.{','.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Rows of another table that leave with the row they refer to."""
+
+    reference: Reference
+    where: tuple[tuple[str, State], ...] = ()
+    followers: tuple[Follower, ...] = ()
+    live_leaves: bool = False
+    """Whether rows in a live state of their own table leave, too. If not, such a row protects the one that it
+    follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedBy:
+    """Saves a row while any row refers to it."""
+
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class WhileNull:
+    """Saves a row while the column is NULL."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhileNotNull:
+    """Saves a row while the column is not NULL."""
+
+    column: str
+
+
+Guard = ReferencedBy | WhileNull | WhileNotNull
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The row is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToArchive:
+    """The row moves to the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelve:
+    """The row moves to a table of its month in another schema of the same database (PostgreSQL)."""
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The row stays and its state becomes `state`."""
+
+    state: State
+
+
+Action = Prune | ToArchive | Shelve | Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One named line of promises about a table."""
+
+    name: str
+    bound: Bound
+    states: tuple[State, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    followers: tuple[Follower, ...] = ()
+    action: Action = Prune()
+    budget: Budget = field(default_factory=Budget)
+    derived: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Return whether the rule can ever select a row."""
+        return not isinstance(self.bound, Forever)
+
+
+class ExcuseKind(StrEnum):
+    """Why a table, or a state, needs no rule."""
+
+    SINGLETON = "singleton"
+    INLINE = "inline"
+    IN_PLACE = "in_place"
+    CONSTANT = "constant"
+    MIRROR = "mirror"
+    APPEND_ONLY = "append_only"
+    ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """The written reason, and the most rows it promises."""
+
+    kind: ExcuseKind
+    reason: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The life of one table."""
+
+    name: TableName
+    why: str
+    rules: tuple[Rule, ...]
+    scheduler: str | None = None
+    key: tuple[str, ...] = ()
+    state: str | None = None
+    live: tuple[State, ...] = ()
+    excused: tuple[tuple[State, Excuse], ...] = ()
+    append_only: bool = False
+    inline: str | None = None
+    observe: str | None = None
+    age: Time | None = None
+    """The column that pressure and health read the age of rows from; None: the one that rules age by."""
+
+    def rule(self, name: str) -> Rule:
+        for rule in self.rules:
+            if rule.name == name:
+                return rule
+        raise KeyError(name)
+
+    def label(self, rule: Rule) -> str:
+        """Return the `table` label of metrics: `<table>.<rule>` for rules that select states, else `<table>`."""
+        return f"{self.name}.{rule.name}" if rule.states else str(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Who sweeps, and how often."""
+
+    name: str
+    every: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTable:
+    """How long the archive keeps the rows of one table."""
+
+    table: TableName
+    keep: timedelta | Forever
+    cast: tuple[tuple[str, str], ...] = ()
+    """Columns whose type the archive cannot store, each with the type it is stored as."""
+    statistics: tuple[str, ...] = ()
+    """Text columns whose minimum and maximum the archive's log stores for each file."""
+
+
+class Retired(StrEnum):
+    """What happens to a partition whose rows are all past their window."""
+
+    DROP = "drop"
+    MOVE = "move"
+    """It moves to the schema of archived tables."""
+    ARCHIVE = "archive"
+    """Its rows move to the archive, through the pipeline; then it is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """How a table is partitioned by months (PostgreSQL), and when a month leaves: see `entries.PartitionEntry`."""
+
+    table: TableName
+    time: Time
+    keep: timedelta | Forever
+    ahead: int
+    quarantine: timedelta
+    then: Retired
+    rows: int | None
+    lock: timedelta
+    followers: tuple[tuple[TableName, Time], ...] = ()
+    """Tables that are partitioned along with it, each by its own time column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract(Settings):
+    """Everything that is promised about one database, with the settings."""
+
+    path: Path | None
+    tables: tuple[Table, ...]
+    excused: tuple[tuple[TableName, Excuse], ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()
+    floors: tuple[tuple[TableName, timedelta], ...] = ()
+    windows: tuple[tuple[str, timedelta | Forever], ...] = ()
+    archive_url: str | None = field(default=None, repr=False)
+    archive: tuple[ArchiveTable, ...] = ()
+    partitions: tuple[Partitioned, ...] = ()
+    strict: bool = False
+
+    @property
+    def covers_audit(self) -> bool:
+        """Return whether one of the tables is Wane's own audit trail."""
+        return any(table.name in AUDIT for table in self.tables)
+
+    def table(self, name: TableName) -> Table:
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(str(name))
+
+    def partitioned(self, name: TableName) -> Partitioned | None:
+        """Return how a table is partitioned, on its own or along with another; None if it is not."""
+        for one in self.partitions:
+            if one.table == name:
+                return one
+            for table, time in one.followers:
+                if table == name:
+                    return replace(one, table=table, time=time, followers=())
+        return None
+
+    def rules(self) -> Iterator[tuple[Table, Rule]]:
+        """Yield every rule that can select rows, in the order of the file."""
+        for table in self.tables:
+            for rule in table.rules:
+                if rule.active:
+                    yield table, rule
+
+    def archive_statistics(self, name: str) -> tuple[str, ...]:
+        """Return the text columns of a table whose minimum and maximum the archive's log stores."""
+        return next((one.statistics for one in self.archive if str(one.table) == name), ())
+
+    def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
+        """Yield every follower of every rule, nested ones included."""
+
+        def walk(followers: tuple[Follower, ...]) -> Iterator[Follower]:
+            for follower in followers:
+                yield follower
+                yield from walk(follower.followers)
+
+        for table in self.tables:
+            for rule in table.rules:
+                for follower in walk(rule.followers):
+                    yield table, rule, follower

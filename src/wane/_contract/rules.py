@@ -1,0 +1,409 @@
+"""One table and its rules: from the file's entries to promises, with every mistake visible in the table alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from wane._contract.duration import FOREVER, Forever
+from wane._contract.entries import (
+    ExcuseEntry,
+    FollowerEntry,
+    GuardEntry,
+    ReferenceEntry,
+    RuleEntry,
+    TableEntry,
+    WindowName,
+)
+from wane._contract.mistakes import KINDS, Mistakes, describe
+from wane._contract.model import (
+    Age,
+    Bound,
+    Cap,
+    Excuse,
+    ExcuseKind,
+    Expiry,
+    Follower,
+    Guard,
+    Mark,
+    Orphans,
+    Prune,
+    Reference,
+    ReferencedBy,
+    Rule,
+    Scheduler,
+    State,
+    Table,
+    ToArchive,
+    WhileNotNull,
+    WhileNull,
+)
+from wane._contract.names import TableName
+from wane._contract.settings import Budget, merged, set_in
+from wane._findings import did_you_mean
+
+KeyPath = list[object]
+"""The keys that lead to an entry of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What all tables may refer to, and which of it they did."""
+
+    windows: Mapping[str, timedelta | Forever]
+    schedulers: Mapping[str, Scheduler]
+    budget: Budget
+    mentioned: frozenset[str]
+    """Schedulers that the files name, even if their sections have mistakes."""
+    used: set[str]
+
+    def keep(
+        self, keep: timedelta | Forever | WindowName | None, path: KeyPath, mistakes: Mistakes
+    ) -> timedelta | Forever | None:
+        """Find the window that `keep` names, if it names one; None if there is none of that name."""
+        if not isinstance(keep, WindowName):
+            return keep
+        self.used.add(keep)
+        window = self.windows.get(keep)
+        if window is None:
+            fix = did_you_mean(keep, self.windows) or f'add "{keep}" = "…" to [window]'
+            mistakes.error(path, "unknown-window", f"no window is called {str(keep)!r}", fix)
+        return window
+
+
+def read_table(
+    name: TableName, entry: TableEntry, rules: object, path: KeyPath, mistakes: Mistakes, declarations: Declarations
+) -> Table | None:
+    """Read the table's promises; return None if any of it has a mistake."""
+    before = len(mistakes.findings)
+    excused = _excused_states(entry, _state_type(entry, rules), path, mistakes)
+    _check_states(entry, excused, path, mistakes)
+    promises = read_rules(rules, entry, [*path, "rule"], mistakes, declarations)
+    table = Table(
+        name=name,
+        why=entry.why,
+        rules=tuple(promises),
+        scheduler=entry.scheduler,
+        key=entry.key or (),
+        state=entry.state,
+        live=entry.live or (),
+        excused=excused,
+        append_only=entry.append_only,
+        inline=entry.inline,
+        observe=entry.observe,
+        age=None if entry.age is None else entry.age.as_time(),
+    )
+    _check_scheduler(table, rules, path, mistakes, declarations)
+    return table if len(mistakes.findings) == before else None
+
+
+def read_excuse(entry: ExcuseEntry) -> Excuse:
+    [(kind, reason)] = entry.kinds()
+    return Excuse(kind, reason, 1 if kind is ExcuseKind.SINGLETON and entry.rows is None else entry.rows)
+
+
+def check_name(what: str, name: str, path: KeyPath, mistakes: Mistakes) -> None:
+    """Refuse a name that labels (`table.rule`), leases and commands cannot use: a dot or a blank would split it."""
+    if not name or not name.isprintable() or any(mark in name for mark in ' ."'):
+        mistakes.error(path, "wrong-name", f"{name!r} is no name for a {what}", "use letters, digits, _ and -")
+
+
+def _state_type(table: TableEntry, rules: object) -> type:
+    """Return the type of the table's states: that of the live ones, or else of the first that a rule selects."""
+    if table.live:
+        return type(table.live[0])
+    for rule in rules.values() if isinstance(rules, dict) else ():
+        when = rule.get("when") if isinstance(rule, dict) else None
+        if isinstance(when, list) and when and isinstance(when[0], str | int | bool):
+            return type(when[0])
+    return str
+
+
+def _as_key(state: State) -> str:
+    """Write a state as a key of TOML, which is always a text."""
+    return str(state).lower() if isinstance(state, bool) else str(state)
+
+
+def _excused_states(
+    entry: TableEntry, kind: type, path: KeyPath, mistakes: Mistakes
+) -> tuple[tuple[State, Excuse], ...]:
+    """Read the excused states.
+
+    Keys are texts: a state that is a number or a boolean is parsed from its canonical TOML text.
+    """
+    excused: list[tuple[State, Excuse]] = []
+    for text, excuse in entry.excused.items():
+        state: State = text
+        if kind is bool:
+            state = text == "true"
+        elif kind is int and re.fullmatch(r"-?[0-9]{1,19}", text):
+            state = int(text)
+        if type(state) is not kind or _as_key(state) != text:
+            mistakes.error(
+                [*path, "excused", text], "wrong-value", f"{text!r} is not {KINDS[kind]}, as the other states are"
+            )
+        excused.append((state, read_excuse(excuse)))
+    return tuple(excused)
+
+
+def _check_states(
+    entry: TableEntry, excused: tuple[tuple[State, Excuse], ...], path: KeyPath, mistakes: Mistakes
+) -> None:
+    if entry.state is None:
+        if entry.live is not None:
+            mistakes.error([*path, "live"], "no-state", "live states, but no state column", 'add `state = "…"`')
+        if excused:
+            mistakes.error([*path, "excused"], "no-state", "excused states, but no state column", 'add `state = "…"`')
+    elif entry.live is None:
+        mistakes.error(
+            [*path, "live"],
+            "missing-key",
+            "missing: a table with a state column lists the states that are never selected",
+            "add `live = […]`, empty if there are none",
+        )
+    for state, _ in excused:
+        if state in (entry.live or ()):
+            mistakes.error(
+                [*path, "excused", _as_key(state)],
+                "state-twice",
+                f"{shown(state)} is live and excused",
+                "keep one of the two",
+            )
+
+
+def shown(state: State) -> str:
+    """Format a state for a message."""
+    return _as_key(state) if isinstance(state, bool) else repr(state)
+
+
+def _check_scheduler(
+    table: Table, rules: object, path: KeyPath, mistakes: Mistakes, declarations: Declarations
+) -> None:
+    if not rules:
+        mistakes.error(
+            path, "no-rules", "has no rules", f"add [table.{table.name}.rule.…], or give the reason under [excused]"
+        )
+    if table.scheduler is not None:
+        declarations.used.add(f"scheduler {table.scheduler}")
+    if table.append_only:
+        if table.scheduler is not None:
+            mistakes.error(
+                [*path, "scheduler"],
+                "append-only-swept",
+                "an append-only table is never swept",
+                "remove the scheduler; call prune explicitly",
+            )
+    elif table.scheduler is None:
+        if any(rule.active for rule in table.rules):
+            mistakes.error(
+                [*path, "scheduler"], "missing-key", "missing: its rules would never run", 'add `scheduler = "…"`'
+            )
+    elif table.scheduler not in declarations.mentioned:
+        fix = did_you_mean(table.scheduler, declarations.schedulers)
+        fix = fix or f'add `{table.scheduler} = {{ every = "…" }}` to [scheduler]'
+        mistakes.error([*path, "scheduler"], "unknown-scheduler", f"no scheduler is called {table.scheduler!r}", fix)
+
+
+def read_rules(
+    rules: object, table: TableEntry | None, path: KeyPath, mistakes: Mistakes, declarations: Declarations
+) -> list[Rule]:
+    """Read the rules; those with mistakes are left out.
+
+    Without a table (its own entry had mistakes) only each rule's shape is checked.
+    """
+    if not isinstance(rules, dict):
+        mistakes.error(path, "wrong-type", f"found {describe(rules)}, expected [table.….rule.<name>]")
+        return []
+    found: list[Rule] = []
+    for name, data in rules.items():
+        check_name("rule", name, [*path, name], mistakes)
+        entry = mistakes.read(RuleEntry, data, [*path, name])
+        if entry is None or table is None:
+            continue
+        kind = _state_type(table, rules)
+        budget = set_in(entry.budget, data.get("budget", ()))
+        rule = _RuleReader(table, kind, entry, budget, [*path, name], mistakes, declarations).rule(name)
+        if rule is not None:
+            found.append(rule)
+    return found
+
+
+class _RuleReader:
+    """Reads one rule in the context of its table."""
+
+    def __init__(
+        self,
+        table: TableEntry,
+        kind: type,
+        entry: RuleEntry,
+        budget: dict[str, int],
+        path: KeyPath,
+        mistakes: Mistakes,
+        declarations: Declarations,
+    ) -> None:
+        self.table = table
+        self.kind = kind
+        self.entry = entry
+        self.budget = budget
+        self.path = path
+        self.mistakes = mistakes
+        self.declarations = declarations
+
+    def rule(self, name: str) -> Rule | None:
+        before = len(self.mistakes.findings)
+        bound = self._bound()
+        self._check_states()
+        self._check_action(bound)
+        if bound is None or len(self.mistakes.findings) > before:
+            return None
+        return Rule(
+            name=name,
+            bound=bound,
+            states=self.entry.when or (),
+            guards=tuple(_guard(guard) for guard in self.entry.unless),
+            followers=tuple(_follower(follower) for follower in self.entry.with_),
+            action=self.entry.then,
+            budget=merged(self.declarations.budget, self.budget),
+            derived=self.entry.derived,
+        )
+
+    def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
+        self.mistakes.error([*self.path, key] if key else self.path, code, message, fix)
+
+    def _bound(self) -> Bound | None:
+        entry = self.entry
+        given = [key for key in ("keep", "expires", "most") if getattr(entry, key) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "neither keep, expires nor most"
+            self._error("", "no-bound", f"says {found}", "say exactly one of keep, expires and most")
+            return None
+        if entry.most is None:
+            self._needs_most()
+        if entry.orphans is not None and entry.keep is None:
+            self._error("orphans", "wrong-pair", "orphans go with keep", "say how long orphans stay: add `keep`")
+        if entry.expires is not None:
+            if entry.time is not None:
+                self._error("time", "wrong-pair", "an expiry column is the rule's time", "remove `time`")
+            return Expiry(entry.expires.as_time())
+        keep = self.declarations.keep(entry.keep, [*self.path, "keep"], self.mistakes)
+        if isinstance(keep, Forever):
+            # A window set to "forever" disables the rule as it is written.
+            return FOREVER if isinstance(entry.keep, WindowName) else self._forever()
+        declared = entry.time or self.table.time
+        if declared is None:
+            self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
+            return None
+        time = declared.as_time()
+        if entry.most is not None:
+            if time.also:
+                self._error(
+                    "most",
+                    "several-units",
+                    f"{time.column} writes timestamps in several units, and a cap needs one order of all rows",
+                    "name a column with one unit: `time = …` in the rule",
+                )
+            return Cap(time, entry.most, entry.per or ())
+        if keep is None:
+            return None
+        return Age(time, keep) if entry.orphans is None else Orphans(time, keep, entry.orphans)
+
+    def _needs_most(self) -> None:
+        if self.entry.per is not None:
+            self._error("per", "wrong-pair", "`per` goes with `most`", "remove `per`")
+        if self.entry.derived:
+            self._error("derived", "wrong-pair", "`derived` goes with `most`", "remove `derived`")
+
+    def _forever(self) -> Bound:
+        entry = self.entry
+        for key, given in (("orphans", entry.orphans), ("unless", entry.unless), ("with", entry.with_)):
+            if given:
+                self._error(key, "wrong-pair", f"rows that stay forever need no `{key}`", f"remove `{key}`")
+        if not isinstance(entry.then, Prune):
+            self._error("then", "wrong-pair", "rows that stay forever need no `then`", "remove `then`")
+        return FOREVER
+
+    def _check_states(self) -> None:
+        table, when = self.table, self.entry.when
+        if table.state is None:
+            if when is not None:
+                self._error("when", "no-state", "the table names no state column", 'add `state = "…"` to the table')
+            return
+        if when is None:
+            self._error(
+                "when",
+                "missing-key",
+                "missing: the table has states, so the rule says which it selects",
+                "add `when = […]`",
+            )
+            return
+        if not self._check_type("when", when[0]):
+            return
+        live = [state for state in when if state in (table.live or ())]
+        evicts = self.entry.derived and self.entry.most is not None
+        if live and evicts and self.entry.with_:
+            self._error(
+                "with",
+                "live-state",
+                f"{shown(live[0])} is a live state, and nothing leaves with a live row",
+                "remove it",
+            )
+        for state in () if evicts else live:
+            self._error("when", "live-state", f"{shown(state)} is a live state", "remove it here or from `live`")
+        for state in when:
+            if _as_key(state) in table.excused:
+                self._error("when", "state-twice", f"{shown(state)} is excused", "keep one of the two")
+
+    def _check_type(self, key: str, state: State) -> bool:
+        """Check a state's type against the table's states: Python considers 1 and true equal, no state column does."""
+        if type(state) is self.kind:
+            return True
+        found, expected = describe(state), KINDS[self.kind]
+        self._error(key, "wrong-type", f"found {found}, expected {expected}, as the other states are")
+        return False
+
+    def _check_action(self, bound: Bound | None) -> None:
+        then = self.entry.then
+        if isinstance(then, Mark):
+            if self.table.state is None:
+                self._error("then", "no-state", "marking needs a state column", 'add `state = "…"` to the table')
+            else:
+                self._check_type("then", then.state)
+            if then.state in (self.table.live or ()):
+                self._error(
+                    "then", "live-state", f"{shown(then.state)} is a live state", "mark rows with a terminal state"
+                )
+            if then.state in (self.entry.when or ()):
+                self._error(
+                    "then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", "remove it from `when`"
+                )
+            if self.entry.with_:
+                self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
+        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
+            self._error(
+                "then",
+                "several-units",
+                f"{bound.time.column} writes timestamps in several units, and the archive is by the month of one",
+                "name a column with one unit: `time = …` in the rule",
+            )
+        if isinstance(bound, Cap) and not isinstance(then, Prune):
+            self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
+
+
+def _reference(entry: ReferenceEntry) -> Reference:
+    return Reference(entry.table, entry.columns, entry.to or ())
+
+
+def _guard(entry: GuardEntry) -> Guard:
+    if entry.referenced_by is not None:
+        return ReferencedBy(_reference(entry.referenced_by))
+    if entry.null is not None:
+        return WhileNull(entry.null)
+    assert entry.not_null is not None
+    return WhileNotNull(entry.not_null)
+
+
+def _follower(entry: FollowerEntry) -> Follower:
+    followers = tuple(_follower(inner) for inner in entry.with_)
+    return Follower(_reference(entry), tuple(sorted(entry.where.items())), followers, entry.live == "leave")

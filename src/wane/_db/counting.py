@@ -1,0 +1,151 @@
+"""Counting and sampling rows of a table within a time limit. A count says how much it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wane._contract.model import State
+from wane._db.schema import Column, TableInfo
+from wane._db.statement import Statement
+from wane._db.store import Store
+from wane.errors import Locked, StoreError, TimedOut
+
+TOO_LONG = (TimedOut, Locked)
+"""The errors of a bounded read that exceeds its limit; the caller falls back to a cheaper read."""
+_COUNTED_ROWS = 1_000_000
+"""Tables with a larger estimated row count are not counted."""
+
+
+class Exactness(StrEnum):
+    """How much a count can be trusted."""
+
+    EXACT = "exact"
+    ESTIMATE = "estimate"
+    AT_LEAST = "at least"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of rows, and how much it can be trusted."""
+
+    rows: int
+    exactness: Exactness = Exactness.EXACT
+
+
+def count_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:
+    """Count the rows of a table: exactly if that is quick, else return the database's own estimate."""
+    believed = table.rows_estimate
+    if believed is not None and believed > _COUNTED_ROWS:
+        return Count(believed, Exactness.ESTIMATE)
+    # Not count(*): SQLite answers that in one step, which no time limit can interrupt.
+    statement = Statement(f"SELECT count(1) FROM {store.dialect.table(table)}", {})
+    counted = count(store, statement, (), seconds)
+    if counted is None and believed is not None:
+        return Count(believed, Exactness.ESTIMATE)
+    return counted
+
+
+def measure_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:
+    """Count like count_rows, but bring the database's estimate up to date with the table's present size."""
+    believed = table.rows_estimate
+    try:
+        if believed is None or believed <= _COUNTED_ROWS:
+            counted = count_rows(store, table, seconds)
+            if counted is None or counted.exactness is Exactness.EXACT:
+                return counted
+    except StoreError:
+        pass  # A role may see how large a table is without being able to read it.
+    try:
+        fresh = store.estimate(Statement(f"SELECT 1 FROM {store.dialect.table(table)}", {}))
+    except StoreError:
+        fresh = None
+    rows = believed if fresh is None else fresh
+    return None if rows is None else Count(rows, Exactness.ESTIMATE)
+
+
+def has_more_rows_than(store: Store, table: TableInfo, limit: int, seconds: float) -> bool | None:
+    """Check whether a table has more than `limit` rows, without counting all of them; None if that takes too long."""
+    p = store.parameters()
+    text = f"SELECT 1 FROM {store.dialect.table(table)} LIMIT 1 OFFSET {p.bind('limit', limit)}"
+    try:
+        return bool(store.read(p.statement(text), seconds))
+    except TOO_LONG:
+        return None
+
+
+def count_some_rows(store: Store, table: TableInfo, most: int, seconds: float) -> int:
+    """Count the rows of a table, up to `most`; raise TimedOut if that takes longer."""
+    p = store.parameters()
+    some = f"SELECT 1 FROM {store.dialect.table(table)} LIMIT {p.bind('n', most)}"
+    [(rows,)] = store.read(p.statement(f"SELECT count(*) FROM ({some}) AS some_rows"), seconds)
+    return int(rows)
+
+
+def count(store: Store, exact: Statement, probes: Sequence[Statement], seconds: float) -> Count | None:
+    try:
+        [(rows,)] = store.read(exact, seconds)
+        return Count(rows)
+    except TOO_LONG:
+        pass
+    with suppress(*TOO_LONG):
+        estimate = store.estimate(exact)
+        if estimate is not None:
+            return Count(estimate, Exactness.ESTIMATE)
+    for probe in probes:
+        with suppress(*TOO_LONG):
+            return Count(len(store.read(probe, seconds)), Exactness.AT_LEAST)
+    return None
+
+
+def distinct(store: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> list[State | None] | None:
+    """Return the distinct values of a column, at most `limit` of them; None if that would take too long.
+
+    With an index that starts with the column, this hops from value to value, however large the table is.
+    """
+    # A column may compare its texts case-insensitively; states are distinguished by their bytes, which no index orders.
+    loose = column.collation is not None and store.kind == "sqlite"
+    indexed = not loose and any(
+        i.columns[:1] == (column.name,) and i.predicate is None and i.method == "btree" and i.valid
+        for i in table.indexes
+    )
+    name, place = store.dialect.quote(column.name), store.dialect.table(table)
+    p = store.parameters()
+    n = p.bind("n", limit)
+    hop = (
+        f"WITH RECURSIVE hop(v) AS (SELECT * FROM (SELECT min({name}) FROM {place}) AS f UNION ALL"
+        f" SELECT (SELECT min({name}) FROM {place} WHERE {name} > hop.v) FROM hop WHERE hop.v IS NOT NULL)"
+        f" SELECT v FROM hop WHERE v IS NOT NULL LIMIT {n}"
+    )
+    # min() supports neither booleans nor every enum on PostgreSQL; those have few values, but a table may have many
+    # rows.
+    plain = f"SELECT DISTINCT {store.dialect.bytewise(name, column)} FROM {place} WHERE {name} IS NOT NULL LIMIT {n}"
+    nothing = f"SELECT 1 FROM {place} WHERE {name} IS NULL LIMIT 1"
+    try:
+        values = store.read(p.statement(hop if indexed and column.type != "boolean" else plain), seconds)
+        missing = store.read(Statement(nothing, {}), seconds)
+    except TOO_LONG:
+        return None
+    return [value for (value,) in values] + ([None] if missing else [])
+
+
+def sample(store: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> list[object]:
+    """Return some values of a column: from both ends where an index leads with it, and from the start of the table."""
+    name, place = store.dialect.quote(column.name), store.dialect.table(table)
+    p = store.parameters()
+    n = p.bind("n", limit)
+    reads = [f"SELECT {name} FROM {place} LIMIT {n}"]
+    if any(index.columns[:1] == (column.name,) and index.method == "btree" for index in table.indexes):
+        reads += [
+            f"SELECT {name} FROM {place} WHERE {name} IS NOT NULL ORDER BY {name} {way} LIMIT {n}"
+            for way in ("ASC", "DESC")
+        ]
+    values: list[object] = []
+    for text in reads:
+        try:
+            values += [value for (value,) in store.read(p.statement(text), seconds)]
+        except TOO_LONG:
+            continue
+    return values

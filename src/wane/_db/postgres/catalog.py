@@ -1,0 +1,72 @@
+"""Fragments shared by statements over PostgreSQL's catalogs, and the schema of Wane's own tables.
+
+It needs no driver.
+"""
+
+from __future__ import annotations
+
+from wane._db.schema import OnDelete
+
+OWN_SCHEMA = "wane"
+"""The schema of Wane's own tables; contracts do not cover them."""
+
+# The versions of catalog rows, by xmin: comparing those is cheap, and no change is missed. The action of a foreign key
+# when rows of its parent are deleted is carried out by triggers of the parent. Temporary tables of other sessions are
+# out of reach.
+STAMP = """
+md5(concat(
+  (
+    SELECT string_agg(concat(own.attnum, ' ', own.xmin), ',' ORDER BY own.attnum)
+    FROM pg_catalog.pg_attribute AS own WHERE own.attrelid = class.oid AND own.attnum > 0
+  ), '|',
+  (
+    SELECT string_agg(concat(fires.oid, ' ', fires.xmin), ',' ORDER BY fires.oid)
+    FROM pg_catalog.pg_trigger AS fires WHERE fires.tgrelid = class.oid
+  ), '|',
+  (
+    SELECT string_agg(concat(rule.oid, ' ', rule.xmin), ',' ORDER BY rule.oid)
+    FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = class.oid
+  ), '|',
+  (
+    SELECT string_agg(heir.inhrelid::text, ',' ORDER BY heir.inhrelid)
+    FROM pg_catalog.pg_inherits AS heir
+    WHERE heir.inhparent = class.oid AND NOT pg_catalog.pg_is_other_temp_schema(
+      (SELECT below.relnamespace FROM pg_catalog.pg_class AS below WHERE below.oid = heir.inhrelid)
+    )
+  ), '|',
+  (
+    SELECT string_agg(concat(index.indexrelid, ' ', index.xmin), ',' ORDER BY index.indexrelid)
+    FROM pg_catalog.pg_index AS index WHERE index.indrelid = class.oid AND index.indisunique
+  )
+))
+"""
+"""A digest that changes with the columns, unique keys, triggers, rules, inbound foreign keys or inheriting tables of
+the relation `class`."""
+
+BELONGS_TO_EXTENSION = """
+EXISTS (
+  SELECT FROM pg_catalog.pg_depend AS member
+  WHERE member.deptype = 'e' AND member.classid = 'pg_catalog.{catalog}'::regclass AND member.objid = {oid}
+)
+"""
+
+LOCKS_PARENT = """
+NOT key.condeferrable AND to_jsonb(key) ->> 'conenforced' IS DISTINCT FROM 'false'
+AND NOT EXISTS (
+  SELECT FROM pg_catalog.pg_trigger AS checks
+  WHERE checks.tgconstraint = key.oid AND checks.tgrelid = key.conrelid AND checks.tgenabled NOT IN ('O', 'A')
+)
+"""
+"""Whether a statement that writes a reference by the foreign key `key` locks the parent row at once.
+
+SET CONSTRAINTS can defer any deferrable key to the commit. A key that is not validated checks new references like any
+other.
+"""
+
+ACTIONS = {
+    "a": OnDelete.NO_ACTION,
+    "r": OnDelete.RESTRICT,
+    "c": OnDelete.CASCADE,
+    "n": OnDelete.SET_NULL,
+    "d": OnDelete.SET_DEFAULT,
+}

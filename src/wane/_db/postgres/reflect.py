@@ -1,0 +1,407 @@
+"""Reflection of a PostgreSQL database: every table, view and foreign table of the users' schemas, as plain values.
+
+The number of statements is fixed: one list of relations and what connects them, then one statement per kind of detail
+for all of them. They run in one read-only snapshot unless the caller's transaction is open, which then is used as it
+is. What partitions inherit (foreign keys, triggers) is reported once, at the table that declares it. PostgreSQL 14 to
+18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply absent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from wane._db.postgres.catalog import ACTIONS, BELONGS_TO_EXTENSION, LOCKS_PARENT, OWN_SCHEMA, STAMP
+from wane._db.postgres.settings import SEARCH_PATH
+from wane._db.schema import Column, ForeignKey, Index, Kind, Schema, TableInfo, Trigger
+
+_PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_schemas(false)::pg_catalog.text[]"
+_SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
+
+
+# Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
+# A schema that an extension owns is hidden unless it was requested; a table that an extension owns always is.
+RELATIONS = f"""
+SELECT class.oid,
+       namespace.nspname::text,
+       class.relname::text,
+       class.relkind::text,
+       class.relispartition,
+       class.relrowsecurity,
+       class.reltuples::float8,
+       ARRAY(
+         SELECT attribute.attname::text
+         FROM pg_catalog.pg_partitioned_table AS parted
+         CROSS JOIN unnest(parted.partattrs::int2[]) AS part (attnum)
+         JOIN pg_catalog.pg_attribute AS attribute
+           ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
+         WHERE parted.partrelid = class.oid
+       ),
+       {STAMP},
+       (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
+         AND namespace.nspname <> %(own)s
+         AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_class", oid="class.oid")}
+         AND NOT (%(schemas)s::text[] = '{{}}' AND namespace.of_extension),
+       namespace.of_extension
+FROM pg_catalog.pg_class AS class
+JOIN (
+  SELECT oid, nspname, {BELONGS_TO_EXTENSION.format(catalog="pg_namespace", oid="oid")} AS of_extension
+  FROM pg_catalog.pg_namespace AS every
+) AS namespace ON namespace.oid = class.relnamespace
+WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND namespace.nspname !~ '^pg_'
+  AND namespace.nspname <> 'information_schema'
+"""
+
+# What a relation refers to, with 0, and what it inherits from, with the position among its parents.
+CONNECTIONS = """
+SELECT conrelid, confrelid, 0 FROM pg_catalog.pg_constraint WHERE contype = 'f'
+UNION ALL
+SELECT inhrelid, inhparent, inhseqno FROM pg_catalog.pg_inherits
+ORDER BY 1, 3
+"""
+
+# Since 18 attnotnull is also set while a NOT NULL constraint is not yet valid: such a column can hold NULL.
+COLUMNS = """
+SELECT attribute.attrelid,
+       attribute.attnum,
+       attribute.attname::text,
+       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
+       (attribute.attnotnull OR type.typnotnull) AND unproven.oid IS NULL,
+       attribute.attgenerated <> '',
+       attribute.attcollation,
+       labels.labels,
+       compared.place
+FROM pg_catalog.pg_attribute AS attribute
+JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
+LEFT JOIN (
+    SELECT class.opcintype, namespace.nspname::text AS place
+    FROM pg_catalog.pg_opclass AS class
+    JOIN pg_catalog.pg_am AS method ON method.oid = class.opcmethod AND method.amname = 'btree'
+    JOIN pg_catalog.pg_amop AS equal
+      ON equal.amopfamily = class.opcfamily AND equal.amopstrategy = 3
+     AND equal.amoplefttype = class.opcintype AND equal.amoprighttype = class.opcintype
+    JOIN pg_catalog.pg_operator AS operator ON operator.oid = equal.amopopr
+    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = operator.oprnamespace
+    WHERE class.opcdefault AND namespace.nspname <> 'pg_catalog'
+) AS compared ON compared.opcintype = CASE WHEN type.typtype = 'd' THEN type.typbasetype ELSE type.oid END
+LEFT JOIN (
+    SELECT enumtypid, array_agg(enumlabel::text ORDER BY enumsortorder) AS labels
+    FROM pg_catalog.pg_enum
+    GROUP BY enumtypid
+) AS labels ON labels.enumtypid = attribute.atttypid
+LEFT JOIN pg_catalog.pg_constraint AS unproven
+       ON unproven.conrelid = attribute.attrelid
+      AND unproven.contype = 'n'
+      AND unproven.conkey = ARRAY[attribute.attnum]
+      AND NOT unproven.convalidated
+WHERE attribute.attrelid = ANY (%(relations)s::oid[])
+  AND attribute.attnum > 0
+  AND NOT attribute.attisdropped
+ORDER BY attribute.attrelid, attribute.attnum
+"""
+
+# Index columns are attributes too, so this finds every collation in use. "default" is the database's own order.
+COLLATIONS = """
+SELECT used.oid,
+       CASE WHEN used.collprovider = 'd' THEN coalesce(own.facts ->> 'datlocprovider', 'c')
+            ELSE used.collprovider::text END,
+       CASE WHEN used.collprovider = 'd' THEN own.facts ->> 'datcollate' ELSE used.collcollate::text END,
+       CASE WHEN used.collprovider <> 'd' THEN used.collname::text
+            WHEN own.facts ->> 'datlocprovider' = 'i'
+            THEN coalesce(own.facts ->> 'datlocale', own.facts ->> 'daticulocale', own.facts ->> 'datcollate')
+            ELSE own.facts ->> 'datcollate' END,
+       NOT used.collisdeterministic
+FROM pg_catalog.pg_collation AS used
+CROSS JOIN (
+    SELECT to_jsonb(database) AS facts FROM pg_catalog.pg_database AS database WHERE datname = current_database()
+) AS own
+WHERE used.oid IN (SELECT attcollation FROM pg_catalog.pg_attribute)
+"""
+
+INDEXES = """
+SELECT index.indrelid,
+       class.relname::text,
+       index.indisprimary,
+       index.indisunique,
+       index.indisvalid AND index.indisready,
+       method.amname::text,
+       (index.indkey::int2[])[0 : index.indnkeyatts - 1],
+       index.indcollation::oid[],
+       pg_catalog.pg_get_expr(index.indpred, index.indrelid)
+FROM pg_catalog.pg_index AS index
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
+WHERE index.indrelid = ANY (%(relations)s::oid[])
+"""
+
+
+# A constraint with a parent is PostgreSQL's copy of one declared at a partitioned table, on either side. A foreign key
+# that is not enforced (18) does nothing on delete.
+FOREIGN_KEYS = f"""
+SELECT key.conrelid,
+       key.conname::text,
+       ARRAY(
+         SELECT attname::text
+         FROM unnest(key.conkey) WITH ORDINALITY AS part (attnum, position)
+         JOIN pg_catalog.pg_attribute AS attribute
+           ON attribute.attrelid = key.conrelid AND attribute.attnum = part.attnum
+         ORDER BY position
+       ),
+       namespace.nspname::text,
+       parent.relname::text,
+       ARRAY(
+         SELECT attname::text
+         FROM unnest(key.confkey) WITH ORDINALITY AS part (attnum, position)
+         JOIN pg_catalog.pg_attribute AS attribute
+           ON attribute.attrelid = key.confrelid AND attribute.attnum = part.attnum
+         ORDER BY position
+       ),
+       CASE WHEN to_jsonb(key) ->> 'conenforced' = 'false' THEN 'a' ELSE key.confdeltype::text END,
+       {LOCKS_PARENT},
+       to_jsonb(key) ->> 'conenforced' IS DISTINCT FROM 'false'
+FROM pg_catalog.pg_constraint AS key
+JOIN pg_catalog.pg_class AS parent ON parent.oid = key.confrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = parent.relnamespace
+WHERE key.contype = 'f'
+  AND key.conparentid = 0
+  AND key.conrelid = ANY (%(relations)s::oid[])
+"""
+
+# Bit 8 of tgtype is DELETE; ev_type '4' is ON DELETE; 'D' is disabled.
+TRIGGERS = """
+SELECT tgrelid, tgname::text, pg_catalog.pg_get_triggerdef(trigger.oid),
+       CASE WHEN language.lanname IN ('c', 'internal') OR EXISTS (
+         SELECT FROM unnest(function.proconfig) AS setting WHERE setting LIKE 'search_path=%%'
+       ) THEN '' ELSE function.oid::regprocedure::text END
+FROM pg_catalog.pg_trigger AS trigger
+JOIN pg_catalog.pg_proc AS function ON function.oid = trigger.tgfoid
+JOIN pg_catalog.pg_language AS language ON language.oid = function.prolang
+WHERE NOT tgisinternal
+  AND tgparentid = 0
+  AND tgtype & 8 <> 0
+  AND tgenabled <> 'D'
+  AND tgrelid = ANY (%(relations)s::oid[])
+UNION ALL
+SELECT ev_class, rulename::text, pg_catalog.pg_get_ruledef(oid), ''
+FROM pg_catalog.pg_rewrite
+WHERE ev_type = '4'
+  AND ev_enabled <> 'D'
+  AND ev_class = ANY (%(relations)s::oid[])
+"""
+
+_KINDS = {
+    "r": Kind.TABLE,
+    "p": Kind.PARTITIONED,
+    "v": Kind.VIEW,
+    "m": Kind.MATERIALIZED_VIEW,
+    "f": Kind.FOREIGN,
+}
+
+
+_BYTEWISE_LOCALES = frozenset({"c", "posix", "c.utf8"})
+
+_Rows = dict[int, list[tuple[Any, ...]]]
+
+
+def reflect(
+    connection: psycopg.Connection[Any], schemas: tuple[str, ...] = (), *, own: bool = False, path: str | None = None
+) -> Schema:
+    """Read every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own.
+
+    With `own`, read Wane's own tables alone instead. In either case the result includes every other table that refers
+    to one of them or inherits from it. `path` is the search path by which names without a schema are resolved, if it is
+    not the connection's. Types that are not the system's are named with their schemas, whatever the path is.
+    """
+    with _one_moment(connection) as cursor:
+        [(before, searched)] = cursor.execute(_PATH).fetchall()
+        if path is not None:
+            searched = read_schemas(cursor, path)
+        cursor.execute(_SET_PATH, [SEARCH_PATH])
+        asked = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
+        found = cursor.execute(RELATIONS, asked).fetchall()
+        referred: dict[int, set[int]] = defaultdict(set)
+        parents: dict[int, list[int]] = defaultdict(list)
+        for relation, other, place in cursor.execute(CONNECTIONS):
+            if place:
+                parents[relation].append(other)
+            else:
+                referred[relation].add(other)
+        shown = _shown(found, referred, parents)
+        relations = [row[:-2] for row in found if row[0] in shown]
+        details = _read_details(cursor, [row[0] for row in relations])
+        cursor.execute(_SET_PATH, [before])
+    names = {row[0]: (row[1], row[2]) for row in found}
+    tables = [
+        replace(
+            _table(row, details),
+            parent=names.get(_root(row[0], parents)),
+            ancestors=tuple(names[one] for one in _ancestors(row[0], parents) if one in names),
+        )
+        if row[0] in parents
+        else _table(row, details)
+        for row in relations
+    ]
+    keys = {table.qualified: table.hold_keys for table in tables}
+    tables = [
+        replace(table, inherited_keys=tuple(dict.fromkeys(key for one in table.ancestors for key in keys.get(one, ()))))
+        if table.kind is Kind.TABLE and table.ancestors
+        else table
+        for table in tables
+    ]
+    return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(searched))
+
+
+def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str) -> list[str]:
+    """Return the schemas that a search path means now, inside a transaction, whose own path stays as it is."""
+    [(before, _)] = run.execute(_PATH).fetchall()
+    run.execute(_SET_PATH, [path])
+    [(_, found)] = run.execute(_PATH).fetchall()
+    run.execute(_SET_PATH, [before])
+    return list(found)
+
+
+def _shown(found: list[tuple[Any, ...]], referred: dict[int, set[int]], parents: dict[int, list[int]]) -> set[int]:
+    """Return the requested relations, and whatever refers to one of them or inherits from it.
+
+    An extension that stores the rows of a table in a schema of its own handles their keys by itself; those inheriting
+    tables stay hidden.
+    """
+    above = {
+        row[0]: referred.get(row[0], set()) | set(() if of_extension else parents.get(row[0], ()))
+        for *row, of_extension in found
+    }
+    shown = {row[0] for row in found if row[-2]}
+    while more := {relation for relation, others in above.items() if relation not in shown and others & shown}:
+        shown |= more
+    return shown
+
+
+def _root(relation: int, parents: dict[int, list[int]]) -> int:
+    """Return the root of a relation, always by the first of its parents."""
+    while relation in parents:
+        relation = parents[relation][0]
+    return relation
+
+
+def _ancestors(relation: int, parents: dict[int, list[int]]) -> list[int]:
+    """Return every relation that one inherits from, by any of its parents."""
+    found: dict[int, None] = {}
+    left = list(parents[relation])
+    while left:
+        one = left.pop(0)
+        if one not in found:
+            found[one] = None
+            left += parents.get(one, [])
+    return list(found)
+
+
+@contextmanager
+def _one_moment(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            yield cursor
+            return
+        with connection.transaction():
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield cursor
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    """The rows of each detail by the relation they belong to, without the relation's oid."""
+
+    columns: _Rows
+    indexes: _Rows
+    foreign_keys: _Rows
+    triggers: _Rows
+    collations: dict[int, str | None]
+    loose: set[int]
+    """Collations that treat different texts as equal."""
+
+
+def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int]) -> _Details:
+    def grouped(statement: str) -> _Rows:
+        rows: _Rows = defaultdict(list)
+        for relation, *rest in cursor.execute(statement, {"relations": relations}):
+            rows[relation].append(tuple(rest))
+        return rows
+
+    collations = cursor.execute(COLLATIONS).fetchall()
+    return _Details(
+        grouped(COLUMNS),
+        grouped(INDEXES),
+        grouped(FOREIGN_KEYS),
+        grouped(TRIGGERS),
+        {oid: _order(provider, locale, name) for oid, provider, locale, name, _ in collations},
+        {oid for oid, *_, loose in collations if loose},
+    )
+
+
+def _order(provider: str, locale: str | None, name: str) -> str | None:
+    """Return the collation's name; None if it orders by bytes, as the builtin provider's and libc's C family do."""
+    if provider == "b":
+        return None
+    if provider == "c" and (locale or "").lower().replace("-", "") in _BYTEWISE_LOCALES:
+        return None
+    return name
+
+
+def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
+    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, stamp = relation
+    columns = details.columns.get(oid, [])
+    indexes = details.indexes.get(oid, [])
+    names = {number: column for number, column, *_ in columns}
+    return TableInfo(
+        schema,
+        name,
+        _kind(relkind, is_partition),
+        tuple(_column(row, details) for row in columns),
+        primary_key=next((tuple(names[number] for number in row[5]) for row in indexes if row[1]), ()),
+        indexes=tuple(_index(row, names, details.collations) for row in sorted(indexes)),
+        foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
+        delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
+        row_security=row_security,
+        partition_key=tuple(partition_key),
+        rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
+        stamp=(oid, stamp),
+    )
+
+
+def _kind(relkind: str, is_partition: bool) -> Kind:
+    # A foreign table that serves as a partition stays foreign: that its rows are elsewhere matters more.
+    return Kind.PARTITION if is_partition and relkind != "f" else _KINDS[relkind]
+
+
+def _column(row: tuple[Any, ...], details: _Details) -> Column:
+    _, name, type_, not_null, generated, collation, labels, operators = row
+    order, loose = details.collations.get(collation), collation in details.loose
+    return Column(name, type_, not not_null, generated, order, tuple(labels or ()), loose, operators)
+
+
+def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, str | None]) -> Index:
+    name, _, unique, valid, method, numbers, orders, predicate = row
+    return Index(
+        name,
+        tuple(names.get(number) for number in numbers),  # 0 stands for an expression
+        unique,
+        predicate,
+        tuple(collations.get(order) for order in orders),
+        valid,
+        method,
+    )
+
+
+def _foreign_keys(rows: list[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
+    keys = [
+        ForeignKey(name, tuple(columns), schema, table, tuple(to_columns), ACTIONS[action], locks_parent, enforced)
+        for name, columns, schema, table, to_columns, action, locks_parent, enforced in rows
+    ]
+    return tuple(sorted(keys, key=lambda key: (key.columns, key.name)))

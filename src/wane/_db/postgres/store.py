@@ -1,0 +1,539 @@
+"""The PostgreSQL store: one database, its clock and its planner."""
+
+from __future__ import annotations
+
+import re
+import select
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from wane._contract.names import TableName, join_name
+from wane._db.migrations import pending
+from wane._db.postgres.bounded import BoundedConnection
+from wane._db.postgres.catalog import OWN_SCHEMA
+from wane._db.postgres.dialect import PostgresDialect, PostgresTypes
+from wane._db.postgres.gate import GATE
+from wane._db.postgres.reflect import read_schemas, reflect
+from wane._db.postgres.settings import SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally
+from wane._db.postgres.transaction import PostgresTransaction, beginning, inside, opened
+from wane._db.postgres.watch import PostgresWatch
+from wane._db.schema import Column, Schema, TableInfo, index_name
+from wane._db.statement import Execute, Statement
+from wane._db.store import Store, Watch
+from wane._db.transaction import Transaction, driver_connection
+from wane._db.url import DatabaseUrl
+from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
+
+OLDEST_VERSION = 140000
+CONNECT_SECONDS = 10
+_LOCK_MILLISECONDS = 5_000
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": CONNECT_SECONDS,
+    # A server that vanished without notice is detected in half a minute, not in hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""Defaults for what a URL does not set itself."""
+_SETTINGS = {
+    **SAFE_SETTINGS,
+    "lock_timeout": str(_LOCK_MILLISECONDS),
+    # Statements are short; compiling them would take longer than running them.
+    "jit": "off",
+}
+_BY_INDEX = {
+    # The plan of a prepared statement is cached. One that was made while a table was nearly empty would read all of it,
+    # every time, once it is full.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # There is one good plan: planning again costs as much as running.
+    "plan_cache_mode": "force_generic_plan",
+}
+_MIGRATION_MILLISECONDS = 60_000
+_SNAPSHOT_TIMEOUT = "30s"
+_ESTIMATE = {
+    # A parallel plan would report the rows of one worker.
+    "max_parallel_workers_per_gather": "0",
+    # An estimate is not worth waiting for.
+    "lock_timeout": "200ms",
+}
+_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_BY_INDEX_SETTINGS = set_locally({**_SETTINGS, **_BY_INDEX})
+_LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
+_KEPT_TEXTS = 128
+_UNKNOWN_NAMES = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+)
+"""The errors of a statement that names something missing: an operator counts as a function, and a type as an object."""
+_IN_FUNCTION = re.compile(r"^PL/pgSQL function (.+\)) line ", re.MULTILINE)
+_MIGRATION_LOCK = GATE
+"""Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
+
+_IDENTITY = """
+SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
+"""
+_DATABASE = "SELECT '', oid FROM pg_database WHERE datname = current_database()"
+_MAY_IDENTIFY = "SELECT has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
+_SCHEMA_OF = """
+SELECT space.nspname::text
+FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS searched (name, position)
+JOIN pg_catalog.pg_namespace AS space ON space.nspname = searched.name
+JOIN pg_catalog.pg_class AS class ON class.relnamespace = space.oid AND class.relname = %(name)s
+ORDER BY searched.position
+LIMIT 1
+"""
+_APPLIED = f"SELECT name FROM {OWN_SCHEMA}.migration ORDER BY name"
+_HAS_TABLE = f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL"
+_HAS_SCHEMA = f"SELECT to_regnamespace('{OWN_SCHEMA}') IS NOT NULL"
+_MIGRATION_TABLE = (
+    f"CREATE TABLE IF NOT EXISTS {OWN_SCHEMA}.migration"
+    " (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+)
+
+_BEHIND = """
+WITH RECURSIVE reads AS (
+    SELECT to_regclass(%(view)s)::oid AS relation
+  UNION
+    SELECT source.refobjid
+    FROM reads
+    JOIN pg_catalog.pg_rewrite AS rule ON rule.ev_class = reads.relation
+    JOIN pg_catalog.pg_depend AS source
+      ON source.classid = 'pg_catalog.pg_rewrite'::regclass AND source.objid = rule.oid
+     AND source.refclassid = 'pg_catalog.pg_class'::regclass
+)
+SELECT DISTINCT namespace.nspname::text, class.relname::text
+FROM reads
+JOIN pg_catalog.pg_class AS class ON class.oid = reads.relation AND class.relkind IN ('r', 'p')
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+ORDER BY 1, 2
+"""
+
+
+class PostgresStore(Store):
+    """A PostgreSQL database."""
+
+    kind = "postgres"
+    dialect = PostgresDialect()
+    types = PostgresTypes()
+    migration_list = f"SET search_path = {SEARCH_PATH};\nCREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"
+    migration_end = "RESET search_path;\n"
+    migration_entry = f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES ('{{}}')"
+
+    def __init__(self, url: DatabaseUrl, *, read_only: bool, answer_seconds: float | None = None) -> None:
+        self.shown = url.shown
+        self.url = url
+        self._read_only = read_only
+        self._closed = False
+        self._turn = threading.RLock()
+        self._inside = 0
+        self._answer_seconds = answer_seconds
+        self._connection = _connect(url, answer_seconds=answer_seconds)
+        self._own_identity = ""
+        self._located: dict[TableName, TableName] = {}
+        try:
+            if self._connection.info.server_version < OLDEST_VERSION:
+                raise StoreError(f"{self.version()} is too old", "Wane needs PostgreSQL 14 or newer")
+            self.is_migrated()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._closed = True
+        self._connection.close()
+
+    def _connected(self) -> BoundedConnection:
+        """Return the connection; a new one if it broke since the last call, but never inside a transaction."""
+        connection = self._connection
+        if self._inside:
+            return connection
+        if not connection.closed and _has_news(connection):
+            # The server sends nothing on an idle connection, except that it is closing it.
+            with suppress(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+        if connection.closed and not self._closed:
+            self._connection = _connect(self.url, answer_seconds=self._answer_seconds)
+        return self._connection
+
+    @contextmanager
+    def _looking(
+        self, settings: Mapping[str, str] = MappingProxyType({}), level: str = "READ COMMITTED"
+    ) -> Iterator[BoundedConnection]:
+        """Yield the connection in a read-only transaction.
+
+        Inside a transaction, that one is used, and its settings stay as they are.
+        """
+        connection = self._connected()
+        if self._inside:
+            yield connection
+            return
+        begin = f"BEGIN ISOLATION LEVEL {level} READ ONLY; {set_locally({**_SETTINGS, **settings})}"
+        with opened(connection, begin):
+            yield connection
+
+    def now(self) -> datetime:
+        # clock_timestamp, not now(): the latter is fixed inside a transaction.
+        [(moment,)] = self._rows("SELECT clock_timestamp()")
+        return moment.astimezone(UTC)  # type: ignore[no-any-return]
+
+    def clock(self) -> datetime | None:
+        return None
+
+    def clone(self, *, answer_seconds: float | None = None) -> PostgresStore:
+        store = PostgresStore(self.url, read_only=self._read_only, answer_seconds=answer_seconds)
+        store.audit = self.audit
+        return store
+
+    def tables_behind(self, view: TableInfo) -> list[str]:
+        found = self.run(_BEHIND, {"view": self.dialect.table(view).replace("%%", "%")})
+        return [join_name([schema, name]) for schema, name in found]
+
+    def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        with self._turn, _explained("the database refused"):
+            connection = self._connected()
+            if self._inside:
+                cursor = connection.execute(text.encode(), parameters)
+            else:
+                begin = f"{_READ_COMMITTED} {'READ ONLY' if self._read_only else 'READ WRITE'}"
+                cursor = connection.at_once(begin, _BY_INDEX_SETTINGS, text, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def write(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
+        del durable  # A second statement for it would cost more than it saves: statements set it themselves.
+        yield self.run, self.clock()
+
+    def watch(self) -> Watch:
+        with _explained("the database cannot be watched"):
+            connection = _connect(self.url, answer_seconds=self._answer_seconds)
+            return PostgresWatch(connection, set_locally(_SETTINGS), _explained)
+
+    def identity(self) -> str:
+        [(permitted,)] = self._rows(_MAY_IDENTIFY)
+        return _identity(self._rows(_IDENTITY if permitted else _DATABASE))
+
+    def is_same_database(self, identity: str) -> bool:
+        # A physical replica that was promoted has the same system identifier and the same database oid.
+        system, number = identity.split(":")[1:]
+        now, same = self.identity().split(":")[1:]
+        return number == same and (system == now or not system or not now)
+
+    def version(self) -> str:
+        return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
+
+    def reflect(self, *, own: bool = False) -> Schema:
+        with (
+            self._turn,
+            _explained("the schema cannot be read"),
+            self._looking(level="REPEATABLE READ") as connection,
+        ):
+            self.forget_located()
+            found = reflect(connection, own=own, path=connection.search_path)
+            return found.with_table(reflect(connection, own=True), "audit") if self.audit else found
+
+    def locate(self, name: TableName) -> TableName:
+        if name.schema is not None:
+            return name
+        known = self._located.get(name)
+        if known is not None:
+            return known
+        with self._turn, _explained("the schema cannot be read"), self._looking() as connection:
+            schemas = read_schemas(connection, connection.search_path)
+            found = connection.execute(_SCHEMA_OF, {"schemas": schemas, "name": name.name}).fetchall()
+        for (schema,) in found:
+            self._located[name] = TableName(name.name, schema)
+        return self._located.get(name, name)  # A table that is missing may be created at any time.
+
+    def forget_located(self) -> None:
+        self._located.clear()
+
+    def schemas(self) -> list[str]:
+        """Return the schemas in which a name without one is resolved, in their order."""
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            return read_schemas(connection, connection.search_path)
+
+    def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
+        with self._reading(seconds, by_index=often) as connection:
+            if not often:
+                return connection.execute(statement.text, statement.parameters).fetchall()
+            # The driver would parse a long text for placeholders every time.
+            text, names = _numbered(statement.text)
+            values = [statement.parameters[name] for name in names]
+            return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
+
+    @contextmanager
+    def _reading(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
+        limit = str(int(seconds * 1000) or 1)
+        settings = {"statement_timeout": limit, **(_BY_INDEX if by_index else {})}
+        with self._turn, _explained("the database refused to answer"), self._looking(settings) as connection:
+            if not self._inside:
+                yield connection
+                return
+            [(before,)] = connection.execute("SELECT current_setting('statement_timeout')").fetchall()
+            connection.execute(_LIMIT, [limit])
+            yield connection
+            connection.execute(_LIMIT, [before])
+
+    def time_read(self, statement: Statement, times: int, seconds: float) -> float:
+        taken = []
+        with self._reading(seconds, by_index=True) as connection:
+            for _ in range(times):
+                began = time.perf_counter()
+                connection.execute(statement.text, statement.parameters, prepare=connection.may_prepare).fetchall()
+                taken.append(time.perf_counter() - began)
+        return min(taken)
+
+    def estimate_rows(self, table: TableInfo) -> int | None:
+        return self.estimate(Statement(f"SELECT 1 FROM {self.dialect.table(table)}", {}))
+
+    def explain(self, statement: Statement) -> str:
+        with self._turn, _explained("the statement cannot be explained"), self._looking() as connection:
+            found = connection.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
+        return "\n".join(line for (line,) in found)
+
+    def estimate(self, statement: Statement) -> int | None:
+        with self._turn, _explained("the statement cannot be explained"), self._looking(_ESTIMATE) as connection:
+            explained = connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
+            [([tree],)] = explained.fetchall()
+        node = tree["Plan"]
+        while node["Node Type"] == "Aggregate":
+            # Besides its input, a node lists the subqueries of its conditions.
+            node = next(one for one in node["Plans"] if one["Parent Relationship"] == "Outer")
+        return int(node["Plan Rows"])
+
+    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
+        quote = self.dialect.quote
+        parts = [
+            quote(column.name) + (' COLLATE "C"' if column == time and column.collation is not None else "")
+            for column in columns
+        ]
+        # CONCURRENTLY does not exist for partitioned tables.
+        how = "CREATE INDEX" if table.kind.value == "partitioned table" else "CREATE INDEX CONCURRENTLY"
+        text = f"{how} {quote(index_name(table, columns))} ON {self.dialect.table(table)} ({', '.join(parts)})"
+        return (f"{text} WHERE {where};" if where else f"{text};").replace("%%", "%")
+
+    @contextmanager
+    def transaction(self, connection: object | None = None, *, durable: bool = True) -> Iterator[Transaction]:
+        if connection is None:
+            with self._own_transaction("the database refused", durable=durable) as transaction:
+                yield transaction
+            return
+        used = driver_connection(connection, psycopg.Connection)
+        own = self._own_identity = self._own_identity or self.identity()
+        with _explained("the database refused"), inside(used):
+            transaction = PostgresTransaction(used)
+            # Not by name: another server may have a database of the same name.
+            if _identity(transaction.execute(_IDENTITY, {})) != own:
+                hint = "pass a connection to the keeper's own database"
+                raise StoreError("the connection is to another database", hint)
+            yield transaction
+            transaction.run_last_words()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with (
+            self._turn,
+            _explained("the database refused to answer"),
+            self._looking({"statement_timeout": _SNAPSHOT_TIMEOUT}, level="REPEATABLE READ") as connection,
+        ):
+            self._inside += 1
+            try:
+                yield PostgresTransaction(connection)
+            finally:
+                self._inside -= 1
+
+    def literal(self, statement: Statement) -> str:
+        with self._turn, _explained("the statement cannot be written"):
+            cursor = psycopg.ClientCursor(self._connected())
+            return cursor.mogrify(statement.text, statement.parameters)
+
+    @contextmanager
+    def exported_snapshot(self) -> Iterator[str]:
+        with _explained("no snapshot can be exported"):
+            connection = _connect(self.url, answer_seconds=self._answer_seconds)
+        try:
+            with _explained("no snapshot can be exported"):
+                connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {set_locally(SAFE_SETTINGS)}")
+                connection.execute(UNLIMITED)
+                [(name,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
+            yield name
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _own_transaction(self, what: str, *hint: str, durable: bool = True) -> Iterator[PostgresTransaction]:
+        # Threads that share a store take turns: inside another's transaction, a thread could not commit its own work.
+        with self._turn, _explained(what, *hint):
+            used = self._connected()
+            self._inside += 1
+            try:
+                with beginning(used, durable=durable, read_only=self._read_only) as transaction:
+                    yield transaction
+            finally:
+                self._inside -= 1
+
+    @property
+    def is_pooled(self) -> bool:
+        """Return whether the URL leads to a connection pooler, so that no session is the store's own."""
+        return self._connected().pooled
+
+    def alone(self, text: str, wait_seconds: float) -> None:
+        """Run one statement outside any transaction, however long it takes: one that builds or detaches concurrently.
+
+        Its settings can only be the session's; `partitions_of` has checked that the session is the store's own.
+        """
+        with self._turn, _explained("the database refused"):
+            connection = self._connected()
+            settings = {**_SETTINGS, "lock_timeout": str(int(wait_seconds * 1000))}
+            for name, value in settings.items():
+                connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
+            try:
+                connection.execute(text.encode())
+            finally:
+                if not connection.closed:
+                    connection.execute("RESET ALL")
+
+    def applied_migrations(self) -> list[str]:
+        hint = (
+            "whoever runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
+            f" pressure needs the reader role, and asks {OWN_SCHEMA}.v_queue_retention_pressure"
+        )
+        with self._turn, _explained("Wane's own tables cannot be read", hint), self._looking() as connection:
+            [(known,)] = connection.execute(_HAS_TABLE).fetchall()
+            return [name for (name,) in connection.execute(_APPLIED).fetchall()] if known else []
+
+    def migrate(self) -> list[str]:
+        with self._turn:
+            return self._migrate(self._connected())
+
+    def _migrate(self, connection: BoundedConnection) -> list[str]:
+        access = "READ ONLY" if self._read_only else "READ WRITE"
+        # A second process waits for the first, for longer than any other lock is worth.
+        settings = set_locally({**_SETTINGS, "lock_timeout": str(_MIGRATION_MILLISECONDS)})
+        hint = (
+            f"let the database's owner run `GRANT CREATE ON DATABASE … TO {connection.info.user}`, or "
+            f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {connection.info.user}`, or what `wane migrate --print` prints"
+        )
+        with (
+            _explained("Wane's own tables cannot be created", hint),
+            opened(connection, f"{_READ_COMMITTED} {access}; {settings}"),
+        ):
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+            [(prepared,)] = connection.execute(_HAS_SCHEMA)
+            if not prepared:  # Even with IF NOT EXISTS it would need the right to create schemas.
+                connection.execute(f"CREATE SCHEMA {OWN_SCHEMA}")
+            [(known,)] = connection.execute(_HAS_TABLE)
+            if not known:
+                connection.execute(_MIGRATION_TABLE)
+            lacking = pending(self.kind, [name for (name,) in connection.execute(_APPLIED)])
+            for migration in lacking:
+                connection.execute(migration.sql.encode())
+                connection.execute(f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES (%s)", [migration.name])
+        self.migrated = True
+        return [migration.name for migration in lacking]
+
+    def _rows(self, text: str) -> list[tuple[Any, ...]]:
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            return connection.execute(text.encode()).fetchall()
+
+
+def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> BoundedConnection:
+    try:
+        given = conninfo_to_dict(url.raw)
+        connection = BoundedConnection.connect(
+            url.raw,
+            autocommit=True,
+            application_name="wane",
+            prepare_threshold=None,
+            **{name: value for name, value in _CONNECTION.items() if name not in given},
+        )
+    except (psycopg.Error, UnicodeError) as problem:
+        raise Unreachable(
+            f"{url.shown} cannot be reached: {_first_line(problem)}", "check the URL and that it runs"
+        ) from problem
+    connection.answer_seconds = answer_seconds
+    with _explained("the connection cannot be set up"):
+        connection.recognise()
+    return connection
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """Convert a text to PostgreSQL's own placeholders; return it with the names of the values in their order."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
+
+    return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
+
+
+def _has_news(connection: psycopg.Connection[Any]) -> bool:
+    """Check whether the server sent something that has not been read."""
+    readable = select.poll()
+    readable.register(connection.fileno(), select.POLLIN)
+    return bool(readable.poll(0))
+
+
+def _identity(found: list[tuple[Any, ...]]) -> str:
+    [(system, database)] = found
+    return f"postgres:{system}:{database}"
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).strip().partition("\n")[0]
+
+
+def _pinning(problem: psycopg.Error) -> str:
+    """Return the hint for an application's function that uses a bare name, which Wane's search path does not have."""
+    called = _IN_FUNCTION.search(problem.diag.context or "")
+    if called is None:
+        return ""
+    return (
+        f"{called[1]} uses a bare name, and Wane's transactions find nothing by one but what is PostgreSQL's own:"
+        f" `ALTER FUNCTION {called[1]} SET search_path = …, pg_temp`, or name schemas in it"
+    )
+
+
+@contextmanager
+def _explained(what: str, grant: str = "grant the role what it needs, or use another") -> Iterator[None]:
+    """Convert the driver's errors to Wane's, with messages for users."""
+    try:
+        yield
+    except psycopg.errors.QueryCanceled as problem:
+        raise TimedOut("a read took longer than it may") from problem
+    except psycopg.errors.LockNotAvailable as problem:
+        raise Locked(f"{what}: others hold locks that it needs") from problem
+    except psycopg.errors.DeadlockDetected as problem:
+        raise Locked(f"{what}: others hold locks that it needs, and wait for its own") from problem
+    except psycopg.errors.InsufficientPrivilege as problem:
+        raise StoreError(f"{what}: {_first_line(problem)}", grant) from problem
+    except _UNKNOWN_NAMES as problem:
+        if hint := _pinning(problem):
+            raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
+        hint = "a table or a column that a statement names is no longer as it was"
+        raise SchemaChanged(f"{what}: {_first_line(problem)}", hint) from problem
+    except psycopg.errors.ReadOnlySqlTransaction as problem:
+        hint = "the connection or the server is read-only; a standby's primary is not"
+        raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
+    except psycopg.OperationalError as problem:
+        hint = (
+            "nothing of it was committed, unless the connection broke in that very moment; the next call connects again"
+        )
+        raise Unreachable(f"{what}: {_first_line(problem)}", hint) from problem
+    except psycopg.Error as problem:
+        raise StoreError(f"{what}: {_first_line(problem)}") from problem

@@ -1,0 +1,53 @@
+"""Noticing wakeups on PostgreSQL: a connection that listens, or, behind a connection pooler, polls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+import psycopg
+
+from wane._db.postgres.bounded import BoundedConnection
+from wane._db.store import Watch
+
+CHANNEL = "wane_wakeup"
+_LATEST_SECONDS = 0.5
+"""Commits that found other messages ready do not notify; no reader waits for longer than this for one of those."""
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+
+
+class PostgresWatch(Watch):
+    """Notices wakeups of any pool."""
+
+    def __init__(
+        self, connection: BoundedConnection, settings: str, explained: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
+        """Listen on the connection unless it is pooled; `settings` is the statement that sets up a transaction."""
+        self._connection = connection
+        self._settings = settings
+        self._explained = explained
+        # Behind a pooler, LISTEN would apply to the pooler's session, for the next client that gets it.
+        self._listens = not connection.pooled
+        if self._listens:
+            with explained("the database refused to answer"):
+                connection.execute(f"LISTEN {CHANNEL}")
+
+    def read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        with self._explained("the database refused to answer"):
+            cursor = self._connection.at_once(_BEGIN, self._settings, text, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def wait(self, seconds: float) -> None:
+        longest = min(seconds, _LATEST_SECONDS)
+        if not self._listens:
+            time.sleep(max(longest, 0))
+            return
+        with self._explained("the connection that waits for wakeups is lost"):
+            for _ in self._connection.notifies(timeout=longest, stop_after=1):
+                pass
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.close()

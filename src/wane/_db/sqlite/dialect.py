@@ -1,0 +1,368 @@
+"""The SQL that SQLite needs for users' rows.
+
+SQLite stores any value in any column, so the type of the value itself is part of every condition: an ISO text compared
+with an INTEGER column would otherwise select every integer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from wane._contract.model import State, Time, Unit
+from wane._db.schema import Column, TableInfo
+from wane._db.sqlite.reflect import OWN_PREFIX
+from wane._db.statement import Dialect, Parameters, Slot, Statement, Types
+from wane._db.timestamps import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
+
+_PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
+"""Matches quoted text first, because that is no placeholder."""
+_TEXT_TYPES = ("CHAR", "CLOB", "TEXT")
+_DATE = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]"
+_CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-6][0-9]"
+
+
+class SqliteDialect(Dialect):
+    """The dialect for sqlite3: named placeholders are `:name`."""
+
+    locks_rows = False
+
+    def placeholder(self, name: str) -> str:
+        return f":{name}"
+
+    def order(self, alias: str, column: Column, time: Time) -> str:
+        expression = f"{alias}.{self.quote(column.name)}"
+        # A column may compare its texts case-insensitively; timestamps are compared byte by byte.
+        return (
+            f"{expression} COLLATE BINARY"
+            if column.collation is not None and (time.also or time.unit not in PER_SECOND)
+            else expression
+        )
+
+    def exact(self, alias: str, column: Column, time: Time) -> str:
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            return expression
+        fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000000', 1, 9)"
+        return f"substr({expression}, 1, 19) || '.' || {fraction}"
+
+    def instant(self, expression: str, time: Time) -> str:
+        """Write the instant as microseconds since 1970."""
+        if time.unit in PER_SECOND:
+            return f"CAST({expression} AS INTEGER) * {1_000_000 // PER_SECOND[time.unit]}"
+        fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000', 1, 6)"
+        return f"(strftime('%s', substr({expression}, 1, 19)) * 1000000 + CAST({fraction} AS INTEGER))"
+
+    def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
+        if time.also:
+            return self.any_unit([self.plausible(p, alias, column, one) for one in time.each])
+        expression = self.order(alias, column, time)
+        if _digits(column, time):
+            smallest = p.bind("earliest", SMALLEST[time.unit])
+            return [
+                f"typeof({expression}) = 'text'",
+                f"{expression} NOT GLOB '*[^0-9]*'",
+                f"length({expression}) BETWEEN 1 AND 18",
+                f"instr({expression}, char(0)) = 0",
+                f"CAST({expression} AS INTEGER) >= {smallest}",
+            ]
+        if time.unit in PER_SECOND:
+            smallest = p.bind("earliest", SMALLEST[time.unit])
+            # Numbers sort before every text and blob; calling typeof() for each row takes a third longer.
+            return [f"+{expression} <= 9e999", f"{expression} >= {smallest}"]
+        earliest = p.bind("earliest", earliest_text(time))
+        return [f"typeof({expression}) = 'text'", self._shape(expression, time), f"{expression} >= {earliest}"]
+
+    def _shape(self, expression: str, time: Time) -> str:
+        """Write the condition that a text has the shape of a timestamp.
+
+        That is a date, a clock time, up to nine digits of fraction and, unless naive, a UTC suffix.
+        """
+        between = "T" if time.unit is Unit.ISO else " "
+        fraction = _fraction(expression, time)
+        suffix = "" if _naive(time) else f" AND ({expression} GLOB '*Z' OR {expression} GLOB '*+00:00')"
+        return (
+            f"({expression} GLOB '{_DATE}{between}{_CLOCK}*'{suffix}"
+            # A text may hold a zero byte, where GLOB and length() stop reading. 30 February comes back as another day,
+            # if there is something to add; 25 o'clock as NULL.
+            f" AND instr({expression}, char(0)) = 0"
+            f" AND strftime('%Y-%m-%d{between}%H:%M:%S', substr({expression}, 1, 19), '+0 days') IS substr({expression}, 1, 19)"
+            f" AND ({fraction} = '' OR ({fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10"
+            f" AND substr({fraction}, 2) NOT GLOB '*[^0-9]*')))"
+        )
+
+    def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
+        del column, inclusive  # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
+        return (lambda at: _number(at, time)) if time.unit in PER_SECOND else None
+
+    def compared(self, alias: str, column: Column, time: Time, sign: str, bound: str) -> str:
+        expression = self.order(alias, column, time)
+        return f"{f'CAST({expression} AS INTEGER)' if _digits(column, time) else expression} {sign} {bound}"
+
+    def walks(self, column: Column, time: Time) -> bool:
+        return not any(_digits(column, one) for one in time.each)
+
+    def lowest(self, column: Column, time: Time) -> object:
+        if any(_digits(column, one) for one in time.each):
+            return ""
+        # Numbers sort before texts.
+        numbers = [SMALLEST[one.unit] - 1 for one in time.each if one.unit in PER_SECOND]
+        return min(numbers) if numbers else min(earliest_text(one) for one in time.each)[:-1]
+
+    def highest(self, column: Column, time: Time, at: datetime, *, inclusive: bool) -> object:
+        if any(_digits(column, one) for one in time.each):
+            return chr(ord("9") + 1)
+        texts = [
+            text_bound(at, one, inclusive=inclusive).next_second for one in time.each if one.unit not in PER_SECOND
+        ]
+        return max(texts) if texts else max(int(fraction_bound(at, one.unit)) + 1 for one in time.each)
+
+    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
+        wanted = f"IN ({', '.join(p.bind(name, state) for state in states)})"
+        if column.collation is None:
+            return f"{expression} {wanted}"
+        # An index has only the column's own order; the bytes are compared on the rows that it finds.
+        return f"{expression} {wanted} AND {self.bytewise(expression, column)} {wanted}"
+
+    def bytewise(self, expression: str, column: Column) -> str:
+        return expression if column.collation is None else f"{expression} COLLATE BINARY"
+
+    def equal(self, p: Parameters, name: str, expression: str, column: Column, value: object) -> str:
+        if value is None:
+            return f"{expression} IS NULL"
+        bound, sign = p.bind(name, value), "IS" if isinstance(value, Slot) else "="
+        if column.collation is None:
+            return f"{expression} {sign} {bound}"
+        return f"{expression} {sign} {bound} AND {self.bytewise(expression, column)} {sign} {bound}"
+
+    def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
+        del alone
+        # Skipping rows costs half of counting them, and all rows of a table are counted page by page.
+        name = self.table(table)
+        more = f"SELECT 1 FROM {name} LIMIT 1 OFFSET {most}"
+        return f"SELECT CASE WHEN ({more}) IS NULL THEN (SELECT count(*) FROM {name}) ELSE {most} END"
+
+    def finds_nothing(self, query: str) -> str:
+        return f"({query} LIMIT 1) IS NULL"
+
+    def reference_forms(self, expression: str, column: Column, to: Column) -> list[str]:
+        if column.collation == to.collation:
+            return [expression]
+        if to.collation is None:
+            # An index has only the column's own order; the bytes are compared on the rows that it finds.
+            return [expression, f"{expression} COLLATE BINARY"]
+        return [f"{expression} COLLATE {self.quote(to.collation)}"]
+
+    def identity(self, table: TableInfo, *, inherited: bool) -> list[str]:
+        del inherited  # SQLite has no inheritance.
+        key = [table.column(name) for name in table.primary_key]
+        if key and all(column is not None and not column.nullable for column in key):
+            return [self.quote(name) for name in table.primary_key]
+        # A column may be called rowid; then that name means the column.
+        taken = {column.name.lower() for column in table.columns}
+        return [next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)]
+
+    def identified(
+        self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]] | None, *, inherited: bool
+    ) -> str:
+        names = self.identity(table, inherited=inherited)
+        return self.keys(p, [Column(name, "", nullable=False) for name in names], found)
+
+    def locking(self, alias: str) -> str:
+        return ""
+
+    def assign(self, p: Parameters, column: Column, value: object) -> str:
+        return p.bind("mark", value)
+
+    def encode_key(self, expression: str) -> str:
+        # A bare column would come through the converters that a caller's connection may have for its type.
+        return f"+{expression}"
+
+    def decode_key(self, p: Parameters, name: str, column: Column, value: object) -> str:
+        return p.bind(name, value)
+
+    def keys(self, p: Parameters, columns: Sequence[Column], keys: Sequence[tuple[Any, ...]] | None) -> str:
+        if keys is None:
+            return _listed(len(columns), p.bind("keys", Slot("keys")))
+        if _fit_json(keys):
+            return _listed(len(columns), p.bind("keys", _json(keys)))
+        # JSON holds no blobs and no exact fractions.
+        rows = (
+            ", ".join(p.bind(f"k{column}_{number}", value) for column, value in enumerate(key))
+            for number, key in enumerate(keys)
+        )
+        return f"VALUES {', '.join(f'({row})' for row in rows)}"
+
+    def fill_keys(self, statement: Statement, keys: Sequence[tuple[Any, ...]]) -> Statement:
+        if "keys" not in statement.parameters:
+            return statement
+        if _fit_json(keys):
+            return Statement(statement.text, {**statement.parameters, "keys": _json(keys)})
+        p, width = Parameters(self), len(keys[0])
+        listed = self.keys(p, [Column("", "", nullable=False)] * width, keys)
+        rest = {name: value for name, value in statement.parameters.items() if name != "keys"}
+        return Statement(statement.text.replace(_listed(width, self.placeholder("keys")), listed), {**rest, **p.values})
+
+    def recheck(self, conditions: Sequence[str]) -> str:
+        # Bare conditions would tempt the planner to walk everything due instead of a handful of keys.
+        whole = "\n    AND ".join(conditions)
+        return f"CASE WHEN {whole} THEN 1 ELSE 0 END"
+
+    def own_table(self, name: str) -> str:
+        return f"main.{OWN_PREFIX}{name}"
+
+    def key_text(self, columns: Sequence[Column], alias: str) -> str:
+        # quote() distinguishes the number 1 from the text '1' and writes blobs too.
+        return f"json_array({', '.join(f'quote({alias}.{self.quote(column.name)})' for column in columns)})"
+
+    def names_table(self, expression: str, names: Sequence[str]) -> str:
+        return super().names_table(f"{expression} COLLATE NOCASE", names)
+
+    def in_force(self, hold: str) -> str:
+        # SQLite's clock has milliseconds; stamps have microseconds, and texts are compared digit by digit.
+        clock = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')"
+        return f"{hold}.released_at IS NULL AND ({hold}.ends_at IS NULL OR {hold}.ends_at > {clock})"
+
+    def json(self, placeholder: str) -> str:
+        return placeholder
+
+    def json_count(self, column: str, key: str) -> str:
+        return f"json_extract({column}, '$.\"' || {key} || '\"')"
+
+    def encode_time(self, moment: datetime) -> object:
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def decode_time(self, stamp: Any) -> datetime:
+        return datetime.fromisoformat(stamp)
+
+
+class SqliteTypes(Types):
+    """SQLite's declared types are intentions; the statements check the actual type of a value themselves."""
+
+    def time(self, column: Column, time: Time, *, several: bool = False) -> str:
+        numeric = "INT" in column.type or any(
+            word in column.type for word in ("REAL", "FLOA", "DOUB", "NUMERIC", "DEC")
+        )
+        if time.unit is Unit.NATIVE and time.zone not in (None, "UTC"):
+            return f'SQLite writes CURRENT_TIMESTAMP in UTC: use unit = "text" for wall-clock times of {time.zone}'
+        # Whatever a column is declared as, it accepts texts; and numbers, which a text column converts to texts.
+        if time.unit in (Unit.NATIVE, Unit.ISO, Unit.TEXT) and numeric and not several:
+            return f'{column.name} is declared {column.type} and needs a unit of numbers: "s", "ms" or "us"'
+        if time.unit in PER_SECOND and _is_text(column) and not several:
+            return f'{column.name} is declared {column.type} and needs a unit of text: "iso", "text" or none'
+        if "BLOB" in column.type:
+            return f"{column.name} is declared {column.type}, which holds no moments"
+        return ""
+
+    def state(self, column: Column, state: State) -> str:
+        text = _is_text(column)
+        if text and not isinstance(state, str):
+            return f"{column.name} is declared {column.type}, and {state!r} is not a text"
+        if "INT" in column.type and isinstance(state, str):
+            return f"{column.name} is declared {column.type}, and {state!r} is not a number"
+        if isinstance(state, int) and not -(2**63) <= state < 2**63:
+            return f"{state} is larger than any number of SQLite"
+        return ""
+
+    def reference(self, column: Column, to: Column) -> str:
+        mine, theirs = _affinity(column), _affinity(to)
+        # A foreign key gives the child's value the parent's affinity. A comparison of two columns makes numbers of both
+        # if one of them is numeric, and converts nothing otherwise.
+        if theirs == "NUMERIC" or mine == theirs or (theirs == "BLOB" and mine == "TEXT"):
+            return ""
+        return (
+            f"{column.name} is declared {column.type or 'without a type'} and {to.name} {to.type or 'without a type'}: SQLite compares"
+            " their values otherwise than a foreign key does, '1' and '01' may be equal; declare both alike"
+        )
+
+    def loose(self, column: Column) -> bool:
+        return column.collation is not None
+
+    def rules_allowed(self, table: TableInfo) -> str:
+        if table.schema == "main":
+            return ""
+        return (
+            f"{table.schema}.{table.name} is in an attached database: one SQLite transaction over two files is not atomic, "
+            "so only tables of the main database can have rules"
+        )
+
+    def shelving_allowed(self, table: TableInfo) -> str:
+        return f'SQLite has no schemas to keep rows of {table.name} in: archive to `url`, without `tier = "database"`'
+
+
+def _affinity(column: Column) -> str:
+    """Return the affinity that SQLite derives from a column's declared type.
+
+    Whole numbers and fractions compare alike, so both are NUMERIC here.
+    """
+    if column.type == "ANY":
+        return "ANY"  # In a STRICT table it converts nothing, elsewhere it is numeric.
+    for words, affinity in ((("INT",), "NUMERIC"), (_TEXT_TYPES, "TEXT"), (("BLOB",), "BLOB")):
+        if any(word in column.type for word in words):
+            return affinity
+    return "NUMERIC" if column.type else "BLOB"
+
+
+def _listed(width: int, keys: str) -> str:
+    """Write a bound JSON array of keys as a query."""
+    parts = ", ".join(f"json_extract(value, '$[{number}]')" for number in range(width))
+    return f"SELECT {'value' if width == 1 else parts} FROM json_each({keys})"
+
+
+def _number(at: datetime, time: Time) -> int | float:
+    bound = fraction_bound(at, time.unit)
+    return int(bound) if int(bound) == bound else float(bound)
+
+
+def _json(keys: Sequence[tuple[Any, ...]]) -> str:
+    """Write keys as one value instead of thousands: binding them one by one took longer than deleting the rows."""
+    return json.dumps([key[0] if len(key) == 1 else key for key in keys], ensure_ascii=False)
+
+
+def _fit_json(keys: Sequence[tuple[Any, ...]]) -> bool:
+    """Check whether SQLite reads keys from JSON unchanged: whole numbers, and texts without a zero byte."""
+    return all(type(one) is int or (type(one) is str and "\x00" not in one) for key in keys for one in key)
+
+
+def _is_text(column: Column) -> bool:
+    return any(word in column.type for word in _TEXT_TYPES)
+
+
+def _digits(column: Column, time: Time) -> bool:
+    """Return whether numbers are written as texts of digits, as in a text column."""
+    return time.unit in PER_SECOND and _is_text(column)
+
+
+def _naive(time: Time) -> bool:
+    return time.zone is not None or time.unit is Unit.NATIVE
+
+
+def _fraction(expression: str, time: Time) -> str:
+    """Write what follows the second: a point and digits, or nothing."""
+    if _naive(time):
+        return f"substr({expression}, 20)"
+    return f"substr({expression}, 20, length({expression}) - CASE WHEN {expression} GLOB '*Z' THEN 20 ELSE 25 END)"
+
+
+def literal(statement: Statement) -> str:
+    """Write the statement with its values as literals."""
+    return _PLACEHOLDER.sub(
+        lambda match: _value(statement.parameters[match[2]]) if match[2] else match[1], statement.text
+    )
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, str):
+        whole = "'" + value.replace("'", "''") + "'"
+        return whole if "\x00" not in value else f"CAST(x'{value.encode().hex()}' AS TEXT)"
+    if isinstance(value, float):
+        return repr(value)
+    assert isinstance(value, int)
+    return str(int(value))

@@ -1,0 +1,90 @@
+"""Functions on a caller's connection: registering them, and checking when they may run.
+
+A function runs in the middle of a statement of the caller's. While that statement only reads, a transaction or a
+savepoint can begin and end inside it. While it writes, none can; and a `BEGIN` in the middle of `CREATE TABLE … AS
+SELECT` would even leave half a table behind for the caller to commit. So a call inside a statement that writes is
+refused before anything begins.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from wane._db.schema import PRESSURE_VIEW
+from wane.errors import StoreError
+
+Connection = sqlite3.Connection
+
+AUDITS_VIEW = "knocker_prune_audits"
+
+
+def database_file(connection: Connection) -> Path:
+    """Return the file of the main database."""
+    if not isinstance(connection, Connection):
+        raise StoreError(f"a {type(connection).__name__} is not a connection of the sqlite3 module", "pass one")
+    # The connection may read texts as bytes.
+    files = {os.fsdecode(name): file for _, name, file in connection.execute("PRAGMA database_list")}
+    if not files.get("main"):
+        raise StoreError("a database in memory, or a temporary one, has no file", "use a database in a file")
+    return Path(os.fsdecode(files["main"]))
+
+
+def add_functions(connection: Connection, functions: Mapping[str, tuple[int, Callable[..., Any]]]) -> None:
+    """Register functions by name, each with the number of its arguments."""
+    for name, (arguments, function) in functions.items():
+        connection.create_function(name, arguments, function)
+
+
+def require_reading(connection: Connection) -> None:
+    """Raise if the statement that calls this function writes: SQLite opens no savepoint inside such a statement."""
+    cursor = connection.cursor()
+    try:
+        cursor.execute("SAVEPOINT wane_probe")
+    except sqlite3.OperationalError as problem:
+        raise StoreError(
+            "pruning inside a statement that writes is refused: it could not be undone alone",
+            "call it in a SELECT of its own",
+        ) from problem
+    cursor.execute("RELEASE wane_probe")
+
+
+def add_audits_view(connection: Connection, counted: Mapping[str, str], events_kind: str, orphans_kind: str) -> None:
+    """Create the webhooks' audit rows as a view of this connection.
+
+    `counted` maps its columns to tables as the audit trail names them.
+    """
+    counts = []
+    for name, table in counted.items():
+        count = f"coalesce(json_extract(counts, {_text('$.' + _quoted(table))}), 0)"
+        always = name == "deliveries_pruned"
+        counts.append(f"{count if always else f'CASE WHEN kind = {_text(events_kind)} THEN {count} END'} AS {name}")
+    connection.execute(f"DROP VIEW IF EXISTS temp.{AUDITS_VIEW}")
+    connection.execute(
+        f"CREATE TEMP VIEW {AUDITS_VIEW} AS SELECT id, kind, json_extract(inputs, '$.queue_name') AS queue_name,"
+        f" CAST(strftime('%s', executed_at) AS INTEGER) AS executed_at, {', '.join(counts)},"
+        " CASE WHEN json_type(inputs, '$.statuses') IS NULL"
+        " THEN json_object('older_than', json_extract(inputs, '$.older_than'), 'limit', json_extract(inputs, '$.limit'))"
+        " ELSE json_object('statuses', json_extract(inputs, '$.statuses'), 'older_than', json_extract(inputs, '$.older_than'),"
+        " 'limit', json_extract(inputs, '$.limit')) END AS summary_json"
+        f" FROM main.wane_audit WHERE kind IN ({_text(events_kind)}, {_text(orphans_kind)}) ORDER BY id DESC"
+    )
+
+
+def add_pressure_view(connection: Connection) -> None:
+    """Create the pressure view on this connection: nothing is created in the database itself."""
+    columns = ("tbl", "rows", "oldest", "newest", "due", "share", "rows_exactness", "due_exactness")
+    outputs = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in columns)
+    connection.execute(f"DROP VIEW IF EXISTS temp.{PRESSURE_VIEW}")
+    connection.execute(f"CREATE TEMP VIEW {PRESSURE_VIEW} AS SELECT {outputs} FROM json_each(wane_pressure())")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _quoted(key: str) -> str:
+    return '"' + key + '"'

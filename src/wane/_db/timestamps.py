@@ -1,0 +1,211 @@
+"""Instants and the forms in which columns store them.
+
+An instant is an aware UTC datetime. A column may store it as a number, as text, or natively, and with or without a
+zone. This module turns an instant into the value to compare a column with, and a column's value back into an instant.
+It is pure: the stores' dialects write the comparison in SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from wane._contract.model import Time, Unit
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST = EPOCH + timedelta(seconds=1)
+"""No row is older than this. A value before it is a placeholder (0, 0001-01-01, -infinity) and never due."""
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+"""Every row is older than this. A value after it (infinity, 9999-12-31, milliseconds in a column of seconds) means
+"never", and does not count towards a cap."""
+
+PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1_000_000}
+SMALLEST = {Unit.SECONDS: 1, Unit.MILLISECONDS: 100_000_000_000, Unit.MICROSECONDS: 100_000_000_000_000}
+"""The smallest plausible number of each unit. Seconds in a column of milliseconds, and milliseconds in one of
+microseconds, lie below it; so do placeholders. All but the first mean 3 March 1973."""
+
+TEXT_SHAPE = re.compile(
+    r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?(?P<suffix>Z|\+00:00)?", re.ASCII
+)
+DIGITS = re.compile(r"\d{1,18}", re.ASCII)
+"""A number that is written as text, as a text column stores it where it mixes numbers and texts."""
+_A_DAY_AND_MORE = timedelta(hours=25)
+"""Clocks go forward by a day at most (Samoa left out 30 December 2011)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextBound:
+    """The bound that a text column is compared with.
+
+    Texts of different fraction lengths do not sort like the instants they mean (`…00.500Z` before `…00Z`), so the
+    second decides, and only inside the bound's own second the fraction, padded to nine digits.
+    """
+
+    second: str
+    """The bound's second: 19 characters."""
+    next_second: str
+    exact: str
+    """The bound with nine digits of fraction and no suffix."""
+
+
+def micros(moment: datetime) -> int:
+    """Return the microseconds since 1970, exactly."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(count: int) -> datetime:
+    return EPOCH + timedelta(microseconds=count)
+
+
+def number_bound(moment: datetime, unit: Unit, *, inclusive: bool) -> int:
+    """Return n such that a whole number x means an instant before the bound exactly if x < n (inclusive: x <= n)."""
+    size = 1_000_000 // PER_SECOND[unit]
+    count = micros(moment)
+    return count // size if inclusive else -(-count // size)
+
+
+def fraction_bound(moment: datetime, unit: Unit) -> Decimal:
+    """Return the bound as an exact number, for columns that hold fractions."""
+    return Decimal(micros(moment)) * PER_SECOND[unit] / 1_000_000
+
+
+def wall_bound(moment: datetime, zone: str, *, inclusive: bool) -> datetime:
+    """Return the naive wall-clock time to compare wall-clock times of a zone with. A row is due late rather than early.
+
+    A wall-clock time that happens twice, when clocks go back, counts as the later of the two: while clocks show such an
+    hour for the first time, the bound stays at its beginning. One that never happens, when clocks go forward, counts as
+    if they had not gone forward yet: for as long as they skipped, the bound runs through what they skipped.
+    """
+    start = _repeat_start(moment, zone)
+    if start is not None:
+        return start - timedelta(microseconds=1 if inclusive else 0)
+    return _skipped(moment, zone) or _wall(moment, zone)
+
+
+def _repeat_start(moment: datetime, zone: str) -> datetime | None:
+    """Return the first wall-clock time of the interval that clocks show now and will repeat; None if they will not."""
+    local = moment.astimezone(ZoneInfo(zone))
+    early, late = local.utcoffset(), local.replace(fold=1).utcoffset()
+    assert early is not None
+    assert late is not None
+    if local.fold == 1 or early == late:
+        return None
+    # The interval is as long as the clocks go back; search its start by bisection, in microseconds.
+    low, high = -((early - late) // timedelta(microseconds=1)), 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _twofold(local.replace(tzinfo=None) + timedelta(microseconds=middle), zone):
+            high = middle
+        else:
+            low = middle
+    return local.replace(tzinfo=None) + timedelta(microseconds=high)
+
+
+def _skipped(moment: datetime, zone: str) -> datetime | None:
+    """Return what clocks would show had they not just gone forward, if no clock ever shows that; else None."""
+    before = (moment - _A_DAY_AND_MORE).astimezone(ZoneInfo(zone)).utcoffset()
+    assert before is not None
+    wall = moment.replace(tzinfo=None) + before
+    return wall if wall != _wall(moment, zone) and _later(wall, zone) == moment else None
+
+
+def _twofold(wall: datetime, zone: str) -> bool:
+    """Check whether a wall-clock time is shown twice, or never."""
+    local = wall.replace(tzinfo=ZoneInfo(zone), fold=0)
+    return local.utcoffset() != local.replace(fold=1).utcoffset()
+
+
+def _wall(moment: datetime, zone: str) -> datetime:
+    return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+
+
+def text_bound(moment: datetime, time: Time, *, inclusive: bool) -> TextBound:
+    """Return the bound for a column of texts. The comparison inside its second is `<`, or `<=` if inclusive."""
+    zone = time.zone or "UTC"
+    wall = wall_bound(moment, zone, inclusive=inclusive)
+    second = wall.replace(microsecond=0)
+    # Just before a repeated interval a text can be finer than a microsecond.
+    finest = "999" if inclusive and _repeat_start(moment, zone) is not None else "000"
+    return TextBound(
+        second=_write(second, time.unit),
+        next_second=_write(second + timedelta(seconds=1), time.unit),
+        exact=f"{_write(second, time.unit)}.{wall.microsecond:06d}{finest}",
+    )
+
+
+def earliest_wall(zone: str | None) -> datetime:
+    """Return the first wall-clock time that is no placeholder: after 1970 began, in that zone and in UTC."""
+    first = EARLIEST.replace(tzinfo=None)
+    return first if zone is None else max(first, _wall(EARLIEST, zone))
+
+
+def earliest_text(time: Time) -> str:
+    return _write(earliest_wall(time.zone), time.unit)
+
+
+def _write(wall: datetime, unit: Unit) -> str:
+    return wall.isoformat("T" if unit is Unit.ISO else " ", "seconds")
+
+
+def read_time(value: object, time: Time) -> datetime | None:
+    """Return the instant that a column's value means; None if it means none, or one that is not plausible."""
+    if time.also:
+        if isinstance(value, str) and DIGITS.fullmatch(value):
+            value = int(value)
+        moments = (read_time(value, one) for one in time.each)
+        return next((moment for moment in moments if moment is not None), None)
+    moment: datetime | None
+    if value is None or isinstance(value, bool):
+        return None
+    if time.unit in PER_SECOND:
+        moment = _from_number(value, time.unit)
+    elif isinstance(value, datetime):
+        moment = _from_datetime(value, time)
+    else:
+        moment = _from_text(value, time)
+    return moment if moment is not None and moment >= EARLIEST else None
+
+
+def _from_number(value: object, unit: Unit) -> datetime | None:
+    if not isinstance(value, int | float | Decimal) or value != value or value < SMALLEST[unit]:
+        return None
+    try:
+        return from_micros(round(Decimal(value) * (1_000_000 // PER_SECOND[unit])))
+    except (OverflowError, ValueError):
+        return None
+
+
+def _from_datetime(value: datetime, time: Time) -> datetime | None:
+    if value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return None if time.zone is None else _from_wall(value, time.zone)
+
+
+def _from_wall(wall: datetime, zone: str | None) -> datetime | None:
+    return None if wall < earliest_wall(zone) else _later(wall, zone or "UTC")
+
+
+def _from_text(value: object, time: Time) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    match = TEXT_SHAPE.fullmatch(value)
+    if match is None or value[10] != ("T" if time.unit is Unit.ISO else " "):
+        return None
+    naive = time.zone is not None or time.unit is Unit.NATIVE
+    if naive == (match["suffix"] is not None):
+        return None
+    try:
+        wall = datetime.fromisoformat(match["second"])
+    except ValueError:
+        return None
+    wall = wall.replace(microsecond=int((match["fraction"] or "0").ljust(9, "0")[:6]))
+    return _from_wall(wall, time.zone)
+
+
+def _later(wall: datetime, zone: str) -> datetime:
+    """Return the instant that a wall-clock time means; of two, the later one."""
+    local = wall.replace(tzinfo=ZoneInfo(zone))
+    return max(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))

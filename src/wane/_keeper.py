@@ -1,0 +1,385 @@
+"""The facade: a Keeper has a contract and a store, and delegates every call to the package that implements it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from wane._archive.facade import Archive, elsewhere
+from wane._archive.scheduled import ScheduledArchive
+from wane._arguments import require_limit
+from wane._check.cover import cover
+from wane._check.live import live
+from wane._contract.load import load_contract
+from wane._contract.lookup import require_known
+from wane._contract.model import Contract, State
+from wane._contract.settings import Budget
+from wane._db import Store, open_store
+from wane._db.url import DatabaseUrl, resolve_url
+from wane._findings import Finding
+from wane._ledger import AuditEntry, Hold, Ledger
+from wane._partition.chore import PartitionDuty
+from wane._partition.facade import Partition
+from wane._prune.apply import apply_plan
+from wane._prune.gates import set_gate
+from wane._prune.holds import add_hold, list_holds, release_hold
+from wane._prune.inline import consume, discard
+from wane._prune.pace import Pace
+from wane._prune.plan import Plan, Step
+from wane._prune.planning import READ_SECONDS, Progress, build_plan
+from wane._prune.primitive import Pruned, Pruner
+from wane._prune.sweep import Sweep, Sweeper
+from wane._roles.model import RolePlan
+from wane._roles.plan import apply_roles, plan_roles
+from wane._schedule import Ran, Runner, Status, read_status
+from wane._schedule.adoption import adopt
+from wane._schedule.sql import InForce
+from wane.claims import Reclaim, WorkClaims
+from wane.errors import ArchiveError, UrlError, WrongArgumentType
+from wane.events import Listener, nobody
+from wane.observe._examine import examine
+from wane.observe._growth import GrowthChore, TableGrowth, read_growth, take_snapshots
+from wane.observe._health import Health
+from wane.observe._pressure import Pressure
+from wane.observe._probe import Prober
+from wane.observe._recording import HealthChore, record_health
+from wane.observe._space import FileVacuum, FileVacuumed, Space, read_space
+from wane.observe._sql_snapshots import Snapshot
+from wane.queue import Queue, RetryPolicy
+from wane.queue._wakeups import Wakeups
+
+
+class Keeper:
+    """Keeps the promises of one contract on one database. Close it, or use it as a context manager."""
+
+    def __init__(
+        self, contract: Contract, store: Store, *, actor: str | None = None, listener: Listener = nobody
+    ) -> None:
+        self.contract = contract
+        self.store = store
+        self.pruner = Pruner(store, contract, actor=actor, listener=listener)
+        self._wakeups = Wakeups(store)
+        self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
+        """Moves rows to the archive, and reads it: see docs/reference/python.md."""
+        self.partition = Partition(
+            store, contract, actor=self.pruner.actor, archiving=self._archive_table, listener=listener
+        )
+        """What partitions tables by the month, and keeps them so (PostgreSQL): see docs/reference/python.md."""
+        self._prober = Prober(contract)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._wakeups.close()
+        self.store.close()
+
+    def migrate(self) -> list[str]:
+        """Create or update Wane's own tables; return what was applied. Safe to repeat, and for concurrent processes."""
+        return self.store.migrate()
+
+    def check(self, *, strict: bool = False) -> list[Finding]:
+        """Report everything about the database that the contract gets wrong or leaves out."""
+        return cover(self.store, self.contract, strict=strict)
+
+    def check_live(self) -> list[Finding]:
+        """Report every promise of the contract that the database breaks now."""
+        return [*live(self.store, self.contract), *self.archive.findings()]
+
+    def _archive_table(self, table: str) -> None:
+        """Move what is due of one table to the archive, or raise: whole months leave only after their rows did."""
+        done = self.archive.run(table)
+        if done.failed:
+            raise ArchiveError("; ".join(rule.message for rule in done.rules if rule.message))
+
+    # Taking rows
+
+    def prune(
+        self,
+        table: str,
+        *,
+        rule: str | None = None,
+        states: Collection[State] | None = None,
+        older_than: datetime | float | None = None,
+        limit: int,
+        scope: dict[str, Any] | None = None,
+        actor: str | None = None,
+        connection: object | None = None,
+    ) -> Pruned:
+        """Take at most `limit` rows, oldest first, in one audited transaction: see `wane._prune.primitive`."""
+        return self.pruner.prune(
+            table,
+            rule=rule,
+            states=states,
+            older_than=older_than,
+            limit=limit,
+            scope=scope,
+            actor=actor,
+            connection=connection,
+        )
+
+    def prune_orphans(
+        self,
+        table: str,
+        *,
+        older_than: datetime | float,
+        limit: int,
+        states: Collection[State] | None = None,
+        actor: str | None = None,
+        connection: object | None = None,
+    ) -> Pruned:
+        """Take at most `limit` rows whose parent reference is NULL, oldest first, in one audited transaction."""
+        return self.pruner.prune_orphans(
+            table, older_than=older_than, limit=limit, states=states, actor=actor, connection=connection
+        )
+
+    def preview(
+        self,
+        table: str,
+        *,
+        rule: str | None = None,
+        states: Collection[State] | None = None,
+        older_than: datetime | float | None = None,
+        orphans: bool = False,
+        seconds: float = READ_SECONDS,
+    ) -> Step:
+        """Preview `prune` and `prune_orphans`: return what would leave now, the statement and its plan.
+
+        Changes nothing.
+        """
+        return self.pruner.preview(
+            table, rule=rule, states=states, older_than=older_than, orphans=orphans, seconds=seconds
+        )
+
+    def consume(
+        self, table: str, key: Mapping[str, object], *, connection: object | None = None
+    ) -> dict[str, Any] | None:
+        """Delete a one-time row and return it, once, only while it has not expired."""
+        return consume(self.store, self.pruner.bindings, self.pruner.listener, table, key, connection)
+
+    def discard(self, table: str, key: Mapping[str, object], *, connection: object | None = None) -> bool:
+        """Delete a row whose work succeeded."""
+        return discard(self.store, self.pruner.bindings, self.pruner.listener, table, key, connection)
+
+    def sweep(
+        self,
+        *only: str,
+        budget: Budget | None = None,
+        approve: Collection[str] = (),
+        pace: Pace | None = None,
+        stop: threading.Event | None = None,
+    ) -> Sweep:
+        """Sweep every rule, or those named, batch by batch, if the flags allow it."""
+        if isinstance(approve, str):
+            raise WrongArgumentType(f"approve must be a list of rules, not {approve!r}", f"write [{approve!r}]")
+        require_known(self.contract, [*only, *approve])
+        return self._sweeper(pace, stop, approve).sweep(only, budget=budget)
+
+    def apply(self, plan: Plan, *, pace: Pace | None = None, stop: threading.Event | None = None) -> Sweep:
+        """Take exactly what a plan lists, or raise PlanError if the database no longer matches it."""
+        return apply_plan(self._sweeper(pace, stop, ()), plan)
+
+    def _sweeper(self, pace: Pace | None, stop: threading.Event | None, approve: Collection[str]) -> Sweeper:
+        return Sweeper(
+            self.store,
+            self.contract,
+            self.pruner.actor,
+            self.pruner.listener,
+            pace=pace or Pace.of(self.contract.sweep),
+            approved=approve,
+            stop=stop or threading.Event(),
+        )
+
+    # Control
+
+    def roles(self) -> RolePlan:
+        """Return the statements that give the contract's roles the rights they need, and no more (PostgreSQL)."""
+        return plan_roles(self.store, self.contract)
+
+    def apply_roles(self) -> RolePlan:
+        """Run the missing ones of the statements of `roles`, in one transaction, and return them."""
+        return apply_roles(self.store, self.contract)
+
+    def enable(self, table: str | None = None) -> str:
+        """Open the master gate, or a table's; return the flag's name."""
+        return self._set_gate(table, enabled=True)
+
+    def disable(self, table: str | None = None) -> str:
+        """Close the master gate, or a table's: sweeps stop at their next batch."""
+        return self._set_gate(table, enabled=False)
+
+    def _set_gate(self, table: str | None, *, enabled: bool) -> str:
+        if table is not None:
+            self.pruner.bindings.table(table)
+        return set_gate(self.store, table, self.contract.sweep, enabled=enabled, by=self.pruner.actor)
+
+    def hold(
+        self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
+    ) -> Hold:
+        """Place a hold: a row, or without a key the whole table, stays, whatever the rules say."""
+        return add_hold(
+            self.store,
+            table,
+            key=key,
+            reason=reason,
+            author=self.pruner.actor,
+            ends_at=ends_at,
+            archive=elsewhere(self.archive),
+        )
+
+    def holds(self, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
+        """List holds in force, newest first; with `everything`, all of them."""
+        return list_holds(self.store, table, everything=everything, limit=limit)
+
+    def release_hold(self, number: int) -> None:
+        """Release a hold."""
+        release_hold(self.store, number, by=self.pruner.actor)
+
+    # The cleanup queue
+
+    def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> Queue:
+        """Return the cleanup queue of one work pool. All queues of a keeper wait for wakeups over one connection."""
+        return Queue(self.store, pool, policy=policy, listener=self.pruner.listener, wakeups=self._wakeups)
+
+    # Work claims
+
+    def claims(self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None) -> WorkClaims:
+        """Return work claims, under a policy on reclaiming finished work: never, unless another one is chosen."""
+        return WorkClaims(self.pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
+
+    # Running
+
+    def run(
+        self,
+        *,
+        schedulers: Collection[str] | None = None,
+        workers: int = 1,
+        stop: threading.Event | None = None,
+        max_runs: int | None = None,
+    ) -> Ran:
+        """Run schedulers and workers until `stop` is set: the named ones, all of them, or with an empty list none.
+
+        With `max_runs`, end after that number of windows of each scheduler, when their sweeps are done.
+        """
+        return Runner(
+            self.store,
+            self.contract,
+            schedulers=schedulers,
+            workers=workers,
+            max_runs=max_runs,
+            actor=self.pruner.actor,
+            listener=self.pruner.listener,
+            stop=stop or threading.Event(),
+            duties=[
+                GrowthChore(self.contract, self.pruner.listener),
+                HealthChore(self.contract),
+                PartitionDuty(self.contract, self.pruner.listener),
+            ],
+            archive=ScheduledArchive(self.contract),
+        ).run()
+
+    def adopt(self) -> InForce:
+        """Put this contract in force: runners with another one are refused, and stop at their next batch."""
+        return adopt(self.store, self.contract, by=self.pruner.actor)
+
+    def status(self) -> Status:
+        """Read the current status: flags, schedulers, executors, running sweeps, the queue."""
+        return read_status(self.store, self.contract)
+
+    # Reading
+
+    def pressure(self) -> list[Pressure]:
+        """Read how many rows each table has, how old they are, and how many are due. Bounded, and cheap to repeat."""
+        return [Pressure.of(one) for one in self._prober.read_pressure(self.store).tables]
+
+    def health(self) -> Health:
+        """Read whether retention does its work: facts, everything that is wrong, and a verdict.
+
+        Bounded, and cheap to repeat.
+        """
+        return examine(self._prober.read(self.store), self.contract, self.archive.findings())
+
+    def record_health(self) -> Health:
+        """Read health, and store the report, as `run` does at intervals: SQL readers get it with its age."""
+        health = self.health()
+        record_health(self.store, self.contract, health)
+        return health
+
+    def growth(self, table: str | None = None) -> list[TableGrowth]:
+        """Read from the snapshots how fast every table grows, or one, and when it will be too large."""
+        return read_growth(self.store, self.contract, table)
+
+    def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
+        """Read the size of every table, or of one, what pruning freed since a time (a week ago), and advice."""
+        return read_space(self.store, self.contract, table, since=since)
+
+    def vacuum(
+        self, *, seconds: float | None = None, pages: int | None = None, stop: threading.Event | None = None
+    ) -> FileVacuumed:
+        """Vacuum a SQLite file: give free pages back to the disk, within a budget: the contract's, or the one given."""
+        settings = self.contract.space
+        seconds = settings.seconds if seconds is None else seconds
+        pages = settings.pages if pages is None else pages
+        return FileVacuum(self.store, seconds, pages, stop or threading.Event()).run()
+
+    def take_snapshots(self) -> list[Snapshot]:
+        """Measure every table now, as `run` does once in an interval, and store the snapshots."""
+        return take_snapshots(self.store, self.contract, listener=self.pruner.listener)
+
+    def audit(
+        self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """Read the audit trail, newest first."""
+        self.store.require_migrated()
+        with self.store.snapshot() as transaction:
+            return Ledger.of(transaction).trail(kind=kind, table=table, since=since, limit=require_limit(limit))
+
+    def plan(
+        self,
+        *only: str,
+        now: datetime | None = None,
+        seconds: float = READ_SECONDS,
+        explain: bool = False,
+        progress: Progress | None = None,
+    ) -> Plan:
+        """Plan what is due, under every rule or under those named `table` or `table.rule`."""
+        require_known(self.contract, only)
+        return build_plan(
+            self.store, self.contract, now=now, only=only, seconds=seconds, explain=explain, progress=progress
+        )
+
+
+def open_keeper(
+    url: str | None = None,
+    *,
+    contract: Contract | Path | str,
+    read_only: bool = False,
+    actor: str | None = None,
+    listener: Listener = nobody,
+) -> Keeper:
+    """Open a database with its contract. Without a URL the contract's own is used.
+
+    `actor` is recorded in the audit trail; `listener` receives every event.
+    """
+    if not isinstance(contract, Contract):
+        contract = load_contract(contract)
+    store = open_store(database_url(url, contract), contract.store, audit=contract.covers_audit, read_only=read_only)
+    return Keeper(contract, store, actor=actor, listener=listener)
+
+
+def database_url(url: str | None, contract: Contract) -> DatabaseUrl:
+    """Resolve the database's URL: the one given, or the contract's, with paths relative to the contract's folder."""
+    if url is not None:
+        return resolve_url(url)
+    if contract.store.url is None:
+        raise UrlError("no database is named", 'give a URL, or write `url = "…"` under [store] in the contract')
+    return resolve_url(contract.store.url, base=None if contract.path is None else contract.path.parent)

@@ -1,0 +1,350 @@
+"""Wane's own tables: the audit trail, holds and flags.
+
+The statements are the same on both stores, except for how timestamps and JSON are encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
+
+from wane._db.statement import Dialect, Execute, Parameters
+from wane._db.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """What one prune, mark or sweep did. `counts` is by table; `rows` is their sum."""
+
+    kind: str
+    table: str
+    actor: str
+    inputs: dict[str, Any]
+    counts: dict[str, int]
+    executed_at: datetime
+    rule: str | None = None
+    run: str | None = None
+    cutoff: datetime | None = None
+    seconds: float = 0.0
+    batches: int = 1
+    id: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+
+def add_counts(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    """Add up counts by table. A table that lost nothing stays in the sum: it is recorded too."""
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in {**counts, **more}}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSweeps:
+    """A summary of one rule in the audit trail's latest entries; `rows` are those of its own table."""
+
+    table: str
+    rule: str
+    sweeps: int
+    rows: int
+    first_at: datetime
+    last_at: datetime
+    last_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An order that a row, or, without a key, a whole table is retained."""
+
+    table: str
+    key: str | None
+    reason: str
+    author: str
+    created_at: datetime
+    ends_at: datetime | None = None
+    released_at: datetime | None = None
+    released_by: str | None = None
+    id: int | None = None
+    lost: bool = False
+    """Whether the database has no table of this name: it was renamed or dropped, and the hold protects no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A named switch."""
+
+    name: str
+    enabled: bool
+    changed_at: datetime
+    changed_by: str
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Reads and writes Wane's own tables inside one transaction."""
+
+    dialect: Dialect
+    execute: Execute
+    _audit_columns: Sequence[str] = field(
+        default=(
+            "executed_at",
+            "kind",
+            "table_name",
+            "rule",
+            "run_id",
+            "actor",
+            "cutoff",
+            "inputs",
+            "counts",
+            "row_count",
+            "batches",
+            "seconds",
+        ),
+        init=False,
+        repr=False,
+    )
+
+    @classmethod
+    def of(cls, transaction: Transaction) -> Self:
+        """Return the ledger inside a transaction."""
+        return cls(transaction.dialect, transaction.execute)
+
+    def _parameters(self) -> Parameters:
+        return Parameters(self.dialect)
+
+    def _run(self, p: Parameters, text: str) -> list[tuple[Any, ...]]:
+        return self.execute(text, p.values)
+
+    # The audit trail
+
+    def record(self, entry: AuditEntry) -> int:
+        """Write a new row of the audit trail and return its number."""
+        p = self._parameters()
+        values = ", ".join(self._audit_values(p, entry))
+        text = f"INSERT INTO {self.dialect.own_table('audit')} ({', '.join(self._audit_columns)}) VALUES ({values}) RETURNING id"
+        [(number,)] = self._run(p, text)
+        return int(number)
+
+    def add_to_record(self, number: int, batch: AuditEntry, counts: dict[str, int]) -> None:
+        """Add one batch of a sweep to its row; `counts` are those of the whole sweep with this batch in it.
+
+        Only if the row includes all earlier batches: a server that crashed may have lost some that this process has
+        counted.
+        """
+        p = self._parameters()
+        before = p.bind("before", sum(counts.values()) - batch.rows)
+        self._run(
+            p,
+            f"UPDATE {self.dialect.own_table('audit')} SET counts = {self.dialect.json(p.bind('counts', json.dumps(counts)))},"
+            f" row_count = row_count + {p.bind('rows', batch.rows)}, batches = batches + {p.bind('batches', batch.batches)},"
+            f" seconds = seconds + {p.bind('seconds', batch.seconds)} WHERE id = {p.bind('id', number)}"
+            f" AND row_count = {before}",
+        )
+
+    def _audit_values(self, p: Parameters, entry: AuditEntry) -> list[str]:
+        return [
+            p.bind("executed_at", self.dialect.encode_time(entry.executed_at)),
+            p.bind("kind", entry.kind),
+            p.bind("table", entry.table),
+            p.bind("rule", entry.rule),
+            p.bind("run", entry.run),
+            p.bind("actor", entry.actor),
+            p.bind("audit_cutoff", None if entry.cutoff is None else self.dialect.encode_time(entry.cutoff)),
+            self.dialect.json(p.bind("inputs", json.dumps(entry.inputs, ensure_ascii=False, default=str))),
+            self.dialect.json(p.bind("counts", json.dumps(entry.counts, ensure_ascii=False))),
+            p.bind("rows", entry.rows),
+            p.bind("batches", entry.batches),
+            p.bind("seconds", entry.seconds),
+        ]
+
+    def trail(
+        self,
+        *,
+        kind: str | None = None,
+        table: str | None = None,
+        rule: str | None = None,
+        since: datetime | None = None,
+        sweeps_only: bool = False,
+        limit: int,
+    ) -> list[AuditEntry]:
+        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand."""
+        p = self._parameters()
+        conditions = ["1 = 1"]
+        if kind is not None:
+            conditions.append(f"kind = {p.bind('kind', kind)}")
+        if table is not None:
+            conditions.append(f"table_name = {p.bind('table', table)}")
+        if rule is not None:
+            conditions.append(f"rule = {p.bind('rule', rule)}")
+        if since is not None:
+            conditions.append(f"executed_at >= {p.bind('since', self.dialect.encode_time(since))}")
+        if sweeps_only:
+            conditions.append("run_id IS NOT NULL")
+        columns = ", ".join(("id", *self._audit_columns))
+        found = self._run(
+            p,
+            f"SELECT {columns} FROM {self.dialect.own_table('audit')} WHERE {' AND '.join(conditions)}"
+            f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        return [self._entry(row) for row in found]
+
+    def swept(self, entries: int) -> tuple[list[RuleSweeps], bool]:
+        """Summarise the latest `entries` entries by rule, and return whether those are all that there are."""
+        p = self._parameters()
+        audit, n = self.dialect.own_table("audit"), p.bind("entries", entries)
+        own = f"coalesce({self.dialect.json_count('a.counts', 'a.table_name')}, a.row_count)"
+        found = self._run(
+            p,
+            # By number, not by time: that has an index, and covers as many entries in a busy database as in an idle
+            # one.
+            f"WITH recent AS (SELECT a.id, a.table_name, a.rule, a.executed_at, {own} AS own FROM {audit} AS a"
+            f" WHERE a.id > (SELECT max(id) FROM {audit}) - {n} AND a.rule IS NOT NULL),"
+            " grouped AS (SELECT table_name, rule, count(*) AS sweeps, sum(own) AS total, min(executed_at) AS first_at,"
+            " max(id) AS last_id FROM recent GROUP BY table_name, rule)"
+            " SELECT g.table_name, g.rule, g.sweeps, g.total, g.first_at, r.executed_at, r.own"
+            " FROM grouped AS g JOIN recent AS r ON r.id = g.last_id",
+        )
+        [(complete,)] = self.execute(
+            f"SELECT coalesce((SELECT max(id) FROM {audit}) - (SELECT min(id) FROM {audit}) < {n}, true)",
+            {"entries": entries},
+        )
+        moment = self.dialect.decode_time
+        swept = [
+            RuleSweeps(table, rule, int(sweeps), int(total), moment(first), moment(last), int(rows))
+            for table, rule, sweeps, total, first, last, rows in found
+        ]
+        return swept, bool(complete)
+
+    def pruned_since(self, since: datetime) -> dict[str, int]:
+        """Count the rows that left each table since a time, by the audit trail."""
+        p = self._parameters()
+        found = self._run(
+            p,
+            f"SELECT e.key, sum(CAST(e.value AS bigint)) FROM {self.dialect.own_table('audit')} AS a, {self.dialect.json_each}(a.counts) AS e"
+            f" WHERE a.executed_at >= {p.bind('since', self.dialect.encode_time(since))} AND a.kind NOT IN"
+            # What leaves the archive left its table long before.
+            " ('mark', 'restore', 'replace', 'archive_expire', 'archive_compact', 'archive_tidy') GROUP BY e.key",
+        )
+        return {table: int(rows) for table, rows in found}
+
+    def entry_of_run(self, run: str, table: str, rule: str) -> AuditEntry | None:
+        """Return the audit entry of a run for one rule; None if there is none yet."""
+        p = self._parameters()
+        columns = ", ".join(("id", *self._audit_columns))
+        found = self._run(
+            p,
+            f"SELECT {columns} FROM {self.dialect.own_table('audit')} WHERE run_id = {p.bind('run', run)}"
+            f" AND table_name = {p.bind('table', table)} AND rule = {p.bind('rule', rule)}",
+        )
+        return self._entry(found[0]) if found else None
+
+    def _entry(self, row: tuple[Any, ...]) -> AuditEntry:
+        number, executed_at, kind, table, rule, run, actor, cutoff, inputs, counts, _, batches, seconds = row
+        return AuditEntry(
+            kind=kind,
+            table=table,
+            actor=actor,
+            inputs=_json(inputs),
+            counts=_json(counts),
+            executed_at=self.dialect.decode_time(executed_at),
+            rule=rule,
+            run=run,
+            cutoff=None if cutoff is None else self.dialect.decode_time(cutoff),
+            seconds=seconds,
+            batches=batches,
+            id=number,
+        )
+
+    # Holds
+
+    def add_hold(self, hold: Hold) -> int:
+        p = self._parameters()
+        values = [
+            p.bind("table", hold.table),
+            p.bind("key", hold.key),
+            p.bind("reason", hold.reason),
+            p.bind("author", hold.author),
+            p.bind("created_at", self.dialect.encode_time(hold.created_at)),
+            p.bind("ends_at", None if hold.ends_at is None else self.dialect.encode_time(hold.ends_at)),
+        ]
+        [(number,)] = self._run(
+            p,
+            f"INSERT INTO {self.dialect.own_table('hold')} (table_name, key, reason, author, created_at, ends_at)"
+            f" VALUES ({', '.join(values)}) RETURNING id",
+        )
+        return int(number)
+
+    def holds(self, *, tables: Sequence[str] = (), everything: bool = False, limit: int) -> list[Hold]:
+        """Return holds in force, of all tables or of some, newest first.
+
+        With `everything`, include those that ended or were released.
+        """
+        p = self._parameters()
+        conditions = ["1 = 1"] if everything else [self.dialect.in_force("h")]
+        if tables:
+            conditions.append(self.dialect.names_table("table_name", [p.bind("table", name) for name in tables]))
+        found = self._run(
+            p,
+            "SELECT id, table_name, key, reason, author, created_at, ends_at, released_at, released_by"
+            f" FROM {self.dialect.own_table('hold')} AS h WHERE {' AND '.join(conditions)}"
+            f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        moment = self.dialect.decode_time
+        return [
+            Hold(
+                table=name,
+                key=key,
+                reason=reason,
+                author=author,
+                created_at=moment(created),
+                ends_at=None if ends is None else moment(ends),
+                released_at=None if released is None else moment(released),
+                released_by=by,
+                id=number,
+            )
+            for number, name, key, reason, author, created, ends, released, by in found
+        ]
+
+    def release_hold(self, number: int, *, by: str, at: datetime) -> bool:
+        """Release a hold; return whether there was one of that number, not yet released."""
+        p = self._parameters()
+        found = self._run(
+            p,
+            f"UPDATE {self.dialect.own_table('hold')} SET released_at = {p.bind('at', self.dialect.encode_time(at))},"
+            f" released_by = {p.bind('by', by)} WHERE id = {p.bind('id', number)} AND released_at IS NULL RETURNING id",
+        )
+        return bool(found)
+
+    # Flags
+
+    def set_flag(self, flag: Flag) -> None:
+        p = self._parameters()
+        values = [
+            p.bind("name", flag.name),
+            p.bind("enabled", flag.enabled),
+            p.bind("changed_at", self.dialect.encode_time(flag.changed_at)),
+            p.bind("changed_by", flag.changed_by),
+        ]
+        self._run(
+            p,
+            f"INSERT INTO {self.dialect.own_table('flag')} (name, enabled, changed_at, changed_by) VALUES ({', '.join(values)})"
+            " ON CONFLICT (name) DO UPDATE SET enabled = excluded.enabled, changed_at = excluded.changed_at,"
+            " changed_by = excluded.changed_by",
+        )
+
+    @property
+    def all_flags(self) -> str:
+        return f"SELECT name, enabled, changed_at, changed_by FROM {self.dialect.own_table('flag')}"
+
+    def flags(self) -> dict[str, Flag]:
+        return self.read_flags(self.execute(self.all_flags, {}))
+
+    def read_flags(self, found: Iterable[tuple[Any, ...]]) -> dict[str, Flag]:
+        return {name: Flag(name, bool(on), self.dialect.decode_time(at), by) for name, on, at, by in found}
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,406 @@
+"""The definition of a table: everything that a partitioned table replacing it must have too, and that undoing must
+restore.
+
+Read from the catalogs with an empty search path, so that every text qualifies its objects and can be executed
+unchanged. What partitions cannot have is reported as a refusal, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from wane._db.statement import Dialect, Execute
+from wane._partition import catalog
+
+KEY_SUFFIX = "_p_key"
+"""The index of the new primary key, until that constraint exists."""
+ALONE_SUFFIX = "_p_alone"
+"""The index of the old primary key, which becomes the primary key again when partitioning is undone."""
+BOUND_SUFFIX = "_p_bound"
+"""The constraint which proves that no row lies beyond the first month."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyColumn:
+    """A column and its special properties."""
+
+    name: str
+    type: str
+    not_null: bool
+    identity: str
+    """"a" always, "d" by default, "" none."""
+    generated: bool
+    statistics: int
+    options: list[str]
+    sequence: str | None
+    """The qualified name of the sequence that it owns."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyIndex:
+    """An index. `tail` is its definition from USING on."""
+
+    name: str
+    unique: bool
+    primary: bool
+    valid: bool
+    columns: list[str | None]
+    partial: bool
+    tail: str
+    comment: str | None
+    constraint: str | None
+    constraint_kind: str | None
+    constraint_definition: str | None
+    constraint_comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyKey:
+    """A foreign key of the table (`table` is the referenced table) or to it (`table` is the referencing table)."""
+
+    name: str
+    table: str
+    definition: str
+    columns: list[str]
+    """For a key to the table: the columns that it refers to."""
+    partitioned: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomyTrigger:
+    """A trigger."""
+
+    name: str
+    definition: str
+    enabled: str
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnatomySequence:
+    """The sequence of an identity column."""
+
+    column: str
+    always: bool
+    name: str
+    start: int
+    increment: int
+    least: int
+    most: int
+    cache: int
+    cycle: bool
+    comment: str | None
+    grants: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """The whole definition of a table, without its rows."""
+
+    schema: str
+    name: str
+    owner: str
+    comment: str | None
+    options: list[str]
+    toast_options: list[str]
+    tablespace: str | None
+    replica_identity: str
+    row_security: bool
+    force_row_security: bool
+    time: str
+    key: list[str]
+    columns: list[AnatomyColumn]
+    indexes: list[AnatomyIndex]
+    outbound: list[AnatomyKey]
+    inbound: list[AnatomyKey]
+    triggers: list[AnatomyTrigger]
+    policies: list[list[str]]
+    """Quoted names and definitions."""
+    grants: list[list[Any]]
+    views: list[list[Any]]
+    identity: AnatomySequence | None
+    details: list[str]
+    """Statements for the rest: comments on its parts, statistics over several columns."""
+
+    @property
+    def table(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    @property
+    def primary(self) -> AnatomyIndex:
+        return next(index for index in self.indexes if index.primary)
+
+    @property
+    def extended(self) -> bool:
+        """Check whether the primary key has to be extended by the time column."""
+        return self.time not in self.key
+
+    @property
+    def shared(self) -> list[AnatomyIndex]:
+        """Return the indexes that the partitioned table itself can have."""
+        return [one for one in self.indexes if not one.primary and (not one.unique or self.time in one.columns)]
+
+    @property
+    def alone(self) -> list[AnatomyIndex]:
+        """Return the unique indexes without the time column, which only each partition can have for itself.
+
+        The old primary key is the first of them.
+        """
+        old = [self.primary] if self.extended else []
+        return old + [one for one in self.indexes if not one.primary and one.unique and self.time not in one.columns]
+
+    @property
+    def broken_keys(self) -> list[AnatomyKey]:
+        """Return the foreign keys to the table that cannot be preserved."""
+        return [one for one in self.inbound if self.time not in one.columns]
+
+    @property
+    def kept_keys(self) -> list[AnatomyKey]:
+        return [one for one in self.inbound if self.time in one.columns]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a partitioned table currently has that its plain form must have too."""
+
+    comment: str | None
+    leaves: list[str]
+    indexes: dict[str, dict[str, str]]
+    """For every leaf its indexes, or their constraints, by their names on the partitioned table."""
+    triggers: list[AnatomyTrigger]
+    leaf_triggers: dict[str, list[AnatomyTrigger]]
+    inbound: list[AnatomyKey]
+    views: list[list[Any]]
+    grants: list[list[Any]]
+    policies: list[list[str]]
+
+
+def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
+    """Read what a partitioned table has now. Must be called inside a transaction."""
+    oid, *_ = run(catalog.TABLE, {"schema": schema, "name": name})[0]
+    at = {"oid": oid}
+    indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
+    keys: dict[str, dict[tuple[bool, bool], list[str]]] = {}
+    for leaf, own, above, primary_above, primary in run(catalog.LEAF_INDEXES, at):
+        indexes.setdefault(leaf, {})[above] = own
+        keys.setdefault(leaf, {})[primary_above, primary] = [above, own]
+    for leaf, found in keys.items():
+        # Up to PostgreSQL 15 a primary key and a unique constraint of the same columns may have been matched to each
+        # other.
+        if (True, False) in found:
+            (key, unique), (other, primary_own) = found[True, False], found[False, True]
+            indexes[leaf] |= {key: primary_own, other: unique}
+    leaf_triggers: dict[str, list[AnatomyTrigger]] = {}
+    for leaf, trigger, text, enabled in run(catalog.LEAF_TRIGGERS, at):
+        leaf_triggers.setdefault(leaf, []).append(AnatomyTrigger(trigger, text, enabled, None))
+    return Standing(
+        run(catalog.TABLE, {"schema": schema, "name": name})[0][11],
+        leaves,
+        indexes,
+        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(catalog.TRIGGERS, at)],
+        leaf_triggers,
+        _keys(run(catalog.INBOUND, at)),
+        [[view, text, list(given)] for view, _, text, given in run(catalog.VIEWS, at)],
+        [list(row) for row in run(catalog.GRANTS, at)],
+        [list(row) for row in run(catalog.POLICIES, at)],
+    )
+
+
+def anatomy_from(facts: dict[str, Any]) -> Anatomy:
+    """Build an anatomy from what `as_json` wrote."""
+    lists: dict[str, Any] = {
+        "columns": AnatomyColumn,
+        "indexes": AnatomyIndex,
+        "outbound": AnatomyKey,
+        "inbound": AnatomyKey,
+        "triggers": AnatomyTrigger,
+    }
+    made = {name: [kind(**one) for one in facts[name]] for name, kind in lists.items()}
+    identity = facts["identity"]
+    return Anatomy(**{**facts, **made, "identity": None if identity is None else AnatomySequence(**identity)})
+
+
+def own_names(name: str) -> tuple[str, str, str]:
+    """Return the names of what a conversion adds to a table: the new key's index, the old key's index, the bound."""
+    return fitted(name, KEY_SUFFIX), fitted(name, ALONE_SUFFIX), fitted(name, BOUND_SUFFIX)
+
+
+def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anatomy | None, list[tuple[str, str]]]:
+    """Read the definition of a table, without what Wane added to it, and everything that prevents partitioning it.
+
+    Each refusal comes with what to do about it; the anatomy is None if there is any.
+    """
+    found = run(catalog.TABLE, {"schema": schema, "name": name})
+    if not found:
+        return None, [(f"there is no table {schema}.{name}", "")]
+    oid, _, _, kind, persistence, partition, typed, *_ = found[0]
+    security, forced, replica, owner, comment, options, toast, space, inherits, labelled = found[0][7:]
+    refused: list[tuple[str, str]] = []
+    if kind == "p":
+        return None, [(f"{schema}.{name} is partitioned already", "`wane partition maintain` sees to it from here on")]
+    if kind != "r" or partition:
+        return None, [(f"{schema}.{name} is not a plain table", "only plain tables can be partitioned")]
+    for bad, what in (
+        (persistence != "p", "is not logged, and partitioned tables always are: ALTER TABLE … SET LOGGED"),
+        (typed, "is of a type: ALTER TABLE … NOT OF"),
+        (inherits, "inherits, or others inherit from it: end that first"),
+        (labelled, "has security labels, which Wane does not carry over: remove them, and set them again after"),
+        (replica == "i", "has an index as its replica identity: ALTER TABLE … REPLICA IDENTITY DEFAULT or FULL"),
+    ):
+        if bad:
+            refused.append((f"{schema}.{name} {what.partition(':')[0]}", what.partition(": ")[2]))
+    [(itself,)] = run("SELECT format('%%I.%%I', %(schema)s::text, %(name)s::text)", {"schema": schema, "name": name})
+    at = {"oid": oid, "schema": schema, "name": name}
+    columns = [
+        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(catalog.COLUMNS, at)
+    ]
+    ours = own_names(name)
+    indexes, more = _indexes(run(catalog.INDEXES, at), ours)
+    refused += more
+    refused += _refused_constraints(run(catalog.CONSTRAINTS, at), ours[2])
+    key = next(([str(c) for c in one.columns] for one in indexes if one.primary), [])
+    refused += _refused_key(columns, key, time, schema, name)
+    outbound, inbound = run(catalog.OUTBOUND, at), run(catalog.INBOUND, at)
+    triggers = run(catalog.TRIGGERS, at)
+    for trigger, *_, transition in triggers:
+        if transition:
+            refused.append((f"the trigger {trigger} reads transition tables row by row", "partitions cannot have such"))
+    views = run(catalog.VIEWS, at)
+    for view, relkind, *_ in views:
+        if relkind != "v":
+            refused.append((f"{view} reads the table and cannot be replaced", "drop it, and create it again after"))
+    for (other,) in run(catalog.OTHERS, at):
+        refused.append((f"{other} depends on the table as it is", "drop it, and create it again after"))
+    if any(one.table == itself and time in one.columns for one in _keys(inbound)):
+        refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
+    identities = [column for column in columns if column.identity]
+    if len(identities) > 1:
+        refused.append(("more than one identity column", "a table has one"))
+    if refused or not key:
+        return None, refused
+    return (
+        Anatomy(
+            schema,
+            name,
+            owner,
+            comment,
+            list(options),
+            list(toast),
+            space,
+            replica,
+            security,
+            forced,
+            time,
+            key,
+            columns,
+            indexes,
+            [AnatomyKey(n, table, d, [], partitioned=False, comment=c) for n, d, own, table, c in outbound if not own],
+            _keys(inbound),
+            [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in triggers],
+            [list(row) for row in run(catalog.POLICIES, at)],
+            [list(row) for row in run(catalog.GRANTS, at)],
+            [[view, text, list(given)] for view, _, text, given in views],
+            _sequence(run, identities[0]) if identities else None,
+            [text for (text,) in run(catalog.DETAILS, at)],
+        ),
+        [],
+    )
+
+
+def _keys(rows: list[tuple[Any, ...]]) -> list[AnatomyKey]:
+    return [AnatomyKey(n, table, d, list(columns), split, c) for n, table, d, split, columns, _, c in rows]
+
+
+def functions_with_conflicts(run: Execute, name: str) -> list[str]:
+    """Return the functions that mention the table and ON CONFLICT."""
+    return [str(text) for (text,) in run(catalog.FUNCTIONS, {"name": name})]
+
+
+def _indexes(
+    rows: list[tuple[Any, ...]], ours: tuple[str, str, str]
+) -> tuple[list[AnatomyIndex], list[tuple[str, str]]]:
+    indexes, refused = [], []
+    for name, unique, primary, valid, _, columns, partial, tail, comment, con, kind, late, definition, about in rows:
+        if name in ours:
+            continue
+        if kind == "x":
+            refused.append((f"the exclusion constraint {con} cannot hold over partitions", "drop it first"))
+        if primary and late:
+            refused.append((f"the primary key {con} is deferrable", "make one that is not"))
+        if not valid:
+            refused.append(
+                (f"the index {name} is invalid", f"DROP INDEX CONCURRENTLY {quote(name)}, or build it again")
+            )
+        if not tail.startswith("USING "):
+            refused.append((f"the definition of the index {name} cannot be read", "drop it first"))
+        indexes.append(
+            AnatomyIndex(
+                name, unique, primary, valid, list(columns), partial, tail, comment, con, kind, definition, about
+            )
+        )
+    return indexes, refused
+
+
+def _refused_constraints(rows: list[tuple[Any, ...]], bound: str) -> list[tuple[str, str]]:
+    refused = []
+    for name, kind, valid, alone in rows:
+        if not valid and name != bound:
+            refused.append(
+                (f"the constraint {name} is not validated", f"ALTER TABLE … VALIDATE CONSTRAINT {quote(name)}")
+            )
+        if kind == "c" and alone:
+            refused.append(
+                (f"the constraint {name} is NO INHERIT", "partitions could not have it: make one that is not")
+            )
+    return refused
+
+
+def _refused_key(
+    columns: list[AnatomyColumn], key: list[str], time: str, schema: str, name: str
+) -> list[tuple[str, str]]:
+    if not key:
+        return [(f"{schema}.{name} has no primary key", "add one")]
+    column = next((one for one in columns if one.name == time), None)
+    if column is None:
+        return [(f"{schema}.{name} has no column {time!r}", "correct `time` under [partition]")]
+    if column.generated:
+        return [(f"{time} is generated, and partitions cannot go by that", "choose another column")]
+    if not column.not_null:
+        return [
+            (
+                f"{time} can be NULL, and such a row has no month",
+                f"ALTER TABLE … ALTER COLUMN {quote(time)} SET NOT NULL",
+            )
+        ]
+    return []
+
+
+def _sequence(run: Execute, column: AnatomyColumn) -> AnatomySequence:
+    assert column.sequence is not None
+    [(start, step, least, most, cache, cycle, comment)] = run(catalog.SEQUENCE, {"sequence": column.sequence})
+    grants = [list(row) for row in run(catalog.SEQUENCE_GRANTS, {"sequence": column.sequence})]
+    always = column.identity == "a"
+    return AnatomySequence(
+        column.name, always, column.sequence, start, step, least, most, cache, cycle, comment, grants
+    )
+
+
+def quote(name: str) -> str:
+    return Dialect.quote(name)
+
+
+def fitted(name: str, suffix: str) -> str:
+    """Append a suffix to a name within the 63 bytes that PostgreSQL allows; a name that is too long is cut and gets a
+    hash."""
+    room = 63 - len(suffix.encode())
+    encoded = name.encode()
+    if len(encoded) <= room:
+        return name + suffix
+    mark = "~" + hashlib.sha256(encoded).hexdigest()[:8]
+    return encoded[: room - len(mark)].decode(errors="ignore") + mark + suffix

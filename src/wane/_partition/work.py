@@ -1,0 +1,122 @@
+"""What every change of partitions works with: the store and its steps, the actor, the listener, the pace, and the
+journal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from wane._contract.model import Contract
+from wane._db import Store
+from wane._db.statement import Execute
+from wane._leases import Lease, Leases, leased
+from wane._partition.journal import Change, PartitionJournal
+from wane._partition.model import PartitionDone
+from wane._partition.sql import PostgresPartitions
+from wane._partition.sql_steps import Note
+from wane._partition.table import PartitionTarget, followers_of, target_of
+from wane._prune.pace import Pace
+from wane.errors import PartitionBusy, PartitionError
+from wane.events import Listener, PartitionStep
+
+LEASE_SECONDS = 30
+_MOST_SECONDS = 25.0
+"""The longest that one statement under the lease may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """Changes to partitions of one contract's tables."""
+
+    store: Store
+    contract: Contract
+    steps: PostgresPartitions
+    actor: str
+    listener: Listener
+    pace: Pace
+    stop: threading.Event
+
+    def followers(self, target: PartitionTarget) -> list[PartitionTarget]:
+        """Resolve the tables that are partitioned along with another."""
+        return [target_of(self.store, self.contract, one) for one in followers_of(self.contract, target.settings)]
+
+    def change(self, target: PartitionTarget) -> Change | None:
+        """Return the progress of a table, by the journal; None for one that Wane never partitioned."""
+        with self.steps.journaling() as journal:
+            return journal.change(target.full)
+
+    def partitioned(
+        self, target: PartitionTarget, *, splitting: bool = False, lead: PartitionTarget | None = None
+    ) -> Change:
+        """Return the change that partitioned a table; raise, with what finishes it, if it is incomplete.
+
+        `splitting`: accept one that is being split. `lead`: the table that it is partitioned along with.
+        """
+        change, name = self.change(target), (lead or target).name
+        if change is None or (change.kind, change.state) == ("undo", "restored"):
+            raise PartitionError(
+                f"{target.name} is not partitioned by Wane", f"`wane partition convert {name}` does that"
+            )
+        if change.kind == "undo":
+            raise PartitionError(
+                f"{target.name} is on its way back", f"`wane partition undo {name}` finishes that first"
+            )
+        if change.kind == "split" and not splitting:
+            raise PartitionError(
+                f"{target.name} is being split into months",
+                f"`wane partition convert {name} --split` goes on; `wane partition undo {name}` takes it back",
+            )
+        if change.kind == "convert" and change.state not in ("swapped", "done"):
+            raise PartitionError(
+                f"{target.name} was converted half-way: {change.state}",
+                f"`wane partition convert {name} --accept` goes on; `wane partition undo {name}` takes it back",
+            )
+        return change
+
+    @contextmanager
+    def leased(self, target: PartitionTarget) -> Iterator[Lease]:
+        """Hold the lease of a table's partitions; raise PartitionBusy if another process holds it."""
+        doing = f"the partitions of {target.full} are being changed"
+        # The caller may be inside a long statement when the lease has to be renewed.
+        with (
+            self.store.clone() as other,
+            leased(other, f"partition {target.full}", LEASE_SECONDS, busy=PartitionBusy, doing=doing) as lease,
+        ):
+            yield lease
+
+    def require(self, lease: Lease, run: Execute) -> None:
+        """Raise LeaseLost unless the lease is still held, and keep it held until the transaction has ended."""
+        Leases(self.store.dialect).require(run, lease, self.store.clock(), most_seconds=_MOST_SECONDS)
+
+    def noted(self, target: PartitionTarget, lease: Lease, kind: str, state: str, facts: Mapping[str, Any]) -> Note:
+        """Return what writes the progress of a table in the transaction of a step, and raises if the lease was lost."""
+
+        def note(run: Execute) -> None:
+            self.require(lease, run)
+            PartitionJournal(run).write(target.full, kind, state, facts, self.actor)
+
+        return note
+
+    def emit(self, target: PartitionTarget, step: str, began: float, partition: str | None = None) -> None:
+        """Emit that a table reached a step, which began at that time of the monotonic clock."""
+        self.listener(PartitionStep(str(target.name), step, partition, time.monotonic() - began))
+
+    def rest(self, taken: float) -> None:
+        """Pause after a batch that took this number of seconds, or until a stop is requested."""
+        self.stop.wait(self.pace.pause_seconds(taken))
+
+    def done(self, target: PartitionTarget, did: str, began: float, **details: Any) -> PartitionDone:
+        """Build the report of what was done to a table, with the locks that it took."""
+        held = self.steps.held
+        return PartitionDone(
+            table=str(target.name),
+            did=did,
+            longest_lock_seconds=round(held.seconds, 4),
+            lock_waits=held.waits,
+            seconds=round(time.monotonic() - began, 3),
+            **details,
+        )

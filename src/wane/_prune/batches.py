@@ -1,0 +1,152 @@
+"""Batches: how rows leave, and come back, in bulk.
+
+A batch is one transaction: pass the gates, check the lease, read the clock, change rows, add to the audit row, commit.
+Then the pace decides how large the next one is, and how long to pause before it. Sweeps, evictions and restores differ
+in what they change, and in nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from wane._contract.settings import SweepSettings
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._ledger import AuditEntry, Ledger, add_counts
+from wane._prune.dialects import taking
+from wane._prune.gates import closed_gate
+from wane._prune.pace import BatchCosts, Pace
+from wane._prune.taking import gated
+from wane._rules.selection import Selection
+from wane.errors import Locked, TimedOut
+from wane.events import BatchTaken, Listener, SlowedDown, nobody
+
+STOPPED = "stop requested"
+
+
+class Closed(Exception):
+    """A gate is closed, or a stop was requested; the work resumes another time."""
+
+
+def pass_gates(
+    transaction: Transaction,
+    selection: Selection,
+    settings: SweepSettings,
+    fence: Callable[[Transaction], None],
+) -> datetime:
+    """Begin a batch of a rule: raise Closed if a gate is closed, check the fence, and return the database's time."""
+    opening = taking(transaction).open_batch(gated(selection))
+    closed = closed_gate(opening.flags, selection.name, settings)
+    if closed:
+        raise Closed(closed)
+    fence(transaction)
+    return opening.clock
+
+
+class OpenBatch:
+    """A batch whose transaction is open. It cannot be committed before `record` was called."""
+
+    def __init__(self, transaction: Transaction, clock: datetime, audit: AuditEntry, began: float) -> None:
+        self.transaction = transaction
+        self.clock = clock
+        self.began = began
+        self._before = audit
+        self.entry: AuditEntry
+        """What this batch changed."""
+        self.audit: AuditEntry
+        """The audit row with this batch in it."""
+        self.audit_id: int
+
+    def record(self, counts: dict[str, int]) -> None:
+        """Record what this batch changed, by table. The first one writes the audit row."""
+        before, seconds = self._before, round(time.monotonic() - self.began, 6)
+        entry = replace(before, counts={before.table: 0, **counts}, executed_at=self.clock, seconds=seconds)
+        self.audit_id = Ledger.of(self.transaction).record(entry) if before.id is None else before.id
+        self.entry = replace(entry, id=self.audit_id)
+        self.audit = replace(before, id=self.audit_id, counts=add_counts(before.counts, entry.counts))
+
+    def finish(self) -> AuditEntry:
+        """Add to the audit row of earlier batches; return it as it is after the commit."""
+        if self._before.id is not None:
+            # Last, because it fails if the audit row does not cover every batch before: a crashed server may have
+            # lost some.
+            trail = Ledger(self.transaction.dialect, self.transaction.finish)
+            trail.add_to_record(self.audit_id, self.entry, self.audit.counts)
+        return self.audit
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches of one piece of work, under one row of the audit trail."""
+
+    store: Store
+    pace: Pace
+    audit: AuditEntry
+    """The audit row so far. Without an `id`, the first batch writes it."""
+    begin: Callable[[Transaction], datetime]
+    """Called first in each transaction: raises if the batch must not run, and returns the database's time."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    listener: Listener = nobody
+    scheduler: str | None = None
+    label: str = ""
+    durable: bool = False
+    """Whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and the next
+    sweep takes them again: nothing that is emitted about a batch may have to outlive that."""
+    size: int = field(init=False)
+    """Rows of the next batch, at the most."""
+    last: AuditEntry = field(init=False)
+    """What the last batch changed."""
+    worked: float = field(default=0.0, init=False)
+    """How long the last batch worked, without waiting for the transaction and without its commit."""
+    seconds: float = field(default=0.0, init=False)
+    """How long the last batch took, with its commit."""
+    _costs: BatchCosts = field(default_factory=BatchCosts, init=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.pace.first_batch
+
+    @contextmanager
+    def open(self) -> Iterator[OpenBatch]:
+        """Run one batch: the body changes rows and calls `record`."""
+        with self.store.transaction(durable=self.durable) as transaction:
+            began = time.monotonic()
+            batch = OpenBatch(transaction, self.begin(transaction), self.audit, began)
+            yield batch
+            audit = batch.finish()
+            self.worked = time.monotonic() - began
+        # Counted after the commit: what did not happen is not reported.
+        self.seconds = time.monotonic() - began
+        self.audit, self.last = audit, batch.entry
+
+    def require_running(self) -> None:
+        """Raise Closed if a stop was requested."""
+        if self.stop.is_set():
+            raise Closed(STOPPED)
+
+    def adapt(self) -> None:
+        """Choose the size of the next batch, and emit what this one changed."""
+        self._costs.add(self.last.rows, self.worked)
+        self.size = self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds())
+        self.emit()
+
+    def emit(self) -> None:
+        """Emit what the last batch changed."""
+        last, seconds, size = self.last, self.seconds, self.size
+        rule = last.rule or ""
+        self.listener(BatchTaken(self.scheduler, last.table, rule, self.label, last.kind, last.counts, seconds, size))
+
+    def pause(self) -> None:
+        """Leave the database to the application for a while, as the pace says."""
+        self.stop.wait(self.pace.pause_seconds(self.seconds))
+
+    def slow_down(self, problem: Locked | TimedOut, seconds: float) -> None:
+        """Halve the batch, emit why, and wait: others hold locks, or a batch took too long."""
+        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
+        self.listener(SlowedDown(self.audit.table, self.audit.rule or "", cause))
+        self.size = max(self.size // 2, self.pace.least_batch)
+        self.stop.wait(seconds)

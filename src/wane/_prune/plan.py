@@ -1,0 +1,123 @@
+"""A plan: what is due now under each rule, frozen, so that it can be reviewed and later applied exactly as read."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from wane._db.counting import Count
+from wane._findings import Finding
+from wane.errors import PlanError
+
+FORMAT = 2
+"""The version of the plan file; a file of another version is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatement:
+    """A statement that a rule runs on the user's tables: its exact text, and the values of a first batch.
+
+    Keys that a batch reads are shown as `…`.
+    """
+
+    purpose: str
+    text: str
+    parameters: dict[str, Any]
+    query_plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule of a plan."""
+
+    table: str
+    rule: str
+    action: str
+    """"prune", "archive", "shelve" or "mark"."""
+    cutoff: datetime | None
+    """Rows are due strictly before it; for an expiry, at or before it. A cap has none."""
+    due: Count | None
+    """None: could not be counted in the time allowed."""
+    oldest: datetime | None
+    newest: datetime | None
+    followers: dict[str, Count | None]
+    table_rows: Count | None
+    share: float | None
+    """Due rows as a share of the table's."""
+    seconds: float | None
+    """How long it will take at the default pace, roughly."""
+    swept: bool
+    """False for tables that only an explicit prune touches."""
+    statements: tuple[StepStatement, ...]
+    """What takes the rows, in the order in which it runs."""
+    live_followers: tuple[str, ...] = ()
+    """Followers of which rows leave also in a live state, because the contract says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due now."""
+
+    made_at: datetime
+    """The time that decides what is due, by the database's clock."""
+    fingerprint: str
+    """The fingerprint of the contract's promises."""
+    database: str
+    """The database's identity."""
+    url: str
+    """Its URL without secrets."""
+    steps: tuple[Step, ...]
+    problems: tuple[Finding, ...] = ()
+    """Rules that do not fit the database and so are not planned."""
+    format: int = field(default=FORMAT)
+
+    @property
+    def due(self) -> int:
+        """Count the rows due under all rules, as far as they could be counted."""
+        return sum(step.due.rows for step in self.steps if step.due is not None)
+
+    def as_json(self) -> str:
+        return json.dumps(_ADAPTER.dump_python(self), indent=2, ensure_ascii=False, default=_plain)
+
+    def write(self, path: Path) -> None:
+        """Write the plan to a file, whole or not at all."""
+        hint = "name a file in a folder that can be written"
+        if not path.name:
+            raise PlanError(f"the plan cannot be written to {path}: it is a directory", hint)
+        partial = path.with_name(path.name + ".partial")
+        try:
+            partial.write_text(self.as_json() + "\n", encoding="utf-8")
+            partial.replace(path)
+        except (OSError, ValueError) as problem:
+            with suppress(OSError, ValueError):
+                partial.unlink()
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            raise PlanError(f"the plan cannot be written to {path}: {reason}", hint) from problem
+
+
+_ADAPTER = TypeAdapter(Plan)
+
+
+def _plain(value: object) -> str:
+    """Write timestamps as all of Wane's JSON does, and other values of parameters as they are shown."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan file; raise PlanError if it is not one."""
+    try:
+        content = json.loads(path.read_bytes())
+        written_as = content.get("format") if isinstance(content, dict) else None
+        if isinstance(written_as, int) and written_as != FORMAT:
+            raise PlanError(f"{path} was written by another version of Wane", "plan again")
+        return _ADAPTER.validate_python(content)
+    except OSError as problem:
+        raise PlanError(f"{path} cannot be read: {problem.strerror}") from problem
+    except (ValueError, RecursionError) as problem:  # ValidationError is a ValueError, and so is every JSON mistake.
+        raise PlanError(f"{path} is not a plan", "write one with `wane plan --out FILE`") from problem

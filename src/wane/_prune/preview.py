@@ -1,0 +1,91 @@
+"""The statements of a rule as they are shown: in the order in which they run, with the values of a first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from wane._contract.model import Shelve, ToArchive
+from wane._db.schema import TableInfo
+from wane._db.statement import Statement
+from wane._prune.sql_cold_tier import locked_columns, months, shown_moving
+from wane._prune.sql_postgres import Closing, closing_followers, closing_references
+from wane._prune.taking import rechecks
+from wane._rules.rows import Rows
+from wane._rules.selection import Selection, losing
+from wane._rules.statements import statements_of
+
+_MANY = "if a row has more followers than fit into a batch"
+_LOCKED = "if others hold locks"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStatement:
+    """A statement, and what it is run for."""
+
+    purpose: str
+    statement: Statement
+
+
+def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list[ShownStatement]:
+    """Return the statements that take the oldest due rows; keys that a batch reads are shown as `…`."""
+    rule, action, locks = statements_of(rows, selection), selection.rule.action, rows.dialect.locks_rows
+    scoped = selection.in_scope((None,) * len(selection.per)) if selection.scope is None else selection
+    shown: list[ShownStatement] = []
+
+    def add(purpose: str, statement: Statement | None, losing: TableInfo | None = None) -> None:
+        if statement is None:
+            return
+        if losing is not None and isinstance(action, Shelve):
+            statement = shown_moving(rows.dialect, action.schema, losing, statement)
+        keys = [("…",) * len(selection.key)]
+        filled = rule.fill(statement, scoped, now, keys=keys, limit=limit, follower_limit=limit)
+        shown.append(ShownStatement(purpose, filled))
+
+    def close(closings: Sequence[Closing]) -> None:
+        for one in closings:
+            add("check that a foreign key protects references", one.protected)
+            add("prevent new references" if one.protected is None else "if none does: prevent new references", one.lock)
+
+    for purpose, statement in zip(
+        ("find the scopes beyond the cap", "if nothing leaves: find others"), rule.scopes, strict=False
+    ):
+        add(purpose, statement)
+    closings = closing_references(rows, selection) if locks else []
+    close(closings)
+    if rule.take_range is not None:
+        add("find where the batch ends", rule.batch_end)
+        add("take the batch", rule.take_range)
+        if locks:
+            add(f"{_LOCKED}: find the oldest due rows", rule.candidates)
+            add(f"{_LOCKED}: lock those that are free", rule.lock_unlocked)
+            add(f"{_LOCKED}: take them", rule.take)
+        return shown
+    if not isinstance(action, ToArchive):  # The archive knows which rows it copied.
+        add("find the oldest due rows", rule.candidates)
+    if any(one.protected is None for one in closings):
+        # A transaction that holds a table's lock waits for no row's.
+        add("lock those that are free", rule.lock_unlocked)
+    else:
+        add("lock them", rule.lock)
+        add(f"{_LOCKED}: lock those that are free", rule.lock_unlocked)
+    if rechecks(selection):
+        add("check them again, and count what leaves with them", rule.recheck)
+        close(closing_followers(rows, selection) if locks else [])
+        for one in sorted(rule.followers, key=lambda one: len(one.path)):
+            add(f"lock {one.name}, then check again", one.lock)
+    if isinstance(action, Shelve):
+        add("find their months", months(rows, selection))
+        for table in losing(selection):
+            add("prevent changes of the columns", locked_columns(rows.dialect, table))
+    for one in rule.followers:
+        add(f"take {one.name}", one.take, one.table)
+        if one.path[-1].watched:
+            add(f"check that none of {one.name} is left", one.remaining)
+    add("take them", rule.take, selection.table)
+    for one in rule.followers:
+        add(f"{_MANY}: take some of {one.name}", one.some, None if one.childless else one.table)
+        add(f"{_MANY}: take those without followers", one.childless, one.table)
+        add(f"{_MANY}: check whether any of {one.name} is left", one.remaining)
+    return shown

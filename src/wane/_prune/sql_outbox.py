@@ -1,0 +1,100 @@
+"""Events as rows of the application's own outbox.
+
+They are written in the transaction that they describe, so they exist exactly if it committed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from datetime import datetime
+from typing import Any
+
+from wane._contract.names import TableName
+from wane._contract.settings import EventSettings, OutboxSettings
+from wane._db.statement import Execute, Parameters
+from wane._db.store import Store
+from wane._db.timestamps import micros
+from wane._db.transaction import Transaction
+from wane._ledger import AuditEntry
+from wane.errors import StoreError
+from wane.events import archived_name, hard_deleted_name
+
+_WORD = re.compile(r"\{([a-z_]+)\}")
+
+
+def tell(
+    store: Store,
+    transaction: Transaction,
+    outbox: OutboxSettings | None,
+    name: str,
+    table: str,
+    rows: int,
+    audit: int | None,
+    now: datetime,
+    **also: Any,
+) -> None:
+    """Write one event; nothing if the contract names no outbox. It carries signals, never the contents of rows."""
+    if outbox is not None:
+        write_event(store, transaction.execute, outbox, name, table, rows, audit, now, **also)
+
+
+def write_taken_event(store: Store, transaction: Transaction, events: EventSettings, entry: AuditEntry) -> None:
+    """Write the events of what a transaction took, by its audit entry: moved to the archive, or deleted for good."""
+    if events.outbox is None or entry.kind == "mark":
+        return
+    if entry.kind == "shelve":
+        told = [(archived_name(entry.table), entry.table)] if events.emits_archived(entry.table) else []
+    else:
+        told = [(hard_deleted_name(table), table) for table in entry.counts if events.writes_pruned(table)]
+    for name, table in told:
+        rows = entry.counts.get(table, 0)
+        if rows:
+            tell(store, transaction, events.outbox, name, table, rows, entry.id, entry.executed_at, rule=entry.rule)
+
+
+def write_event(
+    store: Store,
+    run: Execute,
+    outbox: OutboxSettings,
+    name: str,
+    table: str,
+    rows: int,
+    audit: int | None,
+    now: datetime,
+    **also: Any,
+) -> None:
+    """Write one event through `run`, whichever transaction that uses."""
+    domain, _, event = name.partition("/")
+    payload = {"event": name, "table": table, "rows": rows, "audit": audit, "at": now.isoformat(), **also}
+    words = {
+        "name": name,
+        "domain": domain,
+        "event": event,
+        "table": table,
+        "rows": str(rows),
+        "audit": "" if audit is None else str(audit),
+        "now": now.isoformat(),
+        "now_s": str(micros(now) // 1_000_000),
+        "now_ms": str(micros(now) // 1_000),
+        "uuid": str(uuid.uuid4()),
+        "payload": json.dumps(payload, ensure_ascii=True),
+    }
+    p = Parameters(store.dialect)
+    quote = store.dialect.quote
+    values = [
+        p.bind(f"v{number}", _WORD.sub(lambda word: words[word[1]], text))
+        for number, (_, text) in enumerate(outbox.columns)
+    ]
+    columns = ", ".join(quote(column) for column, _ in outbox.columns)
+    found = store.locate(TableName.parse(outbox.table))
+    target = ".".join(quote(one) for one in (found.schema, found.name) if one is not None)
+    try:
+        run(f"INSERT INTO {target} ({columns}) VALUES ({', '.join(values)})", p.values)
+    except Exception as problem:  # Whatever the driver raises: the context is known here.
+        store.forget_located()
+        raise StoreError(
+            f"the event {name} cannot be written to {outbox.table}: {problem}",
+            "mend `outbox` under [events]; until then nothing that it should tell of is done",
+        ) from problem

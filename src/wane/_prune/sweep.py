@@ -1,0 +1,423 @@
+"""Sweeping a rule: batch after batch until nothing is due or the budget is spent.
+
+Each batch is one transaction that reads the gates, takes rows and adds to the rule's audit row. A sweep can stop
+between any two batches: when it is requested to, when a gate closes, when its budget is spent, when another process
+took over. A rule that fails, fails alone. What is due is decided once for a rule and a run, at its start: every batch,
+and a later attempt of the same run, uses the cutoff that the audit row records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from wane._contract.model import Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
+from wane._contract.settings import Budget
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._ledger import AuditEntry, Ledger
+from wane._prune import fuse
+from wane._prune.admission import require_admin
+from wane._prune.batches import STOPPED, Batches, Closed, pass_gates
+from wane._prune.binding import Bindings
+from wane._prune.fuse import PROBE_SECONDS
+from wane._prune.gates import closed_gate
+from wane._prune.pace import Pace
+from wane._prune.planning import action_name
+from wane._prune.primitive import take_all_scopes, whoami
+from wane._prune.sql_outbox import write_taken_event
+from wane._prune.taking import Batch, Position, Taken
+from wane._rules.reads import any_due
+from wane._rules.rows import cutoff
+from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
+from wane.events import (
+    BudgetExhausted,
+    Listener,
+    RowsArchived,
+    RuleFailed,
+    RuleSwept,
+    hard_deleted,
+    nobody,
+)
+
+_PLANNED = "rows of the plan"
+_LOST = "lost its lease to another process"
+
+
+def no_fence(transaction: Transaction) -> None:
+    """Check nothing: a sweep by hand has no lease to lose."""
+
+
+class Outcome(StrEnum):
+    """How the sweep of a rule ended."""
+
+    DONE = "done"
+    BUDGET = "budget"
+    STOPPED = "stopped"
+    OFF = "off"
+    FUSED = "fused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SweptRule:
+    """What the sweep of one rule did."""
+
+    table: str
+    rule: str
+    action: str
+    outcome: Outcome
+    counts: dict[str, int]
+    batches: int
+    seconds: float
+    message: str = ""
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep of some rules."""
+
+    run: str
+    rules: tuple[SweptRule, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(rule.outcome in (Outcome.FAILED, Outcome.FUSED) for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What a plan says of one rule: the time that decides, and the most rows that may leave."""
+
+    now: datetime
+    rows: int
+
+
+@dataclass(slots=True)
+class Sweeper:
+    """Sweeps the rules of one contract on one store."""
+
+    store: Store
+    contract: Contract
+    actor: str = field(default_factory=whoami)
+    listener: Listener = nobody
+    pace: Pace = field(default_factory=Pace)
+    unattended: bool = True
+    """Whether the fuse stops rules that would take a large share of their table."""
+    approved: Collection[str] = ()
+    """Rules (`table.rule`) that may take any share regardless."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    fence: Callable[[Transaction], None] = no_fence
+    """Called inside every batch's transaction, before anything is taken; raises LeaseLost if another process may work
+    now."""
+    bindings: Bindings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bindings = Bindings(self.store, self.contract)
+
+    def sweep(
+        self,
+        only: Collection[str] = (),
+        *,
+        budget: Budget | None = None,
+        frozen: dict[str, Frozen] | None = None,
+        run: str | None = None,
+    ) -> Sweep:
+        """Sweep every rule, or those named `table` or `table.rule`, in the order of the contract.
+
+        Under the name of an earlier `run`, continue that run: its audit rows are added to.
+        """
+        self.store.require_migrated()
+        require_admin(self.store, self.contract)
+        resumed = run is not None
+        run = run or uuid.uuid4().hex
+        swept = []
+        rules = list(self._rules(only))
+        for table, rule in rules if frozen is None else _as_planned(rules):
+            plan = None if frozen is None else frozen.get(f"{table.name}.{rule.name}")
+            if frozen is not None and plan is None:
+                continue
+            one = _RuleSweep(self, run, table, rule, budget or rule.budget, plan, resumed=resumed)
+            swept.append(one.run())
+            if one.lost:
+                break  # The other process sweeps the rest.
+        return Sweep(run, tuple(swept))
+
+    def _rules(self, only: Collection[str]) -> Iterator[tuple[Table, Rule]]:
+        for table, rule in self.contract.rules():
+            named = not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
+            if named and not table.append_only and not isinstance(rule.action, ToArchive):
+                yield table, rule
+
+
+def _as_planned(rules: Sequence[tuple[Table, Rule]]) -> list[tuple[Table, Rule]]:
+    """Sort rules so that none makes rows due for a later one: those rows were not in the plan."""
+    left, ordered = list(rules), []
+    while left:
+        # In a cycle, the contract's order decides.
+        first = next((one for one in left if not any(_frees(one, other) for other in left if other != one)), left[0])
+        left.remove(first)
+        ordered.append(first)
+    return ordered
+
+
+def _frees(one: tuple[Table, Rule], other: tuple[Table, Rule]) -> bool:
+    """Check whether sweeping one rule can make rows due for another: by marking them, or by taking what saved them."""
+    (table, rule), (their_table, their_rule) = one, other
+    if isinstance(rule.action, Mark):
+        return table == their_table and rule.action.state in their_rule.states
+    loses = {table.name} | {follower.reference.table for follower in _walk(rule.followers)}
+    return any(isinstance(guard, ReferencedBy) and guard.reference.table in loses for guard in their_rule.guards)
+
+
+def _walk(followers: Sequence[Follower]) -> Iterator[Follower]:
+    for follower in followers:
+        yield follower
+        yield from _walk(follower.followers)
+
+
+class _RuleSweep:
+    """The sweep of one rule."""
+
+    def __init__(
+        self,
+        sweeper: Sweeper,
+        run: str,
+        table: Table,
+        rule: Rule,
+        budget: Budget,
+        frozen: Frozen | None,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        self.sweeper = sweeper
+        self.run_id = run
+        self.resumed = resumed
+        self.table = table
+        self.rule = rule
+        self.budget = budget
+        self.frozen = frozen
+        self.now: datetime
+        """The time that decides what is due, in every batch."""
+        self.name = f"{table.name}.{rule.name}"
+        self.action = action_name(rule)
+        self.counts: Counter[str] = Counter({str(table.name): 0})
+        """What this attempt took."""
+        self.committed = 0
+        """Batches of this attempt."""
+        self.audit_id: int | None = None
+        self.lost = False
+        """Whether another process took over."""
+        self.rebound = False
+        """Whether the rule was bound again since the last batch, because the schema changed."""
+        self.nothing_due = False
+        """Whether the probe before the first batch found nothing: then the batch only records that in the audit
+        trail."""
+        self.too_little_left = False
+        """Whether what is left of the budget is too little for the next row with its followers."""
+        self.began = time.monotonic()
+
+    def run(self) -> SweptRule:
+        try:
+            self.selection = self.sweeper.bindings.selection(self.table, self.rule)
+            self.batches = self._begin()
+            outcome, message = self._refused() or self._run()
+        except Closed as closed:
+            outcome, message = Outcome.OFF, str(closed)
+        except LeaseLost:
+            self.lost = True
+            outcome, message = Outcome.STOPPED, _LOST
+        except WaneError as problem:
+            outcome, message = Outcome.FAILED, str(problem)
+            self._emit_failure(message)
+        swept = SweptRule(
+            str(self.table.name),
+            self.rule.name,
+            self.action,
+            outcome,
+            dict(self.counts),
+            self.committed,
+            time.monotonic() - self.began,
+            message,
+        )
+        for table, rows in swept.counts.items() if self.action == "prune" else ():
+            if rows and self.sweeper.contract.events.emits_hard_deleted(table):
+                self.sweeper.listener(hard_deleted(table, swept.rule, rows, self.audit_id))
+        if self.action == "shelve" and swept.rows and self.sweeper.contract.events.emits_archived(swept.table):
+            moved = dict(swept.counts)
+            self.sweeper.listener(RowsArchived(swept.table, swept.rule, self.audit_id or 0, moved, moved, 0))
+        self.sweeper.listener(
+            RuleSwept(
+                self.table.scheduler,
+                swept.table,
+                swept.rule,
+                self.table.label(self.rule),
+                self.action,
+                swept.counts,
+                swept.batches,
+                swept.seconds,
+                outcome.value,
+            )
+        )
+        return swept
+
+    def _begin(self) -> Batches:
+        """Fix the time that decides what is due, and read the audit row of an earlier attempt of this run."""
+        sweeper = self.sweeper
+        self.now = sweeper.store.now() if self.frozen is None else self.frozen.now
+        earlier = None
+        if self.resumed:
+            own = Ledger(sweeper.store.dialect, sweeper.store.reader(PROBE_SECONDS))
+            earlier = own.entry_of_run(self.run_id, str(self.table.name), self.rule.name)
+        ending = cutoff(self.rule, self.now)
+        if earlier is not None and ending is not None and earlier.cutoff is not None:
+            # Never later than now: the window may have become longer since that attempt.
+            self.now = min(self.now, earlier.cutoff + (self.now - ending))
+        audit = AuditEntry(
+            kind=self.action,
+            table=str(self.table.name),
+            actor=sweeper.actor,
+            inputs={"rule": self.rule.name, "budget": self.budget.rows, "sweep": True},
+            counts={} if earlier is None else earlier.counts,
+            executed_at=self.now,
+            rule=self.rule.name,
+            run=self.run_id,
+            cutoff=cutoff(self.rule, self.now),
+            id=None if earlier is None else earlier.id,
+        )
+        return Batches(
+            sweeper.store,
+            sweeper.pace,
+            audit,
+            lambda transaction: pass_gates(transaction, self.selection, sweeper.contract.sweep, sweeper.fence),
+            sweeper.stop,
+            sweeper.listener,
+            self.table.scheduler,
+            self.table.label(self.rule),
+        )
+
+    def _emit_failure(self, message: str) -> None:
+        label = self.table.label(self.rule)
+        self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
+
+    def _refused(self) -> tuple[Outcome, str] | None:
+        """Return why the rule is not swept at all: its gate is closed, or a user should review its share first."""
+        if self.sweeper.stop.is_set():
+            return Outcome.STOPPED, STOPPED
+        # Read without a transaction: this check waits for no writer. Every batch checks again.
+        own = Ledger(self.sweeper.store.dialect, self.sweeper.store.reader(PROBE_SECONDS))
+        closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
+        if closed:
+            return Outcome.OFF, closed
+        attended = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
+        if attended or self.action == "mark":
+            return None
+        probe = fuse.probe(
+            self.sweeper.store,
+            self.sweeper.contract.sweep,
+            self.selection,
+            self.now,
+            approval=f"wane sweep {self.name} --approve {self.name}",
+        )
+        self.nothing_due = probe.nothing_due
+        return (Outcome.FUSED, probe.blown) if probe.blown else None
+
+    def _run(self) -> tuple[Outcome, str]:
+        """Run batch after batch until nothing is due, a stop is requested, or the budget is spent."""
+        floor, skip_locked = None, False
+        while True:
+            if self.sweeper.stop.is_set():
+                return Outcome.STOPPED, STOPPED
+            spent = self._spent()
+            if spent and self.committed:
+                if spent == _PLANNED or not self._has_more(floor):
+                    return Outcome.DONE, ""
+                self._emit_budget(spent)
+                return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
+            try:
+                taken = self._batch(floor, skip_locked=skip_locked)
+            except SchemaChanged as problem:
+                self._bind_again(problem)
+                floor = None
+                continue
+            except (Locked, TimedOut) as problem:
+                skip_locked = self._slow_down(problem, skip_locked=skip_locked)
+                continue
+            floor = taken.floor
+            self.batches.adapt()
+            if taken.done:
+                return Outcome.DONE, ""
+            self.batches.pause()
+
+    def _has_more(self, floor: Position | None) -> bool:
+        """Check whether another batch would find anything: a budget that was just enough is not exhausted."""
+        try:
+            return any_due(self.sweeper.store, self.selection, self.now, floor, PROBE_SECONDS)
+        except (Locked, TimedOut):
+            return True
+
+    def _bind_again(self, problem: SchemaChanged) -> None:
+        """Bind the rule to the schema as it is now; raise BindError if it must not take rows any more."""
+        if self.rebound:
+            raise problem
+        self.rebound = True
+        self.selection = self.sweeper.bindings.rebind(self.table, self.rule)
+
+    def _batch(self, floor: Position | None, *, skip_locked: bool) -> Taken:
+        with self.batches.open() as batch:
+            taken = self._take(batch.transaction, floor, skip_locked=skip_locked)
+            batch.record(taken.counts)
+            write_taken_event(self.sweeper.store, batch.transaction, self.sweeper.contract.events, batch.entry)
+        self.audit_id = batch.audit_id
+        self.committed += 1
+        self.rebound = False
+        self.counts.update(taken.counts)
+        return taken
+
+    def _take(self, transaction: Transaction, floor: Position | None, *, skip_locked: bool) -> Taken:
+        """Take a batch within the budget, followers included, and within the plan, which counts the rule's own rows."""
+        size = self.batches.size
+        left = self.budget.rows - self.counts.total()
+        most = max(1, min(size, left))
+        # What is left of a budget is not spent on some followers of a row that stays until the next sweep.
+        whole = left < size and bool(self.counts.total())
+        limit = most
+        if self.frozen is not None:
+            limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
+        if limit <= 0 or self.nothing_due:
+            # Recorded in the audit trail, like every sweep that took nothing.
+            return Taken({}, floor, done=True)
+        taken = take_all_scopes(transaction, Batch(self.selection, self.now, limit, most, floor, skip_locked, whole))
+        self.too_little_left = whole and not taken.done and not any(taken.counts.values())
+        return taken
+
+    def _spent(self) -> str:
+        if self.frozen is not None and self.counts[str(self.table.name)] >= self.frozen.rows:
+            return _PLANNED
+        if self.counts.total() >= self.budget.rows or self.too_little_left:
+            return "rows"
+        if self.committed >= self.budget.batches:
+            return "batches"
+        return "seconds" if time.monotonic() - self.began >= self.budget.seconds else ""
+
+    def _slow_down(self, problem: Locked | TimedOut, *, skip_locked: bool) -> bool:
+        """Skip locked rows and take less; at the smallest batch, give up. Return whether locked rows are skipped."""
+        pace, can_skip = self.sweeper.pace, not isinstance(self.rule.bound, Cap)
+        if self.batches.size <= pace.least_batch and (skip_locked or not can_skip):
+            raise problem
+        self.batches.slow_down(problem, pace.pause_seconds(pace.target_seconds))
+        return can_skip
+
+    def _emit_budget(self, spent: str) -> None:
+        label = self.table.label(self.rule)
+        self.sweeper.listener(BudgetExhausted(self.table.scheduler, str(self.table.name), self.rule.name, label, spent))

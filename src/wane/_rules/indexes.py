@@ -1,0 +1,215 @@
+"""Whether a rule's rows can be found without reading the whole table.
+
+An index serves a rule if it leads with the columns that the rule compares for equality, then the time, so that the
+oldest due rows are the first ones of a range. A partial index serves if the rule implies its predicate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from wane._contract.mistakes import key_path
+from wane._contract.model import Expiry, State, Table, Time
+from wane._db import Store
+from wane._db.schema import Column, Index, TableInfo
+from wane._findings import Severity
+from wane._rules.report import Report, rule_place
+from wane._rules.selection import BoundReference, Selection
+
+LARGE = 100_000
+"""From this many rows on, a missing index is an error: every batch would read the whole table."""
+
+_NULL_TEST = re.compile(r'"?(?P<column>[^"]+?)"? IS (?P<negated>NOT )?NULL', re.IGNORECASE)
+_COMPARISON = re.compile(r'\(?"?(?P<column>\w+)"?\)?(?:::[\w ]+)? (?:=|IN) (?P<values>.+)', re.IGNORECASE | re.DOTALL)
+_LITERAL = re.compile(r"'((?:[^']|'')*)'|\b(\d+)\b")
+_FINDS_EQUAL = ("btree", "hash")
+
+
+RowCount = Callable[[TableInfo], int | None]
+"""Returns the approximate number of rows of a table; None if that is unknown."""
+
+
+def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Report) -> None:
+    """Report rules that would read whole tables, with the statement that creates the missing index."""
+    place = rule_place(selection)
+    if not store.dialect.walks(selection.time_column, selection.time):
+        report.add(
+            _severity(rows(selection.table)),
+            "no-index",
+            selection.name,
+            place,
+            f"{selection.time.column} writes numbers as texts, which no index has in order, so every batch reads the whole table",
+            "write all of its moments in one way",
+        )
+    elif not any(serves(index, selection, store.kind) for index in selection.table.indexes):
+        columns = wanted_columns(selection)
+        report.add(
+            _severity(rows(selection.table)),
+            "no-index",
+            selection.name,
+            place,
+            "no index finds the rule's oldest rows, so every batch reads the whole table",
+            store.index_ddl(selection.table, columns, selection.time_column),
+        )
+    for reference in _references(selection):
+        if not any(_leads(index, reference) for index in reference.table.indexes):
+            names = ", ".join(column.name for column in reference.columns)
+            report.add(
+                _severity(rows(reference.table)),
+                "no-reference-index",
+                selection.name,
+                place,
+                f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
+                store.index_ddl(reference.table, reference.columns, None),
+            )
+
+
+def _severity(rows: int | None) -> Severity:
+    return Severity.ERROR if rows is not None and rows >= LARGE else Severity.WARNING
+
+
+def wanted_columns(selection: Selection) -> list[Column]:
+    """Return the columns of the index that serves a rule best."""
+    columns = [*_equal_columns(selection), selection.time_column, *selection.key]
+    return list(dict.fromkeys(columns))
+
+
+def serves(index: Index, selection: Selection, store: str) -> bool:
+    """Check whether an index finds the rule's oldest rows first."""
+    if not index.valid or index.method != "btree":
+        return False
+    fixed = {column.name for column in _equal_columns(selection)}
+    if index.predicate is not None:
+        implied = _implied(index.predicate, selection, store)
+        if implied is None:
+            return False
+        fixed -= implied
+    for position, name in enumerate(index.columns):
+        if name in fixed:
+            fixed.discard(name)
+            continue
+        collation = index.collations[position] if position < len(index.collations) else None
+        return name == selection.time_column.name and not fixed and collation is None
+    return False
+
+
+def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, ...] | None:
+    """Find how an index reaches a table's oldest rows by the selection's time, ignoring the rule's other conditions.
+
+    () is one walk for all rows; states are one walk for each of them; None means that no index serves.
+    """
+    if not store.dialect.walks(selection.time_column, selection.time):
+        return None
+    states = (state for rule in table.rules for state in rule.states)
+    known = tuple(dict.fromkeys([*table.live, *states, *dict(table.excused)]))
+    for way in dict.fromkeys([(), known, selection.rule.states]):
+        rule = replace(selection.rule, states=way)
+        asked = replace(selection, rule=rule, per=(), orphan=None, saved_while_null=(), saved_while_not_null=())
+        if any(serves(index, asked, store.kind) for index in asked.table.indexes):
+            return way
+    return None
+
+
+def observed(selection: Selection, age: Time, column: Column) -> Selection:
+    """Return the selection as if all rows of its table aged by the column that the contract declares as their age."""
+    rule = replace(selection.rule, states=(), bound=Expiry(age))
+    return replace(selection, rule=rule, time=age, time_column=column)
+
+
+def check_age_index(store: Store, table: Table, selection: Selection, report: Report) -> None:
+    """Report an age that can only be read from small tables, with the statement that creates the index.
+
+    See `observed`.
+    """
+    column = selection.time_column
+    if find_way(store, table, selection) is None:
+        report.add(
+            Severity.WARNING,
+            "no-age-index",
+            table.name,
+            key_path(["table", table.name, "age"]),
+            f"no index is in the order of {column.name}, so the oldest row is told only while the table is small",
+            store.index_ddl(selection.table, list(dict.fromkeys([column, *selection.key])), column),
+        )
+
+
+def _equal_columns(selection: Selection) -> list[Column]:
+    columns = [selection.state] if selection.rule.states and selection.state is not None else []
+    return [*selection.per, *columns, *([selection.orphan] if selection.orphan is not None else [])]
+
+
+def _implied(predicate: str, selection: Selection, store: str) -> set[str] | None:
+    """Return the columns that an index's predicate fixes to what the rule selects.
+
+    None if the rule does not imply the predicate.
+    """
+    fixed: set[str] = set()
+    for term in _terms(predicate):
+        null_test, comparison = _NULL_TEST.fullmatch(term), _COMPARISON.fullmatch(term)
+        if null_test is not None:
+            if null_test["column"] not in (_not_null(selection) if null_test["negated"] else _null(selection)):
+                return None
+            fixed.add(null_test["column"])
+        elif comparison is not None and store == "postgres":
+            # SQLite plans before values are bound, so it cannot match them with a predicate.
+            found = _LITERAL.findall(comparison["values"])
+            values = {number or text.replace("''", "'") for text, number in found}
+            states = {str(state) for state in selection.rule.states}
+            if (
+                selection.state is None
+                or comparison["column"] != selection.state.name
+                or not states
+                or not states <= values
+            ):
+                return None
+            if len(values) == 1:
+                fixed.add(selection.state.name)
+        else:
+            return None
+    return fixed
+
+
+def _terms(predicate: str) -> Iterable[str]:
+    """Yield the terms of a conjunction, without the brackets that databases print around them."""
+    for term in re.split(r"\s+AND\s+", predicate.strip(), flags=re.IGNORECASE):
+        while term.startswith("(") and term.count("(") > term.count(")"):
+            term = term[1:]
+        while term.endswith(")") and term.count(")") > term.count("("):
+            term = term[:-1]
+        while term.startswith("(") and term.endswith(")"):
+            term = term[1:-1]
+        yield " ".join(term.split())
+
+
+def _null(selection: Selection) -> set[str]:
+    columns = [*selection.saved_while_not_null, *([selection.orphan] if selection.orphan is not None else [])]
+    return {column.name for column in columns}
+
+
+def _not_null(selection: Selection) -> set[str]:
+    return {column.name for column in (*selection.saved_while_null, selection.time_column)}
+
+
+def _references(selection: Selection) -> list[BoundReference]:
+    followers = [one for follower in selection.followers for one in follower.walk()]
+    return [*selection.saved_by, *(follower.reference for follower in followers)]
+
+
+def _leads(index: Index, reference: BoundReference) -> bool:
+    """Check whether an index finds the rows that refer to one row.
+
+    A reference is never NULL, so an index may leave those out.
+    """
+    names = {column.name for column in reference.columns}
+    orders = {column.name: column.collation for column in reference.columns}
+    leading = index.columns[: len(names)]
+    same_order = all(
+        name is not None and orders.get(name) == order for name, order in zip(leading, index.collations, strict=False)
+    )
+    complete = index.predicate is None or all(
+        (test := _NULL_TEST.fullmatch(term)) is not None and test["negated"] and test["column"] in names
+        for term in _terms(index.predicate)
+    )
+    return index.valid and index.method in _FINDS_EQUAL and complete and same_order and set(leading) == names

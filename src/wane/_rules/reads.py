@@ -1,0 +1,186 @@
+"""Bounded reads of what is due under a bound rule.
+
+A read that takes too long gives an estimate that is marked as one, or None.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wane._db.counting import TOO_LONG, Count, count, sample
+from wane._db.store import Store
+from wane._db.timestamps import read_time
+from wane._rules.probes import UNREAD, Probe, gather
+from wane._rules.queries import queries_of
+from wane._rules.rows import rows_of
+from wane._rules.selection import BoundFollower, Selection, follower_paths
+from wane._rules.statements import statements_of
+from wane.errors import StoreError, Unreachable
+
+_TOGETHER = (256, 64, 1)
+"""How many probes go into one statement: many, to save round trips; if one of them fails, fewer, and in the end each
+alone."""
+_PROBE_ROWS = (10_000, 100)
+"""How many rows a bounded probe reads when the full count takes too long, and when that takes too long as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueRows:
+    """What is due under one rule. None means: could not be determined in the time allowed."""
+
+    count: Count | None
+    oldest: datetime | None
+    newest: datetime | None
+    followers: tuple[tuple[str, Count | None], ...] = ()
+
+
+def count_due(store: Store, selection: Selection, now: datetime, seconds: float, most: int | None = None) -> int:
+    """Count the due rows, never by an estimate; with `most`, up to that. Raise TimedOut if that takes longer."""
+    [(rows,)] = store.read(queries_of(store).count_due(selection, now, most), seconds)
+    return int(rows)
+
+
+def any_due(store: Store, selection: Selection, now: datetime, floor: Sequence[object] | None, seconds: float) -> bool:
+    """Check whether a row is due behind a position, as the next batch would find it; raise TimedOut as above."""
+    if selection.per and selection.scope is None:
+        return bool(keys_due(store, selection, now, 1, seconds))
+    rule = statements_of(rows_of(store), selection)
+    return bool(store.read(rule.fill(rule.candidates, selection, now, limit=1, floor=floor), seconds))
+
+
+def read_due(store: Store, selection: Selection, now: datetime, seconds: float) -> DueRows:
+    """Read what a rule would take now."""
+    probes = [queries_of(store).keys_due(selection, now, limit) for limit in _PROBE_ROWS]
+    counted = count(store, queries_of(store).count_due(selection, now), probes, seconds)
+    followers = tuple(
+        (name, count(store, queries_of(store).count_followers(selection, path, now), (), seconds))
+        for name, path in _named(sorted(follower_paths(selection), key=len))
+    )
+    return DueRows(
+        counted,
+        _edge(store, selection, now, seconds, newest=False),
+        _edge(store, selection, now, seconds, newest=True),
+        followers,
+    )
+
+
+def _edge(store: Store, selection: Selection, now: datetime, seconds: float, *, newest: bool) -> datetime | None:
+    try:
+        found = store.read(queries_of(store).edge_due(selection, now, newest=newest), seconds)
+    except TOO_LONG:
+        return None
+    times = [at for (value,) in found if (at := read_time(value, selection.time)) is not None]
+    return (max if newest else min)(times, default=None)
+
+
+def keys_due(store: Store, selection: Selection, now: datetime, limit: int, seconds: float) -> list[tuple[Any, ...]]:
+    """Read the keys of the oldest due rows, oldest first."""
+    return store.read(queries_of(store).keys_due(selection, now, limit), seconds)
+
+
+def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
+    """Read the tables in which anything is held; None if that cannot be read, so that every row has to be checked."""
+    if not store.migrated:
+        return frozenset()
+    try:
+        return frozenset(name for (name,) in store.read(queries_of(store).held_tables(), seconds, often=True))
+    except Unreachable:
+        raise
+    except StoreError:
+        return None
+
+
+def read_probes(
+    store: Store, probes: Sequence[Probe], seconds: float, within: float, values: Mapping[str, object] | None = None
+) -> list[Any]:
+    """Read the value of each probe, or UNREAD for one that takes longer than `seconds` or is refused.
+
+    After `within` seconds, all that remain are UNREAD. `values` are the values of prepared probes.
+    """
+    return _read_probes(store, probes, seconds, time.monotonic() + within, values, _TOGETHER)
+
+
+def _read_probes(
+    store: Store,
+    probes: Sequence[Probe],
+    seconds: float,
+    end: float,
+    values: Mapping[str, object] | None,
+    sizes: Sequence[int],
+) -> list[Any]:
+    # Probes that failed together are retried in smaller groups.
+    smaller = [size for size in sizes[1:] if size < len(probes)]
+    read: list[Any] = []
+    for first in range(0, len(probes), sizes[0]):
+        part = probes[first : first + sizes[0]]
+        found = _read_together(store, part, min(seconds, end - time.monotonic()), values)
+        if found is None and smaller:
+            found = _read_probes(store, part, seconds, end, values, smaller)
+        read += [UNREAD] * len(part) if found is None else found
+    return read
+
+
+def _read_together(
+    store: Store, probes: Sequence[Probe], seconds: float, values: Mapping[str, object] | None
+) -> list[Any] | None:
+    if seconds <= 0:
+        return None
+    text, p = gather(rows_of(store), probes, values)
+    try:
+        [found] = store.read(p.statement(text), seconds, often=True)
+    except Unreachable:
+        raise
+    except StoreError:
+        return None
+    return list(found)
+
+
+def count_never_due(store: Store, selection: Selection, limit: int, seconds: float) -> int | None:
+    """Count the rows that the rule is about and can never select, because their time is not plausible.
+
+    Count up to `limit`; None if that takes too long.
+    """
+    try:
+        [(rows,)] = store.read(queries_of(store).count_never_due(selection, limit), seconds)
+        return int(rows)
+    except TOO_LONG:
+        return None
+
+
+def sample_times(store: Store, selection: Selection, limit: int, seconds: float, *, indexed: bool) -> list[object]:
+    """Read some values of a rule's time column: of any rows, and of those that the rule is about.
+
+    The latter come from both ends if an index serves the rule.
+    """
+    column, rows = selection.time_column, rows_of(store)
+    values = sample(store, selection.table, column, limit, seconds)
+    name, table = rows.column(column), store.dialect.table(selection.table)
+    order = f" ORDER BY {store.dialect.order('t', column, selection.time)}"
+    for ends in (f"{order} ASC", f"{order} DESC") if indexed else ("",):
+        # One state at a time: over several, no index is ordered by time.
+        for state in selection.rule.states or (None,):
+            p = store.parameters()
+            about = rows.about(p, selection, None if state is None else [state])
+            where = " AND ".join([*about, f"{name} IS NOT NULL"])
+            text = f"SELECT {name} FROM {table} AS t WHERE {where}{ends} LIMIT {p.bind('limit', limit)}"
+            with suppress(*TOO_LONG):
+                values += [value for (value,) in store.read(p.statement(text), seconds)]
+    return values
+
+
+def _named(paths: Sequence[tuple[BoundFollower, ...]]) -> list[tuple[str, tuple[BoundFollower, ...]]]:
+    """Label followers by their table; where a table follows by several references, by those."""
+    tables = Counter(path[-1].reference.table.name for path in paths)
+    named = []
+    for path in paths:
+        reference = path[-1].reference
+        columns = ",".join(column.name for column in reference.columns)
+        several = tables[reference.table.name] > 1
+        named.append((f"{reference.table.name}.{columns}" if several else reference.table.name, path))
+    return named

@@ -1,0 +1,398 @@
+"""Which rows are due: every condition of a rule, written once for both stores.
+
+Counting, listing and deleting all use `Rows.due`, so `prune` takes exactly what `plan` shows, and the statement that
+deletes repeats all of the conditions. The row's table always has the alias `t`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import product
+from textwrap import indent
+from typing import Any, TypeVar
+
+from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State
+from wane._db.schema import Column, TableInfo, hold_names
+from wane._db.statement import Dialect, Instant, Parameters, When
+from wane._db.store import Store
+from wane._db.timestamps import LATEST
+from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths
+
+W = TypeVar("W", datetime, Instant, When)
+
+
+def cutoff(rule: Rule, now: W) -> W | None:
+    """Return the instant that decides: rows are due strictly before it, or, for an expiry, at or before it.
+
+    A cap has none.
+    """
+    if isinstance(rule.bound, Age | Orphans):
+        return now - rule.bound.keep
+    return now if isinstance(rule.bound, Expiry) else None
+
+
+def all_of(conditions: Sequence[str]) -> str:
+    """Join conditions, one per line."""
+    return "\n  AND ".join(conditions)
+
+
+def nested(query: str) -> str:
+    """Write a query in brackets, on lines of its own."""
+    return f"(\n{indent(query, '  ')}\n)"
+
+
+class Rows:
+    """Writes conditions about rows: which are due, held, referred to, and which follow others."""
+
+    def __init__(self, dialect: Dialect, *, holds: bool) -> None:
+        """Prepare the conditions; `holds`: whether they spare held rows.
+
+        Without Wane's own tables there are no holds to read.
+        """
+        self.dialect = dialect
+        self.holds = holds
+
+    def parameters(self) -> Parameters:
+        return Parameters(self.dialect)
+
+    def without_holds(self) -> Rows:
+        """Return the same conditions without holds, for use where it is known that nothing is held."""
+        return Rows(self.dialect, holds=False)
+
+    # Columns and rows of values
+
+    def column(self, column: Column, alias: str = "t") -> str:
+        return f"{alias}.{self.dialect.quote(column.name)}"
+
+    def columns(self, columns: Sequence[Column], alias: str = "t") -> str:
+        return ", ".join(self.column(column, alias) for column in columns)
+
+    def row(self, expressions: Sequence[str]) -> str:
+        """Write a row value; a single column has no brackets, which SQLite's planner handles better."""
+        return expressions[0] if len(expressions) == 1 else f"({', '.join(expressions)})"
+
+    def compare(self, columns: Sequence[Column], left: Sequence[str], sign: str, right: Sequence[str]) -> str:
+        """Write the condition that values of columns sort at or before others (`<=`), or after them (`>`)."""
+        if all(column.operators is None for column in columns):
+            return f"{self.row(left)} {sign} {self.row(right)}"
+        # Rows are compared by one operator for all of their columns.
+        strict = sign.removesuffix("=")
+        written = ""
+        for column, one, other in reversed(list(zip(columns, left, right, strict=True))):
+            signs = [self.dialect.sign(each, column) for each in (sign, f"{strict}=", strict)]
+            written = (
+                f"{one} {signs[1]} {other} AND ({one} {signs[2]} {other} OR ({written}))"
+                if written
+                else f"{one} {signs[0]} {other}"
+            )
+        return f"({written})"
+
+    def one_among(self, columns: Sequence[Column], values: Sequence[str], query: str) -> str:
+        """Write the condition that a query finds these values of columns."""
+        if all(column.operators is None for column in columns):
+            return f"{self.row(values)} IN ({query})"
+        names = [f"m{number}" for number in range(len(columns))]
+        same = " AND ".join(
+            f"{value} {self.dialect.sign('=', column)} m.{name}"
+            for column, value, name in zip(columns, values, names, strict=True)
+        )
+        return f"EXISTS (SELECT 1 FROM ({query}) AS m({', '.join(names)}) WHERE {same})"
+
+    def among(
+        self, p: Parameters, selection: Selection, keys: Sequence[tuple[Any, ...]] | None, alias: str = "t"
+    ) -> str:
+        """Write the condition that a row is one of those with these keys; None: with the keys that fill a slot."""
+        key = [self.column(column, alias) for column in selection.key]
+        return self.one_among(selection.key, key, self.dialect.keys(p, selection.key, keys))
+
+    # The order in which rows leave
+
+    def position(self, selection: Selection, alias: str) -> list[str]:
+        """Return (time, key): the position of a row among the others, oldest first."""
+        time = self.dialect.order(alias, selection.time_column, selection.time)
+        return [time, *(self.column(c, alias) for c in selection.key if c.name != selection.time_column.name)]
+
+    def position_columns(self, selection: Selection) -> list[Column]:
+        """Return the columns of a position."""
+        return [selection.time_column, *(c for c in selection.key if c.name != selection.time_column.name)]
+
+    def up_to_found(self, selection: Selection, position: Sequence[str], query: str) -> str:
+        """Write the condition that a position is at or before the one that a query finds."""
+        columns = self.position_columns(selection)
+        if all(column.operators is None for column in columns):
+            return f"{self.row(position)} <= ({query})"
+        names = [f"e{number}" for number in range(len(columns))]
+        found = f"({query}) AS edge({', '.join(names)})"
+        return self.compare(columns, position, "<=", [f"(SELECT edge.{name} FROM {found})" for name in names])
+
+    # What is due
+
+    def due(
+        self,
+        p: Parameters,
+        selection: Selection,
+        now: When,
+        states: Sequence[State] | None = None,
+        *,
+        floored: bool = False,
+        ended: bool = False,
+    ) -> list[str]:
+        """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
+
+        `floored` and `ended` mean that a narrower bound on the time accompanies these conditions, by which rows are to
+        be found instead.
+        """
+        conditions = self.about(p, selection, states)
+        conditions += self._scope(p, selection, "t")
+        conditions += self._identified(selection, "t")
+        plausible = self.dialect.plausible(p, "t", selection.time_column, selection.time)
+        conditions += [self.dialect.recheck(plausible)] if floored else plausible
+        bound = self._bound(p, selection, now)
+        conditions += [self.dialect.recheck(bound)] if ended else bound
+        conditions += self.column_guards(selection)
+        conditions += [
+            self.dialect.finds_nothing(
+                f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
+            )
+            for guard in selection.saved_by
+        ]
+        conditions += self.no_live_follower(p, selection)
+        return conditions + self.unheld(p, selection)
+
+    def about(self, p: Parameters, selection: Selection, states: Sequence[State] | None = None) -> list[str]:
+        """Write the conditions for the rows that the rule is about, due or not."""
+        conditions = []
+        if selection.rule.states:
+            assert selection.state is not None
+            wanted = selection.rule.states if states is None else states
+            conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, wanted))
+        if selection.orphan is not None:
+            conditions.append(f"{self.column(selection.orphan)} IS NULL")
+        return conditions
+
+    def column_guards(self, selection: Selection) -> list[str]:
+        return [
+            *(f"{self.column(column)} IS NOT NULL" for column in selection.saved_while_null),
+            *(f"{self.column(column)} IS NULL" for column in selection.saved_while_not_null),
+        ]
+
+    def _scope(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
+        return [
+            self.dialect.equal(p, "scope", self.column(column, alias), column, value)
+            for column, value in zip(selection.per, selection.scope or (), strict=False)
+        ]
+
+    def _identified(self, selection: Selection, alias: str) -> list[str]:
+        """Write the conditions that the key is not NULL: such a key identifies no row.
+
+        SQLite's primary keys may be NULL, and unique keys of both stores.
+        """
+        return [f"{self.column(column, alias)} IS NOT NULL" for column in selection.key if column.nullable]
+
+    def _bound(self, p: Parameters, selection: Selection, now: When) -> list[str]:
+        bound = selection.rule.bound
+        if isinstance(bound, Cap):
+            return [self._beyond_cap(p, selection, bound)]
+        when = cutoff(selection.rule, now)
+        assert when is not None
+        inclusive = isinstance(bound, Expiry)
+        return self.dialect.before(p, "t", selection.time_column, selection.time, when, inclusive=inclusive)
+
+    def _beyond_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
+        """Write the condition that a row is at or below the first row that the cap excludes.
+
+        By position, never by count: two concurrent pruners agree on it.
+        """
+        if selection.per and selection.scope is None:
+            return self._beyond_scoped_cap(p, selection, bound)
+        table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
+        position, counted = self._cap_position(selection, "n"), self.counted(p, selection)
+        walked = self.dialect.order("n", selection.time_column, selection.time)
+        if walked != position[0]:
+            # No index has the exact position's order. An index does find the second it is in, and only rows from there
+            # on are sorted.
+            second = f"SELECT substr({walked}, 1, 19) FROM {table} AS n WHERE {counted} ORDER BY {walked} DESC"
+            counted += f" AND {walked} >= ({second} LIMIT 1 OFFSET {most})"
+        descending = ", ".join(f"{one} DESC" for one in position)
+        source = f"{table} AS n WHERE {counted} ORDER BY {descending} LIMIT 1 OFFSET {most}"
+        return self.up_to_found(
+            selection, self._cap_position(selection, "t"), f"SELECT {', '.join(position)} FROM {source}"
+        )
+
+    def _beyond_scoped_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
+        quote = self.dialect.quote
+        descending = ", ".join(f"{one} DESC" for one in self._cap_position(selection, "n"))
+        scope = ", ".join(self.dialect.bytewise(self.column(column, "n"), column) for column in selection.per)
+        keys = ", ".join(quote(column.name) for column in selection.key)
+        beyond = (
+            f"SELECT {keys} FROM"
+            f" (SELECT {self.columns(selection.key, 'n')}, row_number() OVER"
+            f" (PARTITION BY {scope} ORDER BY {descending}) AS wane_rank"
+            f" FROM {self.dialect.table(selection.table)} AS n WHERE {self.counted(p, selection)}) AS ranked"
+            f" WHERE wane_rank > {p.bind('most', bound.most)}"
+        )
+        return self.one_among(selection.key, [self.column(column) for column in selection.key], beyond)
+
+    def counted(self, p: Parameters, selection: Selection) -> str:
+        """Write the condition for rows that count towards a cap: those with a key and a plausible time.
+
+        A time that means "never" would occupy the cap forever.
+        """
+        time, column = selection.time, selection.time_column
+        conditions = [
+            *self._scope(p, selection, "n"),
+            *self._identified(selection, "n"),
+            *self.dialect.plausible(p, "n", column, time),
+            *self.dialect.before(p, "n", column, time, LATEST, inclusive=False),
+        ]
+        return " AND ".join(conditions)
+
+    def _cap_position(self, selection: Selection, alias: str) -> list[str]:
+        """Return a row's position in a cap: like `position`, but exact where texts sort differently."""
+        time = self.dialect.exact(alias, selection.time_column, selection.time)
+        return [time, *self.position(selection, alias)[1:]]
+
+    def verb(self, p: Parameters, selection: Selection) -> str:
+        """Write the verb of the statement that takes rows: delete them, or mark them."""
+        table, action = self.dialect.table(selection.table), selection.rule.action
+        if not isinstance(action, Mark):
+            return f"DELETE FROM {table} AS t"
+        assert selection.state is not None
+        mark = self.dialect.assign(p, selection.state, action.state)
+        return f"UPDATE {table} AS t SET {self.dialect.quote(selection.state.name)} = {mark}"
+
+    # Holds
+
+    def active_hold(self, p: Parameters, table: TableInfo) -> tuple[str, str]:
+        """Return the source of holds, and the condition that one is on the table or a row of it, and in force."""
+        named = self.dialect.names_table("h.table_name", [p.bind("held", name) for name in hold_names(table)])
+        return f"{self.dialect.own_table('hold')} AS h", f"{named} AND {self.dialect.in_force('h')}"
+
+    def hold_of_row(self, table: TableInfo, alias: str) -> str:
+        """Write the condition that a hold `h` on a table is on the whole of it or on a row.
+
+        Rows are identified by the table's keys, whatever key the contract chose.
+        """
+        columns = [[column for name in key if (column := table.column(name)) is not None] for key in table.hold_keys]
+        mine = ["h.key IS NULL", *(f"h.key = {self.dialect.key_text(key, alias)}" for key in columns)]
+        return f"({' OR '.join(mine)})"
+
+    def unheld(self, p: Parameters, selection: Selection) -> list[str]:
+        """Write the conditions that neither the row, nor its table, nor a row that would leave with it is held.
+
+        The first half is evaluated once for the whole statement, so holds cost little where there are none.
+        """
+        conditions = []
+        for path in ((), *follower_paths(selection)) if self.holds else ():
+            table = path[-1].reference.table if path else selection.table
+            hold, active = self.active_hold(p, table)
+            mine = self.hold_of_row(table, f"f{len(path) - 1}" if path else "t")
+            source, links = self.chain(p, path, "t")
+            tables = ", ".join(part for part in (hold, source) if part)
+            where = " AND ".join(part for part in (active, mine, links) if part)
+            conditions.append(
+                f"(NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})\n"
+                f"    OR NOT EXISTS (SELECT 1 FROM {tables} WHERE {where}))"
+            )
+        return conditions
+
+    def is_held(self, p: Parameters, table: TableInfo, alias: str) -> str:
+        """Write the condition that a row, or its whole table, is held."""
+        hold, active = self.active_hold(p, table)
+        return f"EXISTS (SELECT 1 FROM {hold} WHERE {active} AND {self.hold_of_row(table, alias)})"
+
+    # References and followers
+
+    def refers(self, reference: BoundReference, child: str, parent: str) -> str:
+        pairs = zip(reference.columns, reference.to, strict=True)
+        # The parent is on the left: SQLite then compares by the parent's collation, as its foreign keys do.
+        return " AND ".join(
+            f"{self.column(theirs, parent)} {self.dialect.sign('=', theirs)} {self.column(mine, child)}"
+            for mine, theirs in pairs
+        )
+
+    def refers_among(self, reference: BoundReference, alias: str, leaving: str) -> list[str]:
+        """Write the conditions that a row refers to one of the values that a query finds."""
+        ways = product(
+            *(
+                self.dialect.reference_forms(self.column(mine, alias), mine, theirs)
+                for mine, theirs in zip(reference.columns, reference.to, strict=True)
+            )
+        )
+        return [self.one_among(reference.to, way, leaving) for way in ways]
+
+    def fixed(self, p: Parameters, follower: BoundFollower, alias: str) -> list[str]:
+        return [
+            self.dialect.one_of(p, "where", self.column(column, alias), column, [value])
+            for column, value in follower.where
+        ]
+
+    def chain(self, p: Parameters, path: Sequence[BoundFollower], parent: str) -> tuple[str, str]:
+        """Write the tables of a path of followers, and the conditions that link them to each other and the parent."""
+        tables = [f"{self.dialect.table(one.reference.table)} AS f{number}" for number, one in enumerate(path)]
+        links = [
+            self.refers(one.reference, f"f{number}", f"f{number - 1}" if number else parent)
+            for number, one in enumerate(path)
+        ]
+        fixed = [text for number, one in enumerate(path) for text in self.fixed(p, one, f"f{number}")]
+        return ", ".join(tables), " AND ".join([*links, *fixed])
+
+    def following(self, p: Parameters, path: Sequence[BoundFollower], leaving: str) -> str:
+        """Write the table at the end of a path of followers, and the condition that its rows follow what leaves."""
+        source = ""
+        for number, follower in enumerate(path):
+            reference, alias = follower.reference, f"f{number}"
+            where = [*self.refers_among(reference, alias, leaving), *self.fixed(p, follower, alias)]
+            source = f"{self.dialect.table(reference.table)} AS {alias}\nWHERE {all_of(where)}"
+            if number + 1 < len(path):
+                leaving = f"SELECT {self.columns(path[number + 1].reference.to, alias)} FROM {source}"
+        return source
+
+    def pointed_at(self, selection: Selection, path: Sequence[BoundFollower], where: str) -> str:
+        """Write the query for the values that the first follower of a path refers to, under a condition."""
+        to = self.columns(path[0].reference.to, "t")
+        return f"SELECT {to} FROM {self.dialect.table(selection.table)} AS t WHERE {where}"
+
+    def no_live_follower(self, p: Parameters, selection: Selection) -> list[str]:
+        """Write the conditions that no row that would leave with the row is in a live state of its own table."""
+        conditions = []
+        for path in follower_paths(selection):
+            live = self.live(p, path[-1], f"f{len(path) - 1}")
+            if live:
+                source, links = self.chain(p, path, "t")
+                conditions.append(self.dialect.finds_nothing(f"SELECT 1 FROM {source} WHERE {links} AND {live}"))
+        return conditions
+
+    def live(self, p: Parameters, follower: BoundFollower, alias: str) -> str:
+        """Write the condition that a row of a follower retains the row that it follows; "" if none of them does."""
+        if follower.live is None:
+            return ""
+        column, states = follower.live
+        return f"({self.dialect.one_of(p, 'live', self.column(column, alias), column, states)})"
+
+    def identity(self, follower: BoundFollower) -> list[str]:
+        """Return columns, quoted, that identify each row of a follower."""
+        return self.dialect.identity(follower.reference.table, inherited=follower.inherited)
+
+    def among_found(
+        self, p: Parameters, follower: BoundFollower, found: Sequence[tuple[Any, ...]] | None, alias: str
+    ) -> str:
+        """Write the condition that a follower's row is one of those identified; None: by what fills a slot."""
+        query = self.dialect.identified(p, follower.reference.table, found, inherited=follower.inherited)
+        return self.one_of_followers(follower, alias, query)
+
+    def one_of_followers(self, follower: BoundFollower, alias: str, query: str) -> str:
+        """Write the condition that a query finds the identity of a follower's row.
+
+        The store's own row identifiers are not columns of the table.
+        """
+        known = {self.dialect.quote(column.name): column for column in follower.reference.table.columns}
+        identity = self.identity(follower)
+        columns = [known.get(name, Column(name, "", nullable=False)) for name in identity]
+        return self.one_among(columns, [f"{alias}.{name}" for name in identity], query)
+
+
+def rows_of(store: Store) -> Rows:
+    """Return the writer of conditions about users' rows; they respect holds once the database has Wane's own tables."""
+    return Rows(store.dialect, holds=store.migrated)

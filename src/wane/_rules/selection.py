@@ -1,0 +1,487 @@
+"""A rule bound to a real table: every name it uses exists, and every column has a type that Wane can handle.
+
+Binding is where contract and database meet. It fails closed: a column of an unknown type, a table without a key or a
+time whose encoding does not fit its column makes a finding, and a rule with findings is never turned into a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wane._contract.duration import Forever
+from wane._contract.mistakes import key_path
+from wane._contract.model import (
+    Cap,
+    Contract,
+    Follower,
+    Orphans,
+    Reference,
+    ReferencedBy,
+    Rule,
+    Shelve,
+    State,
+    Table,
+    Time,
+    WhileNotNull,
+    WhileNull,
+)
+from wane._contract.names import TableName
+from wane._db.schema import Column, Index, Kind, Schema, TableInfo
+from wane._db.statement import Slot, Types
+from wane._findings import Finding, Severity, did_you_mean
+from wane.errors import SchemaChanged
+
+READABLE = (Kind.TABLE, Kind.PARTITIONED)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundReference:
+    """Columns of another table, and the columns of this one that they refer to."""
+
+    name: TableName
+    table: TableInfo
+    columns: tuple[Column, ...]
+    to: tuple[Column, ...]
+    enforced: bool = False
+    """Whether foreign keys of the table and of every table that inherits from it prevent new references to a row that
+    is locked to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFollower:
+    """A follower whose table and columns were found."""
+
+    reference: BoundReference
+    where: tuple[tuple[Column, State | Slot], ...]
+    followers: tuple[BoundFollower, ...]
+    watched: bool = False
+    """A trigger or rule fires when its rows are deleted, and may prevent that."""
+    inherited: bool = False
+    """PostgreSQL: other tables inherit from it, and its key is unique in each of them only."""
+    live_leaves: bool = False
+    """Whether the contract says that its rows leave in any state."""
+    live: tuple[Column, tuple[State, ...]] | None = None
+    """The states, and their column, in which its rows retain the row that they follow."""
+
+    def walk(self) -> Iterator[BoundFollower]:
+        yield self
+        for follower in self.followers:
+            yield from follower.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Relied:
+    """What the statements of a bound rule rely on. The transaction that runs them compares it with the database."""
+
+    version: int | None = None
+    """SQLite: the version of the schema."""
+    stamps: frozenset[tuple[int, str]] = frozenset()
+    """PostgreSQL: the stamps of the tables that lose rows, and of their partitions and inheriting tables."""
+    effects: frozenset[str] = frozenset()
+    """PostgreSQL: the foreign keys, triggers, rules and inheriting tables that decide what else happens when rows of
+    these tables are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that one rule is about, ready to be written as a statement."""
+
+    name: TableName
+    table: TableInfo
+    rule: Rule
+    key: tuple[Column, ...]
+    time: Time
+    time_column: Column
+    state: Column | None
+    per: tuple[Column, ...] = ()
+    scope: tuple[Any, ...] | None = None
+    """One scope of a cap per scope; None means all of them."""
+    orphan: Column | None = None
+    saved_while_null: tuple[Column, ...] = ()
+    saved_while_not_null: tuple[Column, ...] = ()
+    saved_by: tuple[BoundReference, ...] = ()
+    followers: tuple[BoundFollower, ...] = ()
+    watched: bool = False
+    """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
+    relied: Relied = Relied()
+    compiled: dict[bool, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Its statements, with and without holds: see `wane._rules.statements`."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}.{self.rule.name}"
+
+    def in_scope(self, scope: tuple[Any, ...]) -> Selection:
+        """Return the rows of one scope of a cap per scope; the statements are the same for all of them."""
+        one = replace(self, scope=scope)
+        one.compiled.update(self.compiled)
+        return one
+
+
+def bind_contract(contract: Contract, schema: Schema, types: Types) -> tuple[list[Selection], list[Finding]]:
+    """Bind every active rule of the contract; return those that fit the database, and findings for what does not."""
+    selections: list[Selection] = []
+    findings: list[Finding] = []
+    for table, rule in contract.rules():
+        selection, found = bind_rule(contract, table, rule, schema, types)
+        findings.extend(finding for finding in found if finding not in findings)
+        if selection is not None:
+            selections.append(selection)
+    return selections, findings
+
+
+def bind_rule(
+    contract: Contract, table: Table, rule: Rule, schema: Schema, types: Types
+) -> tuple[Selection | None, list[Finding]]:
+    """Bind one rule; return it if it fits the database, and findings for everything that does not fit."""
+    binder = _Binder(contract, table, rule, schema, types)
+    return binder.bind(), binder.findings
+
+
+def bind_age(
+    contract: Contract, table: Table, schema: Schema, types: Types
+) -> tuple[tuple[Time, Column] | None, list[Finding]]:
+    """Find the column that a table declares as the age of its rows; None if it declares none, or it does not fit."""
+    if table.age is None or schema.find(table.name.schema, table.name.name) is None:
+        return None, []  # Binding its rules reports a missing table.
+    binder = _Binder(contract, table, table.rules[0], schema, types)
+    return binder.age(table.age), binder.findings
+
+
+def _all(followers: Sequence[Follower]) -> Iterator[Follower]:
+    for follower in followers:
+        yield follower
+        yield from _all(follower.followers)
+
+
+class _Missing(Exception):
+    """Something that a rule names is missing; the finding is recorded already."""
+
+
+class _Binder:
+    def __init__(self, contract: Contract, table: Table, rule: Rule, schema: Schema, types: Types) -> None:
+        self.file = "" if contract.path is None else str(contract.path)
+        self.contract = contract
+        self.declared = table
+        self.rule = rule
+        self.schema = schema
+        self.types = types
+        self.findings: list[Finding] = []
+
+    def bind(self) -> Selection | None:
+        try:
+            selection = self._selection()
+        except _Missing:
+            return None
+        return None if self.findings else replace(selection, relied=_relied(selection, self.schema))
+
+    def age(self, time: Time) -> tuple[Time, Column] | None:
+        try:
+            column = self._column(self._table(self.declared.name, "age"), time.column, "age")
+        except _Missing:
+            return None
+        written = self._written(column, time, "age")
+        return None if written is None else (written, column)
+
+    def _written(self, column: Column, time: Time, place: str) -> Time | None:
+        """Reduce a time to the units that the column can hold; None, with a finding, if it can hold none of them."""
+        problems = [self.types.time(column, one, several=bool(time.also)) for one in time.each]
+        fitting = [one.unit for one, problem in zip(time.each, problems, strict=True) if not problem]
+        if not fitting:
+            self._error(place, "wrong-time-type", problems[0])
+            return None
+        return replace(time, unit=fitting[0], also=tuple(fitting[1:]))
+
+    def _selection(self) -> Selection:
+        rule, declared = self.rule, self.declared
+        assert not isinstance(rule.bound, Forever)
+        table = self._table(declared.name, "")
+        problem = self.types.rules_allowed(table)
+        if problem:
+            self._error("", "refused-table", problem)
+        if isinstance(rule.action, Shelve):
+            for one in (
+                table,
+                *(self._table(f.reference.table, f"rule.{rule.name}.with") for f in _all(rule.followers)),
+            ):
+                problem = self.types.shelving_allowed(one)
+                if problem:
+                    self._error(f"rule.{rule.name}.then", "refused-tier", problem)
+        key = self._key(table)
+        state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
+        self._check_states(state)
+        time_column = self._column(table, rule.bound.time.column, f"rule.{rule.name}.time")
+        time = self._written(time_column, rule.bound.time, f"rule.{rule.name}.time") or rule.bound.time
+
+        def column(name: str, place: str) -> Column:
+            return self._column(table, name, f"rule.{rule.name}.{place}")
+
+        return Selection(
+            name=declared.name,
+            table=table,
+            rule=rule,
+            key=key,
+            time=time,
+            time_column=time_column,
+            state=state,
+            per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
+            orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
+            saved_while_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
+            saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),
+            saved_by=tuple(
+                self._reference(g.reference, table, key, f"rule.{rule.name}.unless")
+                for g in rule.guards
+                if isinstance(g, ReferencedBy)
+            ),
+            followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
+            watched=any(one.delete_triggers for one in self._parts(table)),
+        )
+
+    def _parts(self, table: TableInfo) -> list[TableInfo]:
+        """Return the table and everything that its rows may actually be stored in."""
+        heirs = self.schema.heirs(table)
+        if table.kind is Kind.TABLE and heirs:
+            # A key is unique in each of them only, and a delete reaches all.
+            names = ", ".join(one.name for one in heirs)
+            self._error(
+                "", "inherited-table", f"{table.name} has tables that inherit from it: {names}", "use partitions"
+            )
+        return [table, *heirs]
+
+    def _try(self, find: Callable[..., Column], *arguments: object) -> Column | None:
+        """Continue after a missing column, so that the rule's other problems are reported too."""
+        try:
+            return find(*arguments)
+        except _Missing:
+            return None
+
+    def _error(self, place: str, code: str, message: str, fix: str = "") -> None:
+        path = key_path(["table", self.declared.name]) + (f".{place}" if place else "")
+        self.findings.append(Finding(Severity.ERROR, code, message, fix, self.file, path, str(self.declared.name)))
+
+    def _table(self, name: TableName, place: str) -> TableInfo:
+        table = self.schema.find(name.schema, name.name)
+        if table is None:
+            near = did_you_mean(name.name, [one.name for one in self.schema.tables])
+            self._error(
+                place, "missing-table", f"the database has no table {name}", near or "create it, or remove it here"
+            )
+            raise _Missing
+        if table.kind is Kind.PARTITION and table.parent is not None:
+            parent = TableName(table.parent[1], table.parent[0])
+            self._error(place, "not-a-table", f"{name} is a partition", f"name its parent, {parent}")
+            raise _Missing
+        if table.kind not in READABLE:
+            self._error(place, "not-a-table", f"{name} is a {table.kind.value}, and a table is expected")
+            raise _Missing
+        return table
+
+    def _column(self, table: TableInfo, name: str, place: str) -> Column:
+        column = table.column(name)
+        if column is None:
+            near = did_you_mean(name, [one.name for one in table.columns])
+            fix = near or f"columns: {', '.join(one.name for one in table.columns)}"
+            self._error(place, "missing-column", f"{table.name} has no column {name!r}", fix)
+            raise _Missing
+        return column
+
+    def _key(self, table: TableInfo) -> tuple[Column, ...]:
+        names = self.declared.key or self._own_key(table)
+        if not names:
+            self._error(
+                "key", "no-key", f"{table.name} has no primary key", "name the columns of a unique key: `key = […]`"
+            )
+            raise _Missing
+        columns = tuple(self._column(table, name, "key") for name in names)
+        if not self._unique(table, columns):
+            self._error(
+                "key",
+                "no-key",
+                f"({', '.join(names)}) is not unique in {table.name}",
+                "name columns with a unique index",
+            )
+        return columns
+
+    def _unique(self, table: TableInfo, columns: tuple[Column, ...]) -> bool:
+        """Check whether no two rows agree in these columns, by the equality that statements use."""
+        loose = {column.name: column.collation for column in columns if self.types.loose(column)}
+        names = {column.name for column in columns}
+
+        def tells_apart(index: Index) -> bool:
+            # An index of bytes admits both `a` and `A`, and a case-insensitive column treats them as equal.
+            orders = dict(zip(index.columns, index.collations, strict=False))
+            return all(_same(orders.get(name), loose[name]) for name in index.columns if name in loose)
+
+        if any(
+            index.unique and index.valid and index.predicate is None and set(index.columns) <= names
+            for index in table.indexes
+            if tells_apart(index)
+        ):
+            return True
+        if not loose and self._is_partitioned_by_contract(table) and self._unique_in_each_part(table, names):
+            return True
+        return not loose and names == set(table.primary_key)
+
+    def _own_key(self, table: TableInfo) -> tuple[str, ...]:
+        """Return the primary key, without the time column that was added when Wane partitioned the table.
+
+        Other tables refer to the row by the rest.
+        """
+        by_wane = self._is_partitioned_by_contract(table) and self._unique_in_each_part(table, set(table.row_key))
+        return table.row_key if by_wane else table.primary_key
+
+    def _is_partitioned_by_contract(self, table: TableInfo) -> bool:
+        names = [name for one in self.contract.partitions for name in (one.table, *(name for name, _ in one.followers))]
+        return bool(table.partition_key) and any(self.schema.find(one.schema, one.name) is table for one in names)
+
+    def _unique_in_each_part(self, table: TableInfo, names: set[str]) -> bool:
+        parts = [one for one in self.schema.tables if one.parent == table.qualified and one.kind is Kind.PARTITION]
+        return bool(parts) and all(
+            any(i.unique and i.valid and i.predicate is None and set(i.columns) <= names for i in part.indexes)
+            for part in parts
+        )
+
+    def _check_states(self, column: Column | None) -> None:
+        if column is None:
+            return
+        declared = [*self.declared.live, *self.rule.states, *(state for state, _ in self.declared.excused)]
+        for state in declared:
+            problem = self.types.state(column, state)
+            if problem:
+                self._error("state", "wrong-state-type", problem)
+                return
+
+    def _reference(
+        self, reference: Reference, parent: TableInfo, key: tuple[Column, ...], place: str
+    ) -> BoundReference:
+        table = self._table(reference.table, place)
+        columns = tuple(self._column(table, name, place) for name in reference.columns)
+        to = tuple(self._column(parent, name, place) for name in reference.to) or key
+        if len(columns) != len(to):
+            self._error(
+                place,
+                "wrong-reference",
+                f"{reference} has {len(columns)} columns, the key it points at {len(to)}: {', '.join(c.name for c in to)}",
+                "name all columns of the reference: { table, columns, to }",
+            )
+            raise _Missing
+        for mine, theirs in zip(columns, to, strict=True):
+            problem = self.types.reference(mine, theirs)
+            if problem:
+                self._error(place, "wrong-reference", f"{reference}: {problem}")
+        referring = [table, *(one for one in self.schema.heirs(table) if one.kind is not Kind.PARTITION)]
+        enforced = all(_enforced(one, columns, parent, to) for one in referring)
+        return BoundReference(reference.table, table, columns, to, enforced)
+
+    def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
+        place = f"rule.{self.rule.name}.with"
+        reference = self._reference(follower.reference, parent, key, place)
+        if not self._unique(parent, reference.to):
+            self._error(
+                place,
+                "wrong-reference",
+                f"{follower.reference} points at {', '.join(c.name for c in reference.to)}, which is not unique in"
+                f" {parent.name}: rows would leave with one row while another still has them",
+                "point at a unique key: { table, columns, to }",
+            )
+        own_key = tuple(column for name in reference.table.primary_key if (column := reference.table.column(name)))
+        where = tuple((self._column(reference.table, name, place), value) for name, value in follower.where)
+        for column, value in where:
+            problem = self.types.state(column, value)
+            if problem:
+                self._error(place, "wrong-state-type", problem)
+        inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
+        heirs = self.schema.heirs(reference.table)
+        watched = any(one.delete_triggers for one in (reference.table, *heirs))
+        inherited = bool(heirs) and reference.table.kind is Kind.TABLE
+        live = self._live(follower, reference.table)
+        return BoundFollower(reference, where, inner, watched, inherited, follower.live_leaves, live)
+
+    def _live(self, follower: Follower, table: TableInfo) -> tuple[Column, tuple[State, ...]] | None:
+        """Return the live states of a follower's own table, unless the contract says that such rows leave too."""
+        found = (one for one in self.contract.tables if self.schema.find(one.name.schema, one.name.name) is table)
+        declared = next(found, None)
+        if follower.live_leaves or declared is None or declared.state is None or not declared.live:
+            return None
+        place = f"rule.{self.rule.name}.with"
+        column = self._column(table, declared.state, place)
+        for state in declared.live:
+            problem = self.types.state(column, state)
+            if problem:
+                self._error(place, "wrong-state-type", problem)
+        return column, declared.live
+
+
+def _relied(selection: Selection, schema: Schema) -> Relied:
+    tables = losing(selection)
+    stamps = {part.stamp for table in tables for part in (table, *schema.heirs(table)) if part.stamp is not None}
+    effects = {effect for table in tables for effect in _effects(table, schema)}
+    return Relied(schema.version, frozenset(stamps), frozenset(effects))
+
+
+def _effects(table: TableInfo, schema: Schema) -> Iterator[str]:
+    """Describe what the database does when rows of a table are deleted, in the form of `wane._rules.relied_postgres`."""
+    heirs = schema.heirs(table)
+    parts = {part.qualified for part in (table, *heirs)}
+    for child in schema.tables:
+        for key in child.foreign_keys:
+            if key.enforced and (key.to_schema, key.to_table) in parts:
+                yield (
+                    f"foreign key {key.name} of {child.schema}.{child.name} ({', '.join(key.columns)}) to"
+                    f" {key.to_schema}.{key.to_table} ({', '.join(key.to_columns)}) ON DELETE {key.on_delete}"
+                )
+    for part in (table, *heirs):
+        yield from (f"trigger {trigger.name} on {part.schema}.{part.name}" for trigger in part.delete_triggers)
+    if table.kind is Kind.TABLE:
+        yield from (f"heir {heir.schema}.{heir.name} of {table.schema}.{table.name}" for heir in heirs)
+
+
+def _same(collation: str | None, other: str | None) -> bool:
+    return (collation or "").upper() == (other or "").upper()
+
+
+def _enforced(child: TableInfo, columns: tuple[Column, ...], parent: TableInfo, to: tuple[Column, ...]) -> bool:
+    wanted = {(mine.name, theirs.name) for mine, theirs in zip(columns, to, strict=True)}
+    return any(
+        key.locks_parent
+        and (key.to_schema, key.to_table) == parent.qualified
+        and set(zip(key.columns, key.to_columns, strict=False)) == wanted
+        for key in child.foreign_keys
+    )
+
+
+def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
+    """Return the path to every follower, the deepest first, so that no reference is ever left without its row."""
+    paths: list[tuple[BoundFollower, ...]] = []
+
+    def visit(above: tuple[BoundFollower, ...], follower: BoundFollower) -> None:
+        for inner in follower.followers:
+            visit((*above, follower), inner)
+        paths.append((*above, follower))
+
+    for follower in selection.followers:
+        visit((), follower)
+    return paths
+
+
+def locked_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
+    """Return the path to every follower whose rows must not change while their row leaves, the outermost first.
+
+    Those are the ones that have followers of their own, and those that retain their row while they are live.
+    """
+    return sorted((path for path in follower_paths(selection) if path[-1].followers or path[-1].live), key=len)
+
+
+def losing(selection: Selection) -> list[TableInfo]:
+    """Return the tables that lose rows under a rule: its own, and those of its followers."""
+    return [selection.table, *(path[-1].reference.table for path in follower_paths(selection))]
+
+
+def schema_changed(selection: Selection, what: str) -> SchemaChanged:
+    """Build the error of tables that are no longer as they were when a rule was bound to them."""
+    return SchemaChanged(
+        f"{selection.label}: the schema changed while its rows left: {what}",
+        "nothing was taken; commit what changes the schema first, then try again",
+    )

@@ -1,0 +1,379 @@
+"""The statements that take rows under a rule, compiled once when the rule is bound.
+
+Each text is fixed; what differs from batch to batch (times, limits, keys, the position where the batch before ended)
+fills its slots. The engine, `plan -v`, the functions in the database and the archive run the same objects. Whatever
+deletes or marks rows of the rule's table repeats every condition of `Rows.due`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from wane._contract.model import Expiry, Mark, Shelve, ToArchive
+from wane._db.schema import TableInfo
+from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement
+from wane._db.timestamps import LATEST
+from wane._rules.queries import Queries
+from wane._rules.rows import Rows, all_of, cutoff, nested
+from wane._rules.selection import BoundFollower, Selection, follower_paths, locked_paths
+from wane._rules.walk import Walk
+
+LIMIT = Slot("limit")
+FOLLOWER_LIMIT = Slot("follower_limit")
+MOST_SCOPES = 1_000
+"""How many scopes beyond their cap one call reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatements:
+    """The statements for the rows of one follower."""
+
+    path: tuple[BoundFollower, ...]
+    lock: Statement | None
+    """Lock the rows that follow rows with some keys; None if they need no lock before they are deleted."""
+    take: Statement
+    """Delete every row that follows rows with some keys."""
+    remaining: Statement
+    """Return a row if any follows rows with some keys."""
+    some: Statement
+    """Delete some rows that follow one due row; if they have followers of their own, identify and lock them instead."""
+    childless: Statement | None
+    """Delete identified rows, except those that still have followers of their own."""
+
+    @property
+    def name(self) -> str:
+        return str(self.path[-1].reference.name)
+
+    @property
+    def table(self) -> TableInfo:
+        return self.path[-1].reference.table
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStatements:
+    """The statements of one rule."""
+
+    dialect: Dialect
+    lowest: object
+    """A value that sorts before the time of every due row."""
+    highest: Callable[[datetime], object]
+    """Returns a value that sorts after the time of every row that is due then, where batches end by one."""
+    scopes: tuple[Statement, ...]
+    """Find the scopes beyond a cap per scope; then, if none of those has anything due, those where something is."""
+    candidates: Statement
+    """Find the keys of the oldest due rows, followed by their positions, both encoded."""
+    lock: Statement | None
+    """Lock the rows with some keys, and return their keys; None where the transaction has locked everything."""
+    lock_unlocked: Statement | None
+    """The same, without the rows that others have locked."""
+    recheck: Statement
+    """Return which rows with some keys are due, oldest first, each with the number of rows that would leave with it,
+    counted up to a limit for each follower."""
+    take: Statement
+    """Take the rows with some keys, if they are due."""
+    batch_end: Statement | None
+    """Find the position of the last row of the batch, where `take_range` does not find it itself."""
+    take_range: Statement | None
+    """Take the oldest due rows up to the end of the batch; None if the rule's rows are taken by their keys only."""
+    followers: tuple[FollowerStatements, ...]
+    """For every follower, the deepest first."""
+
+    def fill(
+        self,
+        statement: Statement,
+        selection: Selection,
+        now: datetime | None = None,
+        *,
+        keys: Sequence[tuple[Any, ...]] | None = None,
+        floor: Sequence[object] | None = None,
+        end: Sequence[object] | None = None,
+        limit: int = 0,
+        follower_limit: int = 0,
+    ) -> Statement:
+        """Fill the slots of a statement. Without a floor it begins at the oldest due row, without an end it ends at the
+        newest."""
+        values: dict[str, object] = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit}
+        # No row has the lowest or the highest time, so the rest of such a position does not count.
+        rest = (None,) * len(selection.key)
+        values |= _numbered("floor", floor or (self.lowest, *rest))
+        if now is not None and "end_time" in statement.parameters:
+            values |= _numbered("end", end or (self.highest(now), *rest))
+        values |= _numbered("scope", [self.dialect.encoded(value) for value in selection.scope or ()])
+        return (statement if keys is None else self.dialect.fill_keys(statement, keys)).fill(now, values)
+
+
+def _numbered(name: str, values: Sequence[object]) -> dict[str, object]:
+    return {f"{name}_{number}": value for number, value in enumerate(values)}
+
+
+def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
+    """Return the statements of a bound rule; they are compiled only once for it."""
+    known = selection.compiled.get(rows.holds)
+    if known is None:
+        known = selection.compiled[rows.holds] = _Compiler(rows, selection).compile()
+    assert isinstance(known, RuleStatements)
+    return known
+
+
+def by_range(dialect: Dialect, selection: Selection) -> bool:
+    """Return whether a rule's rows are taken by their position alone, without reading their keys first.
+
+    Not with followers; not if a trigger may retain rows, or marks and moves are to be counted, because the intended
+    rows must be known; not if a guard may be written by a transaction that is not committed yet; and on SQLite not with
+    keys that differ by case only, because two rows would have the same position.
+    """
+    moves = isinstance(selection.rule.action, Mark | Shelve | ToArchive)
+    guarded = dialect.locks_rows and bool(selection.saved_by)
+    loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
+    return not (moves or guarded or loose or selection.followers or selection.watched)
+
+
+class _Compiler:
+    """Compiles the statements of one rule."""
+
+    def __init__(self, rows: Rows, selection: Selection) -> None:
+        if selection.per:
+            selection = replace(selection, scope=tuple(Slot(f"scope_{n}") for n in range(len(selection.per))))
+        self.rows, self.dialect = rows, rows.dialect
+        self.selection = selection
+        self.table = f"{self.dialect.table(selection.table)} AS t"
+        self.walk = Walk(rows, selection)
+        self.floor = [Slot(f"floor_{number}") for number in range(len(self.walk.names))]
+        self.order = ", ".join(rows.position(selection, "t"))
+        self.keys = [self.dialect.encode_key(rows.column(column)) for column in selection.key]
+
+    def compile(self) -> RuleStatements:
+        selection, locks = self.selection, self.dialect.locks_rows
+        ranged = by_range(self.dialect, selection)
+        return RuleStatements(
+            dialect=self.dialect,
+            lowest=self.dialect.lowest(selection.time_column, selection.time),
+            highest=self._highest,
+            scopes=self._scopes(),
+            candidates=self._candidates(),
+            lock=self._lock("") if locks else None,
+            lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
+            recheck=self._recheck(),
+            take=self._take(),
+            batch_end=self._batch_end() if ranged and not locks else None,
+            take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
+            followers=tuple(self._follower(path) for path in follower_paths(selection)),
+        )
+
+    def _highest(self, now: datetime) -> object:
+        column, time, bound = self.selection.time_column, self.selection.time, self.selection.rule.bound
+        at = cutoff(self.selection.rule, now) or LATEST
+        return self.dialect.highest(column, time, at, inclusive=isinstance(bound, Expiry))
+
+    def _scopes(self) -> tuple[Statement, ...]:
+        if not self.selection.per:
+            return ()
+        queries, anywhere = Queries(self.rows), replace(self.selection, scope=None)
+        return queries.scopes_beyond_cap(anywhere, MOST_SCOPES), queries.scopes_due(anywhere, NOW, MOST_SCOPES)
+
+    # By their keys
+
+    def _candidates(self) -> Statement:
+        p = self.rows.parameters()
+        outputs = [self.dialect.encode_key(f"oldest.{name}") for name in (*self.walk.keys, *self.walk.names)]
+        return p.statement(self.walk.oldest(p, NOW, LIMIT, self.floor, outputs))
+
+    def _lock(self, how: str) -> Statement:
+        p = self.rows.parameters()
+        where = self.rows.among(p, self.selection, None)
+        # All pruners lock in the same order, so that two of them wait for each other once at most.
+        return p.statement(
+            f"SELECT {', '.join(self.keys)}\nFROM {self.table}\nWHERE {where}\nORDER BY {self.order}\n"
+            f"{self.dialect.locking('t').strip()}{how}"
+        )
+
+    def _due(self, p: Parameters) -> list[str]:
+        """Write the conditions that a row has one of some keys and is due."""
+        due = self.rows.due(p, self.selection, NOW)
+        return [self.rows.among(p, self.selection, None), self.dialect.recheck(due)]
+
+    def _recheck(self) -> Statement:
+        p = self.rows.parameters()
+        where = self._due(p)
+        counts = [self._count_with(p, path) for path in follower_paths(self.selection)]
+        outputs = ", ".join([*self.keys, " + ".join(counts) or "0"])
+        return p.statement(f"SELECT {outputs}\nFROM {self.table}\nWHERE {all_of(where)}\nORDER BY {self.order}")
+
+    def _count_with(self, p: Parameters, path: Sequence[BoundFollower]) -> str:
+        source, where = self.rows.chain(p, path, "t")
+        limit = p.bind("follower_limit", FOLLOWER_LIMIT)
+        return f"(SELECT count(*) FROM (SELECT 1 FROM {source} WHERE {where} LIMIT {limit}) AS c)"
+
+    def _take(self) -> Statement:
+        p = self.rows.parameters()
+        verb = self.rows.verb(p, self.selection)
+        where = self._due(p)
+        return p.statement(f"{verb}\nWHERE {all_of(where)}")
+
+    # By their position
+
+    def _batch_end(self) -> Statement:
+        """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
+
+        SQLite merges the states along their index, row by row, if nothing comes between them and the order: no limit
+        for each, and no output but the order itself.
+        """
+        p = self.rows.parameters()
+        position = self.rows.position(self.selection, "t")
+        named = ", ".join(f"{one} AS {name}" for one, name in zip(position, self.walk.names, strict=True))
+        parts = []
+        for one, states in self.walk.each():
+            where = [*self.rows.due(p, one, NOW, states, floored=True), *self.walk.behind(p, self.floor)]
+            parts.append(f"SELECT {named}\nFROM {self.table}\nWHERE {all_of(where)}")
+        order, union = ", ".join(self.walk.names), nested("\nUNION ALL\n".join(parts))
+        last = f"SELECT {order}\nFROM {union} AS oldest\nORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
+        return p.statement(f"WITH last AS MATERIALIZED {nested(last)}\nSELECT {self._position('last')} FROM last")
+
+    def _take_up_to(self) -> Statement:
+        """Take every due row up to a position: no other transaction writes between finding it and this."""
+        p = self.rows.parameters()
+        verb = self.rows.verb(p, self.selection)
+        where = [
+            *self.rows.due(p, self.selection, NOW, floored=True, ended=True),
+            *self.walk.behind(p, self.floor),
+        ]
+        time, *key = self.rows.position(self.selection, "t")
+        end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
+        at, *keys = self.walk.bind(p, "end", end)
+        where.append(f"{time} <= {at}")
+        if key:
+            behind = self.rows.compare(self.rows.position_columns(self.selection)[1:], key, "<=", keys)
+            where.append(f"({time} < {at} OR {behind})")
+        return p.statement(f"{verb}\nWHERE {all_of(where)}")
+
+    def _take_oldest(self) -> Statement:
+        """Find where the batch ends, then take everything due up to there, in one statement.
+
+        The whole predicate is repeated where rows are taken, so a row that another transaction changed in the meantime
+        is checked again. The statement returns how many rows it took, how many it found, and the position where the
+        batch ended (NULLs if nothing is due).
+        """
+        p = self.rows.parameters()
+        names = self.walk.names
+        oldest = self.walk.oldest(p, NOW, LIMIT, self.floor)
+        descending = ", ".join(f"{name} DESC" for name in names)
+        verb = self.rows.verb(p, self.selection)
+        position = self.rows.position(self.selection, "t")
+        end = self.rows.up_to_found(self.selection, position, f"SELECT {', '.join(names)} FROM last")
+        where = [*self.rows.due(p, self.selection, NOW, floored=True), *self.walk.behind(p, self.floor), end]
+        last = f"SELECT {', '.join(names)} FROM batch ORDER BY {descending} LIMIT 1"
+        return p.statement(
+            f"WITH batch AS MATERIALIZED {nested(oldest)},\n"
+            f"last AS MATERIALIZED ({last}),\n"
+            f"gone AS {nested(f'{verb}{chr(10)}WHERE {all_of(where)}{chr(10)}RETURNING 1')}\n"
+            f"SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM batch), {self._position('last')}\n"
+            "FROM (SELECT 1) AS one LEFT JOIN last ON true"
+        )
+
+    def _position(self, source: str) -> str:
+        return ", ".join(self.dialect.encode_key(f"{source}.{name}") for name in self.walk.names)
+
+    # Followers
+
+    def _follower(self, path: tuple[BoundFollower, ...]) -> FollowerStatements:
+        locked = self.dialect.locks_rows and path in locked_paths(self.selection)
+        p = self.rows.parameters()
+        source, deeper = self._followers_of(p, path), bool(path[-1].followers)
+        return FollowerStatements(
+            path,
+            p.statement(_locking(source, path)) if locked else None,
+            p.statement(f"DELETE FROM {source}"),
+            p.statement(f"SELECT 1 FROM {source}\nLIMIT 1"),
+            self._identify_some(path) if deeper else self._delete_some(path),
+            self._delete_childless(path[-1]) if deeper else None,
+        )
+
+    def _followers_of(self, p: Parameters, path: Sequence[BoundFollower]) -> str:
+        """Write the table at the end of a path of followers, and the condition that its rows follow some keys."""
+        if self.dialect.typed_keys and path[0].reference.to == self.selection.key:
+            return self.rows.following(p, path, self.dialect.keys(p, self.selection.key, None))
+        where = self.rows.among(p, self.selection, None)
+        return self.rows.following(p, path, self.rows.pointed_at(self.selection, path, where))
+
+    def _delete_some(self, path: Sequence[BoundFollower]) -> Statement:
+        p, follower = self.rows.parameters(), path[-1]
+        identity = [f"f{len(path) - 1}.{name}" for name in self.rows.identity(follower)]
+        some = self._some_of(p, path, identity)
+        where = [self.rows.one_of_followers(follower, "d", some), *self._not_live(p, follower)]
+        return p.statement(f"DELETE FROM {self.dialect.table(follower.reference.table)} AS d\nWHERE {all_of(where)}")
+
+    def _identify_some(self, path: Sequence[BoundFollower]) -> Statement:
+        p, alias = self.rows.parameters(), f"f{len(path) - 1}"
+        outputs = [self.dialect.encode_key(f"{alias}.{name}") for name in self.rows.identity(path[-1])]
+        return p.statement(f"{self._some_of(p, path, outputs)}{self.dialect.locking(alias)}")
+
+    def _some_of(self, p: Parameters, path: Sequence[BoundFollower], outputs: Sequence[str]) -> str:
+        source, links = self.rows.chain(p, path, "t")
+        where = all_of([links, *self._due(p)])
+        return (
+            f"SELECT {', '.join(outputs)}\nFROM {self.table}, {source}\nWHERE {where}\nLIMIT {p.bind('limit', LIMIT)}"
+        )
+
+    def _delete_childless(self, follower: BoundFollower) -> Statement:
+        p = self.rows.parameters()
+        conditions = [self.rows.among_found(p, follower, None, "d"), *self._not_live(p, follower)]
+        for inner in follower.followers:
+            where = " AND ".join([self.rows.refers(inner.reference, "g", "d"), *self.rows.fixed(p, inner, "g")])
+            conditions.append(
+                self.dialect.finds_nothing(
+                    f"SELECT 1 FROM {self.dialect.table(inner.reference.table)} AS g WHERE {where}"
+                )
+            )
+        table = self.dialect.table(follower.reference.table)
+        return p.statement(f"DELETE FROM {table} AS d\nWHERE {all_of(conditions)}")
+
+    def _not_live(self, p: Parameters, follower: BoundFollower) -> list[str]:
+        """Write the condition that a row is not live now.
+
+        It is evaluated on the version that is deleted: the row may have changed since it was found.
+        """
+        live = self.rows.live(p, follower, "d")
+        return [f"{live} IS NOT TRUE"] if live else []
+
+
+def lock_below(
+    rows: Rows, follower: BoundFollower, path: Sequence[BoundFollower], found: Sequence[tuple[Any, ...]]
+) -> Statement:
+    """Lock (PostgreSQL) every row at the end of a path that begins at identified rows of a follower."""
+    p = rows.parameters()
+    return p.statement(_locking(_below(p, rows, follower, path, found), path))
+
+
+def delete_below(
+    rows: Rows, follower: BoundFollower, path: Sequence[BoundFollower], found: Sequence[tuple[Any, ...]]
+) -> Statement:
+    """Delete every row at the end of a path that begins at identified rows of a follower."""
+    p = rows.parameters()
+    return p.statement(f"DELETE FROM {_below(p, rows, follower, path, found)}")
+
+
+def delete_identified(rows: Rows, follower: BoundFollower, found: Sequence[tuple[Any, ...]]) -> Statement:
+    """Delete identified rows of a follower."""
+    p = rows.parameters()
+    table = rows.dialect.table(follower.reference.table)
+    return p.statement(f"DELETE FROM {table} AS d WHERE {rows.among_found(p, follower, found, 'd')}")
+
+
+def _below(
+    p: Parameters,
+    rows: Rows,
+    follower: BoundFollower,
+    path: Sequence[BoundFollower],
+    found: Sequence[tuple[Any, ...]],
+) -> str:
+    to, table = rows.columns(path[0].reference.to, "d"), rows.dialect.table(follower.reference.table)
+    leaving = f"SELECT {to} FROM {table} AS d WHERE {rows.among_found(p, follower, found, 'd')}"
+    return rows.following(p, path, leaving)
+
+
+def _locking(source: str, path: Sequence[BoundFollower]) -> str:
+    """Lock the rows at the end of a path of followers; return only their number."""
+    return f"SELECT count(*) FROM (SELECT 1 FROM {source} FOR UPDATE OF f{len(path) - 1}) AS locked"

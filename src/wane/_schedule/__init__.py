@@ -1,0 +1,8 @@
+"""Schedulers, workers and the runner: which process sweeps, when, and only once."""
+
+from __future__ import annotations
+
+from wane._schedule.runner import Ran, Runner
+from wane._schedule.status import Status, read_status
+
+__all__ = ["Ran", "Runner", "Status", "read_status"]

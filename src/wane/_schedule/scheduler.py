@@ -1,0 +1,110 @@
+"""Schedulers: when a window begins, its sweeps are enqueued, once, by whichever process comes first.
+
+A tick is one transaction that locks the scheduler's row, enqueues one message per table, and writes when the next
+window begins. A process that dies in it leaves nothing behind; one that restarts too often changes nothing; windows
+that were missed run once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from wane._contract.fingerprint import fingerprint
+from wane._contract.model import Contract, Scheduler, Table
+from wane._db import Store
+from wane._db.statement import Execute
+from wane._schedule.sql import Timetable, Window
+from wane.errors import NotInForce
+from wane.events import Listener, SweepsEnqueued, nobody
+from wane.queue import Draft, Queue
+from wane.queue._dialects import messages_of
+
+KIND = "retention_sweep_{}"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The result of checking a scheduler: the window that began, if one did, and when the next one will."""
+
+    scheduler: str
+    window: datetime | None
+    enqueued: tuple[str, ...]
+    next_at: datetime
+    now: datetime
+
+
+def swept_tables(contract: Contract, scheduler: str) -> list[Table]:
+    """Return the tables that a scheduler sweeps: those with a rule that can take rows, in the contract's order."""
+    return [
+        table
+        for table in contract.tables
+        if table.scheduler == scheduler and not table.append_only and any(rule.active for rule in table.rules)
+    ]
+
+
+def window_start(now: datetime, every: timedelta) -> datetime:
+    """Compute the start of the window that a time is in: windows are counted from 1970, the same in every process."""
+    return _EPOCH + (now - _EPOCH) // every * every
+
+
+def tick(
+    store: Store, contract: Contract, scheduler: Scheduler, queue: Queue, *, by: str, listener: Listener = nobody
+) -> Tick | None:
+    """Enqueue the sweeps of a scheduler's window if it has begun. None if another process holds the lock."""
+    _require_in_force(store, contract, store.run)
+    known = Timetable(store.dialect).window(store.run, scheduler.name)
+    now = store.clock() or store.now()
+    # The first read locks nothing; only a process that finds the window due locks the row, and checks again.
+    if known is not None and not _is_due(known, scheduler, now):
+        return Tick(scheduler.name, None, (), _due_at(known, scheduler), now)
+    with store.transaction() as transaction:
+        run = transaction.execute
+        now = transaction.clock() or transaction.now()
+        _require_in_force(store, contract, run, lock=True)
+        known = Timetable(store.dialect).lock_window(run, scheduler.name, now)
+        if known is None:
+            return None
+        if not _is_due(known, scheduler, now):
+            return Tick(scheduler.name, None, (), _due_at(known, scheduler), now)
+        window = window_start(now, scheduler.every)
+        drafts = []
+        for table in swept_tables(contract, scheduler.name):
+            kind = KIND.format(table.name)
+            # A sweep that still waits, or is running, does this window's work too.
+            if not messages_of(store).unfinished(run, queue.pool, kind):
+                key = f"{kind}@{window.isoformat()}"
+                target = {"table": str(table.name), "scheduler": scheduler.name, "window": window.isoformat()}
+                drafts.append(Draft(kind, key, key, target))
+        for start in range(0, len(drafts), 500):
+            queue.enqueue_within(transaction, drafts[start : start + 500])
+        next_at = window + scheduler.every
+        Timetable(store.dialect).write_window(run, Window(scheduler.name, window, next_at, now, by))
+    kinds = tuple(draft.kind for draft in drafts)
+    listener(SweepsEnqueued(scheduler.name, window.isoformat(), kinds))
+    return Tick(scheduler.name, window, kinds, next_at, now)
+
+
+def _due_at(known: Window, scheduler: Scheduler) -> datetime:
+    """Return when the next window begins.
+
+    A shorter interval counts at once, not after the longer one that was stored.
+    """
+    return known.due_at if known.window_at is None else min(known.due_at, known.window_at + scheduler.every)
+
+
+def _is_due(known: Window, scheduler: Scheduler, now: datetime) -> bool:
+    # A window that lies ahead was opened by a wrong clock; waiting for it could take years.
+    ahead = known.window_at is not None and known.window_at > window_start(now, scheduler.every)
+    return ahead or now >= _due_at(known, scheduler)
+
+
+def _require_in_force(store: Store, contract: Contract, run: Execute, *, lock: bool = False) -> None:
+    """Raise unless the contract is in force.
+
+    With `lock`, an adoption of another waits until this transaction has ended.
+    """
+    found = Timetable(store.dialect).in_force(run, lock=lock)
+    if found is None or found.fingerprint != fingerprint(contract):
+        raise NotInForce("another contract was put in force", "restart with the one in force, or `wane adopt` this one")

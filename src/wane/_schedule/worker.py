@@ -1,0 +1,265 @@
+"""Workers: reserve a sweep, take the table's lease, sweep under its fence, and report how it ended.
+
+While a sweep runs, a second thread with a connection of its own renews the reservation and the lease. A worker that
+lost either stops at its next batch, because every batch checks the lease inside its own transaction. The lease ends
+exactly when the reservation ends, so the next worker that receives the message of a dead worker finds the table free.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+from wane._contract.fingerprint import fingerprint
+from wane._contract.lookup import find_table
+from wane._contract.model import Contract, Table
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._leases import Lease, Leases
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome, Sweep, Sweeper, SweptRule
+from wane._schedule.executor import Executor
+from wane.errors import LeaseLost, Locked, UnknownTable, WaneError
+from wane.events import Listener, WorkFailed, nobody
+from wane.queue import Answer, Queue, Reservation, RetryPolicy
+
+LEASE = "sweep:{}"
+_MOST_SUPERSEDED = 100
+_LONGEST_STATEMENT_SECONDS = 30.0
+_LEAST_ANSWER_SECONDS = 10.0
+"""The minimum time that the renewing thread waits for an answer; after a lease without one there is nothing left to
+renew."""
+
+
+class Worked(StrEnum):
+    """How the work on one message ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """It was asked to stop; another worker continues."""
+
+
+class Cold(Protocol):
+    """Carries out the rules of a table that archive, and maintains its archive."""
+
+    def work(
+        self,
+        store: Store,
+        table: Table,
+        *,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+    ) -> list[SweptRule]:
+        """Do what is due, under the fence, until asked to stop."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """Does one sweep after the other."""
+
+    store: Store
+    contract: Contract
+    queue: Queue
+    executor: Executor
+    listener: Listener = nobody
+    stop: threading.Event = field(default_factory=threading.Event)
+    archive: Cold | None = None
+    """What carries out rules that archive; None leaves them to others."""
+    _fingerprint: str = field(init=False)
+    _keeping: Store | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._fingerprint = fingerprint(self.contract)
+
+    @property
+    def _lease_seconds(self) -> float:
+        return self.queue.policy.lease.total_seconds()
+
+    def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.close()
+
+    def work(self) -> Worked | None:
+        """Do the next sweep, and return how it ended; None if there is none."""
+        reservation = self.queue.reserve()
+        if reservation is None:
+            return None
+        scheduler = reservation.message.target.get("scheduler")
+        told = scheduler if isinstance(scheduler, str) else None
+        try:
+            return self._do(reservation)
+        except WaneError as problem:
+            self._give_back(reservation, told, problem.message)
+            return Worked.FAILED
+
+    def _do(self, reservation: Reservation) -> Worked:
+        message = reservation.message
+        table = self._table(message.target.get("table"))
+        name = LEASE.format(table.name)
+        mine, lease = self._take_lease(name, reservation.lease_expires_at)
+        if not mine:
+            raise Locked(f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least")
+        self.executor.beat(self.store, f"sweeping {table.name}")
+        try:
+            with self._kept(reservation, lease) as ended:
+                sweep = self._sweep(table, lease, message.idempotency_key, ended)
+        finally:
+            with suppress(WaneError), self.store.write() as (run, now):
+                Leases(self.store.dialect).end(run, lease, now)
+            with suppress(WaneError):
+                self.executor.beat(self.store, "waiting")
+        return self._say(reservation, table, sweep, lost=ended.is_set() and not self.stop.is_set())
+
+    def _table(self, name: object) -> Table:
+        try:
+            return find_table(self.contract, str(name))
+        except WaneError as problem:
+            raise UnknownTable(
+                f"the contract has no table {name!r}", "add the table, or resolve the dead letter that this becomes"
+            ) from problem
+
+    def _take_lease(self, name: str, until: datetime) -> tuple[bool, Lease]:
+        with self.store.write() as (run, now):
+            return Leases(self.store.dialect).take(run, name, self.executor.name, until, now)
+
+    def _sweep(self, table: Table, lease: Lease, run: str, ended: threading.Event) -> Sweep:
+        # The server's limit for a stalled transaction is less than the lease: a process that takes over does not wait
+        # for it.
+        most_seconds = min(self._lease_seconds * 2 / 3, _LONGEST_STATEMENT_SECONDS)
+
+        def fence(transaction: Transaction) -> None:
+            if not Leases(self.store.dialect).is_held(
+                transaction.execute, lease, self._fingerprint, transaction.clock(), most_seconds=most_seconds
+            ):
+                raise LeaseLost(f"the lease on {table.name} is another's, or another contract is in force")
+
+        sweeper = Sweeper(
+            self.store,
+            self.contract,
+            self.executor.name,
+            self.listener,
+            pace=Pace.of(self.contract.sweep),
+            stop=ended,
+            fence=fence,
+        )
+        swept = sweeper.sweep([str(table.name)], run=run)
+        if self.archive is None or ended.is_set():
+            return swept
+        moved = self.archive.work(
+            self.store, table, actor=self.executor.name, listener=self.listener, fence=fence, stop=ended
+        )
+        return Sweep(swept.run, (*swept.rules, *moved))
+
+    @contextmanager
+    def _kept(self, reservation: Reservation, lease: Lease) -> Iterator[threading.Event]:
+        """Renew the reservation and the lease as long as the sweep runs. The event is set when it must end."""
+        ended, done = threading.Event(), threading.Event()
+        if self._keeping is None:
+            self._keeping = self.store.clone(answer_seconds=max(self._lease_seconds, _LEAST_ANSWER_SECONDS))
+        thread = threading.Thread(
+            target=self._keep, args=(self._keeping, reservation, lease, ended, done), name="wane-keep", daemon=True
+        )
+        thread.start()
+        try:
+            yield ended
+        finally:
+            done.set()
+            thread.join()
+
+    def _keep(
+        self,
+        store: Store,
+        reservation: Reservation,
+        lease: Lease,
+        ended: threading.Event,
+        done: threading.Event,
+    ) -> None:
+        queue = Queue(store, self.queue.pool, policy=self.queue.policy)
+        pause = self._lease_seconds / 3
+        renewed = time.monotonic()
+        # Short steps, so that a stop is noticed soon; renewing after a third of the lease leaves time for failures.
+        while not done.wait(min(pause, 0.1)):
+            if self.stop.is_set():
+                ended.set()
+            began = time.monotonic()
+            if began - renewed < pause:
+                continue
+            try:
+                until = queue.renew(reservation.message_id, reservation.token).lease_expires_at
+                with store.write() as (run, now):
+                    kept = until is not None and Leases(store.dialect).renew(run, lease, until, now)
+                self.executor.beat(store)
+            except WaneError:
+                continue  # The database is busy or unreachable. The fence checks the lease itself.
+            renewed = began
+            if not kept:
+                ended.set()
+                return
+
+    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool) -> Worked:
+        """Ack the sweep, or give it back."""
+        failed = [rule for rule in sweep.rules if rule.outcome is Outcome.FAILED]
+        stopped = [rule for rule in sweep.rules if rule.outcome is Outcome.STOPPED]
+        told = bool(stopped) and self.stop.is_set() and not failed and not lost
+        # A stop on purpose is no failure: it makes no dead letter. What is left leaves with the next window.
+        last = told and reservation.message.deliveries >= self.queue.policy.attempts
+        if (failed or stopped or lost) and not last:
+            # Each failed rule has reported its failure; the message records why it comes back.
+            why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
+            why = why or "lost its lease to another process"
+            if not told and not failed:
+                self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
+            self._release(reservation, why)
+            return Worked.STOPPED if told else Worked.FAILED
+        fused = [rule for rule in sweep.rules if rule.outcome is Outcome.FUSED]
+        for rule in fused:
+            # A retry would find the same; a user must review it, and until then every window reports it.
+            why = f"{rule.table}.{rule.rule}: {rule.message}"
+            self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
+        answered = self.queue.ack(reservation.message_id, reservation.token)
+        if not answered.accepted:
+            self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
+            return Worked.FAILED
+        if told:
+            return Worked.STOPPED
+        if not any(rule.outcome is Outcome.OFF for rule in sweep.rules):
+            self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")
+        return Worked.FAILED if fused else Worked.DONE
+
+    def _give_back(self, reservation: Reservation, scheduler: str | None, why: str) -> None:
+        self.listener(WorkFailed(scheduler, reservation.message.kind, why))
+        with suppress(WaneError):
+            self._release(reservation, why)
+
+    def _release(self, reservation: Reservation, why: str) -> None:
+        answered = self.queue.release(reservation.message_id, reservation.token, why[:10_000] or "failed")
+        if answered.answer is Answer.DEAD_LETTERED:
+            self._supersede(reservation, f"{self.executor.name}: {reservation.message_id} failed too")
+
+    def _supersede(self, reservation: Reservation, by: str) -> None:
+        """Resolve earlier dead letters of the same table: only the latest describes its state."""
+        for letter in self.queue.dead_letters(kind=reservation.message.kind, limit=_MOST_SUPERSEDED):
+            if letter.message.message_id != reservation.message_id:
+                self.queue.resolve(letter.message.message_id, by=by[:1_000])
+
+
+def policy_of(contract: Contract) -> RetryPolicy:
+    """Return the retry policy that a contract sets."""
+    settings = contract.queue
+    return RetryPolicy(
+        attempts=settings.attempts,
+        lease=settings.lease,
+        backoff=settings.backoff,
+        most_backoff=max(timedelta(minutes=10), settings.backoff),
+        pause_after_expiry=False,  # A worker's death does not indicate a problem of the sweep.
+        remember=settings.remember,
+    )

@@ -1,0 +1,197 @@
+"""The probes of one table: what to read, in three steps, and the facts that their values make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from wane._contract.model import Cap
+from wane._db.counting import Count, Exactness
+from wane._db.space import size_probe
+from wane._db.statement import NOW
+from wane._db.timestamps import read_time
+from wane._rules.probes import UNREAD, Probe, ProbedTable, Probes, gather
+from wane._rules.queries import queries_of
+from wane._rules.rows import rows_of
+from wane._rules.selection import Selection
+from wane.errors import StoreError, Unreachable
+from wane.observe._facts import RuleFacts, TableFacts
+from wane.observe._reading import PROBE_SECONDS, Reading
+
+_HOT_READS = 5
+
+
+class TableProbe:
+    """The probes of one table, and their results."""
+
+    def __init__(self, reading: Reading, table: ProbedTable) -> None:
+        self.reading = reading
+        self.store = reading.store
+        self.table = table
+        self.key = table.info.qualified
+        self.found: dict[str, Any] = {}
+        self._counts: dict[str, Count | None] = {}
+        self._hot: float | None = None
+        self._finished: Count | None = None
+
+    # Probes
+
+    def first(self) -> dict[str, Probe]:
+        table, probes, most = self.table, self.reading.probes, self.reading.most
+        wanted = {"rows": self._probe("rows", partial(probes.count, table=table.info, most=most, alone=table.alone))}
+        if table.time_range is not None:
+            for name in ("oldest", "newest"):
+                edge = partial(probes.edge, time_range=table.time_range, most=most, newest=name == "newest")
+                wanted[name] = self._probe(name, edge)
+        return wanted | self._counting(scoped=False)
+
+    def scoped(self) -> dict[str, Probe]:
+        return self._counting(scoped=True)
+
+    def _counting(self, *, scoped: bool) -> dict[str, Probe]:
+        selections = self.table.selections
+        wanted = {f"due {n}": self._due([one]) for n, one in enumerate(selections) if bool(one.per) == scoped}
+        if self.table.overlapping and any(one.per for one in selections) == scoped:
+            wanted["due"] = self._due(selections)
+        return wanted
+
+    def second(self) -> dict[str, Probe]:
+        wanted = {}
+        if (size := size_probe(self.store, self.table.info)) is not None:
+            wanted["bytes"] = self._probe("bytes", size)
+        every, probes = self.table.every, self.reading.probes
+        for n, selection in enumerate(self.table.selections):
+            due = self._rule_due(n)
+            # Most rules have nothing due: then there is no oldest row to read.
+            if (due is None or due.rows) and not selection.per:
+                oldest = partial(probes.oldest_due, selection=selection, now=NOW)
+                wanted[f"oldest due {n}"] = self._rule_probe("oldest due", [selection], oldest)
+            if every is not None and not isinstance(selection.rule.bound, Cap):
+                soon = partial(probes.soon_due, selection=selection, now=NOW, within=every, most=self.reading.most)
+                wanted[f"soon {n}"] = self._rule_probe("soon", [selection], soon)
+        return wanted
+
+    def time_hot_read(self) -> None:
+        """Time a read through the index that the rules need: of the oldest row, or, without an index, of a due one."""
+        rows, hot = rows_of(self.store), self.table.hot
+        if hot is None or hot.small:
+            statement = queries_of(self.store).keys_due(self.table.selections[0], self.reading.now, 1)
+        else:
+            text, p = gather(rows, [partial(Probes(rows).edge, time_range=hot, most=self.reading.most, newest=False)])
+            statement = p.statement(text)
+        try:
+            self._hot = self.store.time_read(statement, _HOT_READS, PROBE_SECONDS)
+        except Unreachable:
+            raise
+        except StoreError:
+            self._hot = PROBE_SECONDS
+
+    def estimate_finished(self) -> None:
+        """Estimate the rows in states that are not live, by the planner, where there may be enough for partitions."""
+        contract, rows, table = self.reading.contract, self.rows, self.table
+        if rows is None or rows.rows < contract.growth.near * contract.health.partition_finished_rows:
+            return
+        if table.finished and table.selections:
+            p = self.store.parameters()
+            text = Probes(rows_of(self.store)).count_states(p, table.selections[0], table.finished)
+            estimate = _estimated(lambda: self.store.estimate(p.statement(text)))
+            self._finished = None if estimate is None else Count(estimate, Exactness.ESTIMATE)
+
+    def _probe(self, kind: str, write: Probe) -> Probe:
+        """Return a prepared probe, written once."""
+        return self.reading.bound.prepared.probe((kind, self.key), write)
+
+    def _due(self, selections: Sequence[Selection]) -> Probe:
+        write = partial(self.reading.probes.count_due, selections=selections, now=NOW, most=self.reading.most)
+        return self._rule_probe("due", selections, write)
+
+    def _rule_probe(self, kind: str, selections: Sequence[Selection], write: Probe) -> Probe:
+        """Return a prepared probe of rules; rules whose rows may be held have a probe of their own."""
+        held = tuple(self.reading.probes.may_be_held(one) for one in selections)
+        about = tuple((one.table.qualified, one.rule.name) for one in selections)
+        return self.reading.bound.prepared.probe((kind, about, held), write)
+
+    # Results
+
+    def facts(self) -> TableFacts:
+        rules = tuple(
+            RuleFacts(
+                selection,
+                self._rule_due(n),
+                read_time(self._known(f"oldest due {n}"), selection.time),
+                self._known(f"soon {n}"),
+            )
+            for n, selection in enumerate(self.table.selections)
+        )
+        size = self._known("bytes")
+        return TableFacts(
+            self.table,
+            self.rows,
+            self._time("oldest"),
+            self._time("newest"),
+            self._all_due([one.due for one in rules]) if rules else None,
+            rules,
+            None if size is None else int(size),
+            self._hot,
+            self._finished,
+        )
+
+    @property
+    def was_read(self) -> bool:
+        """Return whether any of its probes was read."""
+        return any(value is not UNREAD for value in self.found.values())
+
+    @property
+    def rows(self) -> Count | None:
+        return self._count("rows", lambda: self.store.estimate_rows(self.table.info))
+
+    def _known(self, name: str) -> Any:
+        value = self.found.get(name, UNREAD)
+        return None if value is UNREAD else value
+
+    def _time(self, name: str) -> datetime | None:
+        time_range = self.table.time_range
+        return None if time_range is None else read_time(self._known(name), time_range.time)
+
+    def _rule_due(self, number: int) -> Count | None:
+        selection = self.table.selections[number]
+        exact = partial(queries_of(self.store).count_due, selection, self.reading.now)
+        return self._count(f"due {number}", lambda: self.store.estimate(exact()))
+
+    def _count(self, name: str, estimate: Callable[[], int | None]) -> Count | None:
+        """Return a count: exact up to the limit, beyond it the planner's estimate, or the limit as a lower bound."""
+        if name not in self._counts:
+            value, most = self._known(name), self.reading.most
+            if value is None or value <= most:
+                self._counts[name] = None if value is None else Count(value)
+            else:
+                rows = _estimated(estimate)
+                beyond = Count(most, Exactness.AT_LEAST) if rows is None else Count(max(rows, most), Exactness.ESTIMATE)
+                self._counts[name] = beyond
+        return self._counts[name]
+
+    def _all_due(self, each: Sequence[Count | None]) -> Count | None:
+        """Count what is due under any of the rules; None if a count is missing."""
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
+            return None
+        if not self.table.overlapping:
+            exactness = [one.exactness for one in known]
+            worst = next((one for one in (Exactness.AT_LEAST, Exactness.ESTIMATE) if one in exactness), Exactness.EXACT)
+            return Count(sum(one.rows for one in known), worst)
+        together = self._known("due")
+        if together is None or together <= self.reading.most:
+            return None if together is None else Count(together)
+        # How many rows two rules share is unknown; at least the larger number is due.
+        return Count(max(self.reading.most, *(one.rows for one in known)), Exactness.AT_LEAST)
+
+
+def _estimated(estimate: Callable[[], int | None]) -> int | None:
+    try:
+        return estimate()
+    except Unreachable:
+        raise
+    except StoreError:
+        return None

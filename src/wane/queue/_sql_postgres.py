@@ -1,0 +1,245 @@
+"""Messages on PostgreSQL: one statement per operation, with the database's clock inside it; locked rows are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from wane._db.statement import Execute
+from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, NewMessage, Wanted
+
+# In a subquery, so that it is evaluated once and may be compared with an index.
+_NOW = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
+# A reservation that is lost with the server is delivered again, like one whose holder died; its commit need not wait
+# for the disk.
+_NOT_WAITING = "set_config('synchronous_commit', 'off', true) AS waiting"
+_MOST_BUMPS = 64
+"""How many rows of wakeups a pool may have before they are folded."""
+_MOST_FOLDED = 10_000
+
+_INSERT = f"""
+INSERT INTO wane.message
+  (pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, created_at, updated_at, due_at)
+SELECT %(pool)s, n.id, n.key, n.queue, n.kind, n.target::json, n.data::json,
+  CASE WHEN n.delay > 0 THEN 'delayed' ELSE 'ready' END, t.now, t.now,
+  CASE WHEN n.delay > 0 THEN t.now + make_interval(secs => n.delay) END
+FROM (SELECT {_NOW} AS now) AS t,
+  unnest(%(ids)s::text[], %(keys)s::text[], %(queues)s::text[], %(kinds)s::text[], %(targets)s::text[],
+         %(datas)s::text[], %(delays)s::float8[]) WITH ORDINALITY AS n(id, key, queue, kind, target, data, delay, place)
+ORDER BY n.place
+ON CONFLICT DO NOTHING RETURNING {COLUMNS}
+"""
+
+_READY = "SELECT message_id, seq, ctid AS place FROM wane.message WHERE pool = %(pool)s AND state = 'ready'"
+_PICK = f"{_READY} ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
+
+
+def _pick_each(given: str, which: str) -> str:
+    """Write the query for the oldest ready messages of several kinds or work queues.
+
+    Only what is taken is locked: the limit outside ends the walk. First come those that were among the oldest of all
+    when this statement began; if others hold some of them, the walk goes on behind.
+    """
+    ready = f"FROM wane.message WHERE {which} AND state = 'ready'"
+    last = (
+        f"coalesce((SELECT oldest.seq FROM {given} CROSS JOIN LATERAL (SELECT seq {ready} ORDER BY seq LIMIT %(most)s)"
+        f" AS oldest ORDER BY oldest.seq LIMIT 1 OFFSET %(most)s - 1), {2**63 - 1})"
+    )
+    walk = (
+        f"SELECT picked.* FROM (SELECT * FROM {given}"
+        f" ORDER BY (SELECT seq {ready} ORDER BY seq LIMIT 1) NULLS LAST) AS given"
+        f" CROSS JOIN LATERAL (SELECT message_id, seq, ctid AS place {ready} AND seq {{side}} (SELECT last.seq FROM last)"
+        f" ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED) AS picked"
+    )
+    return (
+        f"WITH last AS MATERIALIZED (SELECT {last} AS seq) SELECT * FROM"
+        f" ({walk.format(side='<=')} UNION ALL {walk.format(side='>')}) AS walked LIMIT %(most)s"
+    )
+
+
+_PICKS = {
+    (False, False): _PICK,
+    (True, False): _pick_each(
+        "unnest(%(kinds)s::text[]) AS given(kind)", "ARRAY[pool, kind] = ARRAY[%(pool)s, given.kind]"
+    ),
+    (False, True): _pick_each(
+        "unnest(%(queues)s::text[]) AS given(queue)",
+        "ARRAY[pool, work_queue_id] = ARRAY[%(pool)s, given.queue] AND work_queue_id IS NOT NULL",
+    ),
+    (True, True): _pick_each(
+        "(SELECT * FROM unnest(%(queues)s::text[]) AS q(queue) CROSS JOIN unnest(%(kinds)s::text[]) AS k(kind)) AS given",
+        "ARRAY[pool, work_queue_id, kind] = ARRAY[%(pool)s, given.queue, given.kind] AND work_queue_id IS NOT NULL",
+    ),
+}
+
+
+def _late(state: str, pool: str, now: str) -> str:
+    return f"EXISTS (SELECT FROM wane.message AS w WHERE w.pool = {pool} AND w.state = '{state}' AND w.due_at <= {now})"
+
+
+_RESERVE = {
+    which: f"""
+WITH t AS MATERIALIZED (SELECT {_NOW} AS now, {_NOT_WAITING}),
+picked AS MATERIALIZED ({pick}),
+ids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),
+taken AS (
+  UPDATE wane.message AS m SET
+    state = CASE WHEN m.deliveries < %(attempts)s THEN 'reserved' ELSE 'dead' END,
+    deliveries = m.deliveries + CASE WHEN m.deliveries < %(attempts)s THEN 1 ELSE 0 END,
+    token_hash = CASE WHEN m.deliveries < %(attempts)s
+      THEN (%(hashes)s::text[])[array_position((SELECT list FROM ids), m.message_id)] END,
+    due_at = CASE WHEN m.deliveries < %(attempts)s THEN (SELECT now FROM t) + make_interval(secs => %(lease)s) END,
+    finished_at = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE (SELECT now FROM t) END,
+    reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
+    updated_at = (SELECT now FROM t)
+  -- Neither a join nor by their ids: a plan that was made for a small table could as well begin with the whole pool.
+  WHERE m.ctid = ANY (ARRAY(SELECT place FROM picked))
+  RETURNING {", ".join(f"m.{name}" for name in COLUMNS.split(", "))})
+SELECT late.some, taken.* FROM
+  (SELECT {" OR ".join(_late(state, "%(pool)s", "(SELECT now FROM t)") for state in WAITING)} AS some) AS late
+  LEFT JOIN taken ON true ORDER BY taken.seq
+"""
+    for which, pick in _PICKS.items()
+}
+
+# The state is written so that no index matches it: there is one message of the id, but others may be reserved by the
+# thousand.
+_CURRENT = (
+    "pool = %(pool)s AND message_id = %(message_id)s AND state || '' = 'reserved' AND token_hash = %(token_hash)s"
+    f" AND due_at > {_NOW}"
+)
+_COMPLETE = (
+    f"UPDATE wane.message SET state = 'done', finished_at = {_NOW}, updated_at = {_NOW}, due_at = NULL, token_hash = NULL,"
+    f" forget_at = {_NOW} + make_interval(secs => %(remember)s::float8)"
+    f" WHERE {_CURRENT} RETURNING 1"
+)
+_EXTEND = (
+    f"UPDATE wane.message SET due_at = {_NOW} + make_interval(secs => %(lease)s), updated_at = {_NOW}"
+    f" WHERE {_CURRENT} RETURNING due_at"
+)
+_OVERDUE = {
+    state: f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND state = '{state}' AND due_at <= %(now)s"
+    " ORDER BY due_at, seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
+    for state in WAITING
+}
+
+
+def _first_pool(behind: str = "") -> str:
+    """Write the query for the next pool with messages that wait."""
+    firsts = (
+        f"(SELECT m.pool FROM wane.message AS m WHERE m.state = '{state}'{behind} ORDER BY m.pool LIMIT 1)"
+        for state in WAITING
+    )
+    return f"least({', '.join(firsts)})"
+
+
+_POOLS_OVERDUE = f"""
+WITH RECURSIVE hop(pool) AS (
+  SELECT {_first_pool()} UNION ALL SELECT {_first_pool(" AND m.pool > hop.pool")} FROM hop WHERE hop.pool IS NOT NULL)
+SELECT pool FROM hop WHERE pool IS NOT NULL AND ({" OR ".join(_late(state, "hop.pool", "%(now)s") for state in WAITING)})
+LIMIT %(most)s
+"""
+_FIND_LOCKED = (
+    f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND message_id = %(message_id)s FOR NO KEY UPDATE"
+)
+_BUMP = (
+    "WITH bumped AS (INSERT INTO wane.wakeup (pool, bumps) VALUES (%(pool)s, 1))"
+    " SELECT pg_notify('wane_wakeup', %(pool)s)"
+)
+# Concurrent folds take different rows; what is not yet committed is not seen and stays as it is.
+_FOLD = f"""
+WITH many AS (SELECT FROM wane.wakeup WHERE pool = %(pool)s LIMIT 1 OFFSET {_MOST_BUMPS}),
+old AS (SELECT ctid FROM wane.wakeup WHERE pool = %(pool)s AND EXISTS (SELECT FROM many)
+  LIMIT {_MOST_FOLDED} FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM wane.wakeup WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING bumps)
+INSERT INTO wane.wakeup (pool, bumps) SELECT %(pool)s, sum(bumps) FROM gone HAVING count(*) > 0
+"""
+
+
+class PostgresMessages(Messages):
+    """The messages of a PostgreSQL database."""
+
+    def insert(self, run: Execute, pool: str, new: Sequence[NewMessage], now: datetime | None) -> list[Message]:
+        values: dict[str, object] = {
+            "pool": pool,
+            "now": now,
+            "ids": [one.message_id for one in new],
+            "keys": [one.idempotency_key for one in new],
+            "queues": [one.work_queue_id for one in new],
+            "kinds": [one.kind for one in new],
+            "targets": [one.target for one in new],
+            "datas": [one.data for one in new],
+            "delays": [one.delay_seconds for one in new],
+        }
+        return [self._message(row) for row in run(_INSERT, values)]
+
+    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
+        values: dict[str, object] = {
+            "pool": wanted.pool,
+            "now": now,
+            "most": len(wanted.token_hashes),
+            "hashes": list(wanted.token_hashes),
+            "lease": wanted.lease_seconds,
+            "attempts": wanted.attempts,
+        }
+        if wanted.kinds is not None:
+            values["kinds"] = list(wanted.kinds)
+        if wanted.work_queue_ids is not None:
+            values["queues"] = list(wanted.work_queue_ids)
+        found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
+        return [self._message(row[1:]) for row in found if row[1] is not None], bool(found[0][0])
+
+    def complete(
+        self,
+        run: Execute,
+        pool: str,
+        message_id: str,
+        token_hash: str,
+        remember_seconds: float | None,
+        now: datetime | None,
+    ) -> bool:
+        values: dict[str, object] = {
+            "pool": pool,
+            "message_id": message_id,
+            "token_hash": token_hash,
+            "remember": remember_seconds,
+            "now": now,
+        }
+        return bool(run(_COMPLETE, values))
+
+    def extend(
+        self, run: Execute, pool: str, message_id: str, token_hash: str, lease_seconds: float, now: datetime | None
+    ) -> datetime | None:
+        values: dict[str, object] = {
+            "pool": pool,
+            "message_id": message_id,
+            "token_hash": token_hash,
+            "now": now,
+            "lease": lease_seconds,
+        }
+        return self._end(run(_EXTEND, values))
+
+    def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
+        found: list[Message] = []
+        for text in _OVERDUE.values():
+            values: dict[str, object] = {"pool": pool, "now": now, "most": limit - len(found)}
+            found += [self._message(row) for row in run(text, values)] if len(found) < limit else []
+        return found
+
+    def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
+        return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": now, "most": limit})]
+
+    def find_locked(self, run: Execute, pool: str, message_id: str) -> Message | None:
+        return self._one(run(_FIND_LOCKED, {"pool": pool, "message_id": message_id}))
+
+    def bump(self, run: Execute, pool: str) -> None:
+        run(_BUMP, {"pool": pool})
+
+    def fold(self, run: Execute, pool: str) -> None:
+        run(_FOLD, {"pool": pool})
+
+    def _exactly(self, **names: str) -> str:
+        if len(names) == 1:
+            return super()._exactly(**names)
+        values = (f"{self._(name)}::text" for name in names.values())
+        return f"ARRAY[{', '.join(names)}] = ARRAY[{', '.join(values)}]"

@@ -1,8 +1,0 @@
-"""Schedulers, workers and the runner: which process sweeps, when, and only once."""
-
-from __future__ import annotations
-
-from wane.schedule.runner import Ran, Runner
-from wane.schedule.status import Status, read_status
-
-__all__ = ["Ran", "Runner", "Status", "read_status"]
