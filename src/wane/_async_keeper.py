@@ -97,14 +97,14 @@ class AsyncKeeper(Awaited[Keeper]):
         # On threads of its own: other calls run concurrently. If cancelled, it stops at the next batch.
         if stop is not None and not isinstance(stop, asyncio.Event):
             raise WrongArgumentType(f"stop must be an asyncio.Event, not {stop!r}")
-        told = threading.Event()
-        work = partial(self.wrapped.run, schedulers=schedulers, workers=workers, stop=told, max_runs=max_runs)
+        ending = threading.Event()
+        work = partial(self.wrapped.run, schedulers=schedulers, workers=workers, stop=ending, max_runs=max_runs)
         running = asyncio.ensure_future(asyncio.to_thread(work))
         waiting = asyncio.ensure_future((stop or asyncio.Event()).wait())
         try:
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.set()
+            ending.set()
             waiting.cancel()
             await asyncio.wait({running})  # Also when cancelled: its work must have ended when the caller continues.
         return running.result()

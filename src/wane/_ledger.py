@@ -211,9 +211,9 @@ class Ledger:
             f"SELECT coalesce((SELECT max(id) FROM {audit}) - (SELECT min(id) FROM {audit}) < {n}, true)",
             {"entries": entries},
         )
-        moment = self.dialect.decode_time
+        decode = self.dialect.decode_time
         swept = [
-            RuleSweeps(table, rule, int(sweeps), int(total), moment(first), moment(last), int(rows))
+            RuleSweeps(table, rule, int(sweeps), int(total), decode(first), decode(last), int(rows))
             for table, rule, sweeps, total, first, last, rows in found
         ]
         return swept, bool(complete)
@@ -292,16 +292,16 @@ class Ledger:
             f" FROM {self.dialect.own_table('hold')} AS h WHERE {' AND '.join(conditions)}"
             f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
         )
-        moment = self.dialect.decode_time
+        decode = self.dialect.decode_time
         return [
             Hold(
                 table=name,
                 key=key,
                 reason=reason,
                 author=author,
-                created_at=moment(created),
-                ends_at=None if ends is None else moment(ends),
-                released_at=None if released is None else moment(released),
+                created_at=decode(created),
+                ends_at=None if ends is None else decode(ends),
+                released_at=None if released is None else decode(released),
                 released_by=by,
                 id=number,
             )

@@ -341,11 +341,11 @@ def _aggregate(
     )
     months = {one[MONTH]: one["n"] for one in sorted(found, key=lambda one: str(one[MONTH]))}
     ends = [read_time(_zoned(one[end]), selection.time) for one in found for end in ("a", "z")]
-    moments = [moment for moment in ends if moment is not None]
+    times = [time for time in ends if time is not None]
     # The first and the last month may be incomplete; the archive never has rows of the last days.
     whole = list(months.values())[-_PARTS - 1 : -1]
     rate = arriving([(_MONTH_DAYS, number) for number in whole]) if len(whole) == _PARTS else None
-    return months, (min(moments, default=None), max(moments, default=None)), rate
+    return months, (min(times, default=None), max(times, default=None)), rate
 
 
 def _zoned(value: Any) -> Any:

@@ -23,7 +23,7 @@ from wane._findings import Finding, Severity
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.indexes import check_age_index, check_indexes, observed
 from wane._rules.references import check_references
-from wane._rules.report import Report, rule_place
+from wane._rules.report import Report, rule_path
 from wane._rules.rows import rows_of
 from wane._rules.selection import READABLE, Selection, bind_age, bind_contract
 from wane.errors import BindError
@@ -54,7 +54,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
 
     for selection in selections:
         check_references(contract, schema, selection, report)
-        with report.alone(selection.name, rule_place(selection)):
+        with report.alone(selection.name, rule_path(selection)):
             check_indexes(store, selection, lambda table: rows(table.qualified), report)
             check_times(store, selection, now, seconds, report)
         if isinstance(selection.rule.action, ToArchive):

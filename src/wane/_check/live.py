@@ -27,7 +27,7 @@ from wane._ledger import Ledger, RuleSweeps
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.probes import UNREAD, Probe, Probes
 from wane._rules.reads import read_probes
-from wane._rules.report import Report, rule_place
+from wane._rules.report import Report, rule_path
 from wane._rules.rows import cutoff, rows_of
 from wane._rules.selection import BoundFollower, BoundReference, Selection, bind_contract, bind_rule, follower_paths
 from wane.claims._sql import CLAIMS
@@ -177,7 +177,7 @@ class Live:
         rules = self._swept_rules(caps=False)
         found = self._read([partial(self.probes.oldest_due, selection=one, now=self.now) for one, _ in rules])
         for (selection, every), value in zip(rules, found, strict=True):
-            path = rule_place(selection)
+            path = rule_path(selection)
             if value is UNREAD:
                 self._unchecked(selection.name, path, "whether rows are overdue")
                 continue
@@ -210,7 +210,7 @@ class Live:
             [rows] = self._read([partial(self.probes.count_due, selections=[selection], now=self.now, most=most)])
             last = self.swept.get((str(selection.name), selection.rule.name))
             if rows is UNREAD:
-                self._unchecked(selection.name, rule_place(selection), "whether its cap holds")
+                self._unchecked(selection.name, rule_path(selection), "whether its cap holds")
             elif rows and last is not None:
                 since = partial(self.probes.count_since, selection=selection, when=last.last_at, most=rows)
                 [came] = self._read([since])
@@ -226,7 +226,7 @@ class Live:
             f" {f'{came:,}' if came else 'none'} came since its last sweep ({swept_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
         fix = f"run `wane plan {selection.label}`: its budget may be too small, or rows are held"
-        self._add("cap-exceeded", selection.name, rule_place(selection), message, fix)
+        self._add("cap-exceeded", selection.name, rule_path(selection), message, fix)
 
     # Promises that are counts
 
@@ -296,7 +296,7 @@ class Live:
         question = Question(
             code,
             str(selection.name),
-            rule_place(selection),
+            rule_path(selection),
             f"whether every {reference.name}.{columns} refers to a row",
             partial(_dangling, parent=parent, reference=reference, most=self.bounds.most, follower=follower),
             partial(

@@ -18,7 +18,7 @@ from wane._db.timestamps import DIGITS
 from wane._findings import Severity
 from wane._rules.indexes import serves
 from wane._rules.reads import count_never_due, sample_times
-from wane._rules.report import Report, rule_place
+from wane._rules.report import Report, rule_path
 from wane._rules.selection import Selection
 
 _SAMPLE = 200
@@ -68,7 +68,7 @@ def _comparable(state: object) -> object:
 
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
     """Check that times are encoded as declared; report rows whose times are not, which never leave."""
-    path = rule_place(selection)
+    path = rule_path(selection)
     if not (store.kind == "postgres" and selection.time.unit is Unit.NATIVE):
         _check_encoding(store, selection, selection.time_column, now, seconds, path, report)
     stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)

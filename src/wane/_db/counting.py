@@ -111,18 +111,18 @@ def distinct(store: Store, table: TableInfo, column: Column, limit: int, seconds
         i.columns[:1] == (column.name,) and i.predicate is None and i.method == "btree" and i.valid
         for i in table.indexes
     )
-    name, place = store.dialect.quote(column.name), store.dialect.table(table)
+    name, source = store.dialect.quote(column.name), store.dialect.table(table)
     p = store.parameters()
     n = p.bind("n", limit)
     hop = (
-        f"WITH RECURSIVE hop(v) AS (SELECT * FROM (SELECT min({name}) FROM {place}) AS f UNION ALL"
-        f" SELECT (SELECT min({name}) FROM {place} WHERE {name} > hop.v) FROM hop WHERE hop.v IS NOT NULL)"
+        f"WITH RECURSIVE hop(v) AS (SELECT * FROM (SELECT min({name}) FROM {source}) AS f UNION ALL"
+        f" SELECT (SELECT min({name}) FROM {source} WHERE {name} > hop.v) FROM hop WHERE hop.v IS NOT NULL)"
         f" SELECT v FROM hop WHERE v IS NOT NULL LIMIT {n}"
     )
     # min() supports neither booleans nor every enum on PostgreSQL; those have few values, but a table may have many
     # rows.
-    plain = f"SELECT DISTINCT {store.dialect.bytewise(name, column)} FROM {place} WHERE {name} IS NOT NULL LIMIT {n}"
-    nothing = f"SELECT 1 FROM {place} WHERE {name} IS NULL LIMIT 1"
+    plain = f"SELECT DISTINCT {store.dialect.bytewise(name, column)} FROM {source} WHERE {name} IS NOT NULL LIMIT {n}"
+    nothing = f"SELECT 1 FROM {source} WHERE {name} IS NULL LIMIT 1"
     try:
         values = store.read(p.statement(hop if indexed and column.type != "boolean" else plain), seconds)
         missing = store.read(Statement(nothing, {}), seconds)
@@ -133,13 +133,13 @@ def distinct(store: Store, table: TableInfo, column: Column, limit: int, seconds
 
 def sample(store: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> list[object]:
     """Return some values of a column: from both ends where an index leads with it, and from the start of the table."""
-    name, place = store.dialect.quote(column.name), store.dialect.table(table)
+    name, source = store.dialect.quote(column.name), store.dialect.table(table)
     p = store.parameters()
     n = p.bind("n", limit)
-    reads = [f"SELECT {name} FROM {place} LIMIT {n}"]
+    reads = [f"SELECT {name} FROM {source} LIMIT {n}"]
     if any(index.columns[:1] == (column.name,) and index.method == "btree" for index in table.indexes):
         reads += [
-            f"SELECT {name} FROM {place} WHERE {name} IS NOT NULL ORDER BY {name} {way} LIMIT {n}"
+            f"SELECT {name} FROM {source} WHERE {name} IS NOT NULL ORDER BY {name} {way} LIMIT {n}"
             for way in ("ASC", "DESC")
         ]
     values: list[object] = []

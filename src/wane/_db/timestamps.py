@@ -51,43 +51,43 @@ class TextBound:
     """The bound with nine digits of fraction and no suffix."""
 
 
-def micros(moment: datetime) -> int:
+def micros(instant: datetime) -> int:
     """Return the microseconds since 1970, exactly."""
-    return (moment - EPOCH) // timedelta(microseconds=1)
+    return (instant - EPOCH) // timedelta(microseconds=1)
 
 
 def from_micros(count: int) -> datetime:
     return EPOCH + timedelta(microseconds=count)
 
 
-def number_bound(moment: datetime, unit: Unit, *, inclusive: bool) -> int:
+def number_bound(instant: datetime, unit: Unit, *, inclusive: bool) -> int:
     """Return n such that a whole number x means an instant before the bound exactly if x < n (inclusive: x <= n)."""
     size = 1_000_000 // PER_SECOND[unit]
-    count = micros(moment)
+    count = micros(instant)
     return count // size if inclusive else -(-count // size)
 
 
-def fraction_bound(moment: datetime, unit: Unit) -> Decimal:
+def fraction_bound(instant: datetime, unit: Unit) -> Decimal:
     """Return the bound as an exact number, for columns that hold fractions."""
-    return Decimal(micros(moment)) * PER_SECOND[unit] / 1_000_000
+    return Decimal(micros(instant)) * PER_SECOND[unit] / 1_000_000
 
 
-def wall_bound(moment: datetime, zone: str, *, inclusive: bool) -> datetime:
+def wall_bound(instant: datetime, zone: str, *, inclusive: bool) -> datetime:
     """Return the naive wall-clock time to compare wall-clock times of a zone with. A row is due late rather than early.
 
     A wall-clock time that happens twice, when clocks go back, counts as the later of the two: while clocks show such an
     hour for the first time, the bound stays at its beginning. One that never happens, when clocks go forward, counts as
     if they had not gone forward yet: for as long as they skipped, the bound runs through what they skipped.
     """
-    start = _repeat_start(moment, zone)
+    start = _repeat_start(instant, zone)
     if start is not None:
         return start - timedelta(microseconds=1 if inclusive else 0)
-    return _skipped(moment, zone) or _wall(moment, zone)
+    return _skipped(instant, zone) or _wall(instant, zone)
 
 
-def _repeat_start(moment: datetime, zone: str) -> datetime | None:
+def _repeat_start(instant: datetime, zone: str) -> datetime | None:
     """Return the first wall-clock time of the interval that clocks show now and will repeat; None if they will not."""
-    local = moment.astimezone(ZoneInfo(zone))
+    local = instant.astimezone(ZoneInfo(zone))
     early, late = local.utcoffset(), local.replace(fold=1).utcoffset()
     assert early is not None
     assert late is not None
@@ -104,12 +104,12 @@ def _repeat_start(moment: datetime, zone: str) -> datetime | None:
     return local.replace(tzinfo=None) + timedelta(microseconds=high)
 
 
-def _skipped(moment: datetime, zone: str) -> datetime | None:
+def _skipped(instant: datetime, zone: str) -> datetime | None:
     """Return what clocks would show had they not just gone forward, if no clock ever shows that; else None."""
-    before = (moment - _A_DAY_AND_MORE).astimezone(ZoneInfo(zone)).utcoffset()
+    before = (instant - _A_DAY_AND_MORE).astimezone(ZoneInfo(zone)).utcoffset()
     assert before is not None
-    wall = moment.replace(tzinfo=None) + before
-    return wall if wall != _wall(moment, zone) and _later(wall, zone) == moment else None
+    wall = instant.replace(tzinfo=None) + before
+    return wall if wall != _wall(instant, zone) and _later(wall, zone) == instant else None
 
 
 def _twofold(wall: datetime, zone: str) -> bool:
@@ -118,17 +118,17 @@ def _twofold(wall: datetime, zone: str) -> bool:
     return local.utcoffset() != local.replace(fold=1).utcoffset()
 
 
-def _wall(moment: datetime, zone: str) -> datetime:
-    return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+def _wall(instant: datetime, zone: str) -> datetime:
+    return instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
 
 
-def text_bound(moment: datetime, time: Time, *, inclusive: bool) -> TextBound:
+def text_bound(instant: datetime, time: Time, *, inclusive: bool) -> TextBound:
     """Return the bound for a column of texts. The comparison inside its second is `<`, or `<=` if inclusive."""
     zone = time.zone or "UTC"
-    wall = wall_bound(moment, zone, inclusive=inclusive)
+    wall = wall_bound(instant, zone, inclusive=inclusive)
     second = wall.replace(microsecond=0)
     # Just before a repeated interval a text can be finer than a microsecond.
-    finest = "999" if inclusive and _repeat_start(moment, zone) is not None else "000"
+    finest = "999" if inclusive and _repeat_start(instant, zone) is not None else "000"
     return TextBound(
         second=_write(second, time.unit),
         next_second=_write(second + timedelta(seconds=1), time.unit),
@@ -155,18 +155,18 @@ def read_time(value: object, time: Time) -> datetime | None:
     if time.also:
         if isinstance(value, str) and DIGITS.fullmatch(value):
             value = int(value)
-        moments = (read_time(value, one) for one in time.each)
-        return next((moment for moment in moments if moment is not None), None)
-    moment: datetime | None
+        instants = (read_time(value, one) for one in time.each)
+        return next((instant for instant in instants if instant is not None), None)
+    instant: datetime | None
     if value is None or isinstance(value, bool):
         return None
     if time.unit in PER_SECOND:
-        moment = _from_number(value, time.unit)
+        instant = _from_number(value, time.unit)
     elif isinstance(value, datetime):
-        moment = _from_datetime(value, time)
+        instant = _from_datetime(value, time)
     else:
-        moment = _from_text(value, time)
-    return moment if moment is not None and moment >= EARLIEST else None
+        instant = _from_text(value, time)
+    return instant if instant is not None and instant >= EARLIEST else None
 
 
 def _from_number(value: object, unit: Unit) -> datetime | None:

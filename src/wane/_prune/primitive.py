@@ -64,7 +64,7 @@ class Order:
     table: Table
     rule: Rule
     kind: str
-    moment: datetime | None = None
+    older_than: datetime | None = None
     """The caller's own cutoff; None for a rule of the contract."""
     limit: int = 1
     """Rows of the table, at the most."""
@@ -79,8 +79,8 @@ class Order:
         if self.asked is not None:
             return self.asked
         inputs: dict[str, Any] = {"rule": self.rule.name}
-        if self.moment is not None:
-            inputs = {"states": list(self.rule.states), "older_than": self.moment.isoformat()}
+        if self.older_than is not None:
+            inputs = {"states": list(self.rule.states), "older_than": self.older_than.isoformat()}
         return {**inputs, "limit": self.limit, **({} if self.scope is None else {"scope": self.scope})}
 
 
@@ -145,7 +145,7 @@ class Pruner:
         """Preview what the same call would take: counts, edges, the statement and its query plan. Reads only."""
         order = self.order(table, rule, states, older_than, orphans=orphans)
         selection = self.bindings.selection(order.table, order.rule)
-        now = order.moment or self.store.now()
+        now = order.older_than or self.store.now()
         rows = count_rows(self.store, selection.table, seconds)
         return plan_step(self.store, selection, now, seconds, rows, swept=not order.table.append_only, explain=True)
 
@@ -168,9 +168,9 @@ class Pruner:
             raise WrongArgument(f"{table} has states: say which may go", f"states with rules: {known}")
         else:
             given = () if states is None else require_states(states)
-        moment = self._explicit_moment(declared, older_than)
+        before = self._explicit_cutoff(declared, older_than)
         chosen = self.bindings.explicit(declared, given, orphans=orphans)
-        return Order(declared, chosen, "prune_orphans" if orphans else "prune", moment)
+        return Order(declared, chosen, "prune_orphans" if orphans else "prune", before)
 
     def _by_rule(self, table: Table, name: str) -> Rule:
         rule = self.bindings.rule(table, name)
@@ -182,15 +182,15 @@ class Pruner:
             )
         return rule
 
-    def _explicit_moment(self, table: Table, older_than: object) -> datetime:
+    def _explicit_cutoff(self, table: Table, older_than: object) -> datetime:
         """Return the caller's cutoff; raise if it is in the future or under the contract's floor."""
-        moment, now = require_time("older_than", older_than), self.store.now()
-        if moment > now + _CLOCKS_DIFFER:
-            raise WrongArgument(f"older_than is in the future: {moment.isoformat()}", "no row can be that old yet")
+        before, now = require_time("older_than", older_than), self.store.now()
+        if before > now + _CLOCKS_DIFFER:
+            raise WrongArgument(f"older_than is in the future: {before.isoformat()}", "no row can be that old yet")
         floor = dict(self.contract.floors).get(table.name, timedelta(0))
-        if moment > now - floor and floor:
+        if before > now - floor and floor:
             raise WrongArgument(f"older_than is under the floor of {format_duration(floor)} for {table.name}")
-        return moment
+        return before
 
     def take(self, order: Order, actor: str | None, connection: object | None) -> Pruned:
         """Take rows in one transaction and record them in the audit trail.
@@ -266,9 +266,9 @@ class Pruner:
     ) -> Pruned:
         began = time.monotonic()
         name = str(order.table.name)
-        rule = order.rule.name if order.moment is None else None
+        rule = order.rule.name if order.older_than is None else None
         clock = transaction.now()
-        now = order.moment or clock
+        now = order.older_than or clock
         taken = take_all_scopes(transaction, Batch(selection, now, order.limit, order.most, skip_locked=skip_locked))
         counts = {name: 0, **taken.counts}
         ending = cutoff(order.rule, now)

@@ -48,7 +48,7 @@ class Shelf:
         self._month = month
         self._columns: dict[tuple[str, str], list[str]] = {}
 
-    def _place(self, table: TableInfo) -> TableInfo:
+    def _target(self, table: TableInfo) -> TableInfo:
         return TableInfo(self._schema, name_of(table, self._month), table.kind, table.columns)
 
     def ready(self, table: TableInfo, key: Sequence[str]) -> None:
@@ -56,42 +56,44 @@ class Shelf:
         run, dialect = self._transaction.execute, self._transaction.dialect
         # From here on no transaction can change the table's columns: what is copied is complete.
         self._transaction.read(locked_columns(dialect, table))
-        place = self._place(table)
+        target = self._target(table)
         hot = self._transaction.columns(table)
-        cold = self._transaction.columns(place)
+        cold = self._transaction.columns(target)
         if not cold:
             run(
                 "SELECT pg_advisory_xact_lock(%(space)s, hashtext(%(name)s))",
-                {"space": LOCK_SPACE, "name": qualified(place)},
+                {"space": LOCK_SPACE, "name": qualified(target)},
             )
-            cold = self._transaction.columns(place)
+            cold = self._transaction.columns(target)
         if not cold:
-            self._make(table, place, hot, key)
+            self._make(table, target, hot, key)
         else:
-            self._fit(table, place, hot, cold)
+            self._fit(table, target, hot, cold)
         self._columns[table.qualified] = [name for name, _ in hot]
 
-    def _make(self, table: TableInfo, place: TableInfo, hot: list[tuple[str, str]], key: Sequence[str]) -> None:
+    def _make(self, table: TableInfo, target: TableInfo, hot: list[tuple[str, str]], key: Sequence[str]) -> None:
         run, dialect = self._transaction.execute, self._transaction.dialect
-        schema, quoted = dialect.quote(self._schema), dialect.table(place)
+        schema, quoted = dialect.quote(self._schema), dialect.table(target)
         if not run("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s", {"schema": self._schema}):
             run(f"CREATE SCHEMA IF NOT EXISTS {schema}", {})
         columns = ", ".join(f"{dialect.quote(name)} {kind.replace('%', '%%')}" for name, kind in hot)
         run(f"CREATE TABLE {quoted} ({columns})", {})
-        told = f"wane: {qualified(table)}".replace("'", "''").replace("%", "%%")
-        run(f"COMMENT ON TABLE {quoted} IS '{told}'", {})
+        comment = f"wane: {qualified(table)}".replace("'", "''").replace("%", "%%")
+        run(f"COMMENT ON TABLE {quoted} IS '{comment}'", {})
         # A role that may use the schema may read what is stored there, whichever role stored it.
         for (reader,) in run(_READERS, {"schema": self._schema}):
             run(f"GRANT SELECT ON {quoted} TO {reader.replace('%', '%%')}", {})
         if key:
             run(f"CREATE INDEX ON {quoted} ({', '.join(dialect.quote(name) for name in key)})", {})
 
-    def _fit(self, table: TableInfo, place: TableInfo, hot: list[tuple[str, str]], cold: list[tuple[str, str]]) -> None:
+    def _fit(
+        self, table: TableInfo, target: TableInfo, hot: list[tuple[str, str]], cold: list[tuple[str, str]]
+    ) -> None:
         run, dialect = self._transaction.execute, self._transaction.dialect
-        where = f"{place.schema}.{place.name}"
+        where = f"{target.schema}.{target.name}"
         [(comment,)] = run(
             "SELECT obj_description(to_regclass(%(table)s), 'pg_class')",
-            {"table": dialect.table(place).replace("%%", "%")},
+            {"table": dialect.table(target).replace("%%", "%")},
         )
         if comment is not None and comment != f"wane: {qualified(table)}":
             raise StoreError(
@@ -109,19 +111,19 @@ class Shelf:
         for name, kind in hot:
             if name not in has:
                 column = f"{dialect.quote(name)} {kind.replace('%', '%%')}"
-                run(f"ALTER TABLE {dialect.table(place)} ADD COLUMN {column}", {})
+                run(f"ALTER TABLE {dialect.table(target)} ADD COLUMN {column}", {})
 
     def copying(self, table: TableInfo, statement: Statement) -> Statement:
         """Rewrite a statement that deletes rows of a table, so that they are inserted here."""
         names = self._columns[table.qualified]
-        return moving(self._transaction.dialect, statement, self._place(table), names)
+        return moving(self._transaction.dialect, statement, self._target(table), names)
 
 
-def moving(dialect: Dialect, statement: Statement, place: TableInfo, names: Sequence[str]) -> Statement:
+def moving(dialect: Dialect, statement: Statement, target: TableInfo, names: Sequence[str]) -> Statement:
     """Delete, and insert into another table what was deleted: one statement, so exactly the same rows."""
     columns = ", ".join(dialect.quote(name) for name in names)
     return Statement(
-        f"WITH gone AS (\n{statement.text}\nRETURNING {columns}\n)\nINSERT INTO {dialect.table(place)} ({columns})\n"
+        f"WITH gone AS (\n{statement.text}\nRETURNING {columns}\n)\nINSERT INTO {dialect.table(target)} ({columns})\n"
         f"SELECT {columns} FROM gone",
         statement.parameters,
     )

@@ -144,8 +144,8 @@ class Taking(ABC):
             if room <= 0 or limit <= 0 or lost > MOST_LOST:
                 return Taken(dict(counts), floor, done=False)
             # A row that does not fit into what is left fits into the next batch, or loses followers there.
-            look = replace(batch, limit=limit, most=room, floor=floor, whole=batch.whole or bool(counts.total()))
-            taken = self._lock_and_take(look)
+            part = replace(batch, limit=limit, most=room, floor=floor, whole=batch.whole or bool(counts.total()))
+            taken = self._lock_and_take(part)
             counts.update(taken.counts)
             stuck = taken.floor == floor and not taken.counts.get(own)
             floor = taken.floor

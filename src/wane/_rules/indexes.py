@@ -15,7 +15,7 @@ from wane._contract.model import Expiry, State, Table, Time
 from wane._db import Store
 from wane._db.schema import Column, Index, TableInfo
 from wane._findings import Severity
-from wane._rules.report import Report, rule_place
+from wane._rules.report import Report, rule_path
 from wane._rules.selection import BoundReference, Selection
 
 LARGE = 100_000
@@ -33,13 +33,13 @@ RowCount = Callable[[TableInfo], int | None]
 
 def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Report) -> None:
     """Report rules that would read whole tables, with the statement that creates the missing index."""
-    place = rule_place(selection)
+    path = rule_path(selection)
     if not store.dialect.walks(selection.time_column, selection.time):
         report.add(
             _severity(rows(selection.table)),
             "no-index",
             selection.name,
-            place,
+            path,
             f"{selection.time.column} writes numbers as texts, which no index has in order, so every batch reads the whole table",
             "write all of its moments in one way",
         )
@@ -49,7 +49,7 @@ def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Re
             _severity(rows(selection.table)),
             "no-index",
             selection.name,
-            place,
+            path,
             "no index finds the rule's oldest rows, so every batch reads the whole table",
             store.index_ddl(selection.table, columns, selection.time_column),
         )
@@ -60,7 +60,7 @@ def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Re
                 _severity(rows(reference.table)),
                 "no-reference-index",
                 selection.name,
-                place,
+                path,
                 f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
                 store.index_ddl(reference.table, reference.columns, None),
             )

@@ -17,14 +17,14 @@ from wane._contract.names import TableName, join_name
 from wane._db.schema import Column, ForeignKey, OnDelete, Schema, TableInfo, Trigger
 from wane._db.statement import Dialect
 from wane._findings import Severity
-from wane._rules.report import Report, rule_place
+from wane._rules.report import Report, rule_path
 from wane._rules.selection import BoundFollower, BoundReference, Selection
 
 
 def check_references(contract: Contract, schema: Schema, selection: Selection, report: Report) -> None:
     """Report everything that would happen besides the counted deletion."""
-    place = rule_place(selection)
-    check = _Check(contract, schema, selection.name, place, report)
+    path = rule_path(selection)
+    check = _Check(contract, schema, selection.name, path, report)
     if isinstance(selection.rule.action, Mark):
         check.row_security(selection.table)
     else:
@@ -38,7 +38,7 @@ class _Check:
     contract: Contract
     schema: Schema
     name: TableName
-    place: str
+    path: str
     report: Report
 
     def leaving(
@@ -152,7 +152,7 @@ class _Check:
             )
 
     def _add(self, severity: Severity, code: str, message: str, fix: str) -> None:
-        self.report.add(severity, code, self.name, self.place, message, fix)
+        self.report.add(severity, code, self.name, self.path, message, fix)
 
 
 def _pinning(trigger: Trigger, table: TableInfo) -> str:

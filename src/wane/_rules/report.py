@@ -12,7 +12,7 @@ from wane._rules.selection import Selection
 from wane.errors import StoreError, Unreachable
 
 
-def rule_place(selection: Selection) -> str:
+def rule_path(selection: Selection) -> str:
     """Return the key path at which the contract states a rule."""
     return key_path(["table", selection.name, "rule", selection.rule.name])
 
@@ -24,18 +24,18 @@ class Report:
         self.file = "" if contract.path is None else str(contract.path)
         self.findings: list[Finding] = []
 
-    def add(self, severity: Severity, code: str, table: object, place: str, message: str, fix: str = "") -> None:
+    def add(self, severity: Severity, code: str, table: object, path: str, message: str, fix: str = "") -> None:
         """Record a finding once; several rules of a table may cause the same one."""
-        finding = Finding(severity, code, message, fix, self.file if place else "", place, str(table))
+        finding = Finding(severity, code, message, fix, self.file if path else "", path, str(table))
         if finding not in self.findings:
             self.findings.append(finding)
 
     @contextmanager
-    def alone(self, table: object, place: str) -> Iterator[None]:
+    def alone(self, table: object, path: str) -> Iterator[None]:
         """Let a table that the database refuses to read fail alone: report it, and let the others be checked."""
         try:
             yield
         except Unreachable:
             raise
         except StoreError as problem:
-            self.add(Severity.ERROR, "unreadable-table", table, place, problem.message, problem.hint)
+            self.add(Severity.ERROR, "unreadable-table", table, path, problem.message, problem.hint)

@@ -185,12 +185,12 @@ class _Binder:
         written = self._written(column, time, "age")
         return None if written is None else (written, column)
 
-    def _written(self, column: Column, time: Time, place: str) -> Time | None:
+    def _written(self, column: Column, time: Time, entry: str) -> Time | None:
         """Reduce a time to the units that the column can hold; None, with a finding, if it can hold none of them."""
         problems = [self.types.time(column, one, several=bool(time.also)) for one in time.each]
         fitting = [one.unit for one, problem in zip(time.each, problems, strict=True) if not problem]
         if not fitting:
-            self._error(place, "wrong-time-type", problems[0])
+            self._error(entry, "wrong-time-type", problems[0])
             return None
         return replace(time, unit=fitting[0], also=tuple(fitting[1:]))
 
@@ -215,8 +215,8 @@ class _Binder:
         time_column = self._column(table, rule.bound.time.column, f"rule.{rule.name}.time")
         time = self._written(time_column, rule.bound.time, f"rule.{rule.name}.time") or rule.bound.time
 
-        def column(name: str, place: str) -> Column:
-            return self._column(table, name, f"rule.{rule.name}.{place}")
+        def column(name: str, entry: str) -> Column:
+            return self._column(table, name, f"rule.{rule.name}.{entry}")
 
         return Selection(
             name=declared.name,
@@ -257,33 +257,33 @@ class _Binder:
         except _Missing:
             return None
 
-    def _error(self, place: str, code: str, message: str, fix: str = "") -> None:
-        path = key_path(["table", self.declared.name]) + (f".{place}" if place else "")
+    def _error(self, entry: str, code: str, message: str, fix: str = "") -> None:
+        path = key_path(["table", self.declared.name]) + (f".{entry}" if entry else "")
         self.findings.append(Finding(Severity.ERROR, code, message, fix, self.file, path, str(self.declared.name)))
 
-    def _table(self, name: TableName, place: str) -> TableInfo:
+    def _table(self, name: TableName, entry: str) -> TableInfo:
         table = self.schema.find(name.schema, name.name)
         if table is None:
             near = did_you_mean(name.name, [one.name for one in self.schema.tables])
             self._error(
-                place, "missing-table", f"the database has no table {name}", near or "create it, or remove it here"
+                entry, "missing-table", f"the database has no table {name}", near or "create it, or remove it here"
             )
             raise _Missing
         if table.kind is Kind.PARTITION and table.parent is not None:
             parent = TableName(table.parent[1], table.parent[0])
-            self._error(place, "not-a-table", f"{name} is a partition", f"name its parent, {parent}")
+            self._error(entry, "not-a-table", f"{name} is a partition", f"name its parent, {parent}")
             raise _Missing
         if table.kind not in READABLE:
-            self._error(place, "not-a-table", f"{name} is a {table.kind.value}, and a table is expected")
+            self._error(entry, "not-a-table", f"{name} is a {table.kind.value}, and a table is expected")
             raise _Missing
         return table
 
-    def _column(self, table: TableInfo, name: str, place: str) -> Column:
+    def _column(self, table: TableInfo, name: str, entry: str) -> Column:
         column = table.column(name)
         if column is None:
             near = did_you_mean(name, [one.name for one in table.columns])
             fix = near or f"columns: {', '.join(one.name for one in table.columns)}"
-            self._error(place, "missing-column", f"{table.name} has no column {name!r}", fix)
+            self._error(entry, "missing-column", f"{table.name} has no column {name!r}", fix)
             raise _Missing
         return column
 
@@ -354,14 +354,14 @@ class _Binder:
                 return
 
     def _reference(
-        self, reference: Reference, parent: TableInfo, key: tuple[Column, ...], place: str
+        self, reference: Reference, parent: TableInfo, key: tuple[Column, ...], entry: str
     ) -> BoundReference:
-        table = self._table(reference.table, place)
-        columns = tuple(self._column(table, name, place) for name in reference.columns)
-        to = tuple(self._column(parent, name, place) for name in reference.to) or key
+        table = self._table(reference.table, entry)
+        columns = tuple(self._column(table, name, entry) for name in reference.columns)
+        to = tuple(self._column(parent, name, entry) for name in reference.to) or key
         if len(columns) != len(to):
             self._error(
-                place,
+                entry,
                 "wrong-reference",
                 f"{reference} has {len(columns)} columns, the key it points at {len(to)}: {', '.join(c.name for c in to)}",
                 "name all columns of the reference: { table, columns, to }",
@@ -370,28 +370,28 @@ class _Binder:
         for mine, theirs in zip(columns, to, strict=True):
             problem = self.types.reference(mine, theirs)
             if problem:
-                self._error(place, "wrong-reference", f"{reference}: {problem}")
+                self._error(entry, "wrong-reference", f"{reference}: {problem}")
         referring = [table, *(one for one in self.schema.heirs(table) if one.kind is not Kind.PARTITION)]
         enforced = all(_enforced(one, columns, parent, to) for one in referring)
         return BoundReference(reference.table, table, columns, to, enforced)
 
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
-        place = f"rule.{self.rule.name}.with"
-        reference = self._reference(follower.reference, parent, key, place)
+        entry = f"rule.{self.rule.name}.with"
+        reference = self._reference(follower.reference, parent, key, entry)
         if not self._unique(parent, reference.to):
             self._error(
-                place,
+                entry,
                 "wrong-reference",
                 f"{follower.reference} points at {', '.join(c.name for c in reference.to)}, which is not unique in"
                 f" {parent.name}: rows would leave with one row while another still has them",
                 "point at a unique key: { table, columns, to }",
             )
         own_key = tuple(column for name in reference.table.primary_key if (column := reference.table.column(name)))
-        where = tuple((self._column(reference.table, name, place), value) for name, value in follower.where)
+        where = tuple((self._column(reference.table, name, entry), value) for name, value in follower.where)
         for column, value in where:
             problem = self.types.state(column, value)
             if problem:
-                self._error(place, "wrong-state-type", problem)
+                self._error(entry, "wrong-state-type", problem)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
         heirs = self.schema.heirs(reference.table)
         watched = any(one.delete_triggers for one in (reference.table, *heirs))
@@ -405,12 +405,12 @@ class _Binder:
         declared = next(found, None)
         if follower.live_leaves or declared is None or declared.state is None or not declared.live:
             return None
-        place = f"rule.{self.rule.name}.with"
-        column = self._column(table, declared.state, place)
+        entry = f"rule.{self.rule.name}.with"
+        column = self._column(table, declared.state, entry)
         for state in declared.live:
             problem = self.types.state(column, state)
             if problem:
-                self._error(place, "wrong-state-type", problem)
+                self._error(entry, "wrong-state-type", problem)
         return column, declared.live
 
 

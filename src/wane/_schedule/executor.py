@@ -36,8 +36,8 @@ class Executor:
             return
         self.doing = doing or self.doing
         alive = Alive(self.name, self.role, self.doing, self._fingerprint, BEAT_SECONDS)
-        with store.write() as (run, moment):
-            Timetable(store.dialect).beat(run, alive, moment)
+        with store.write() as (run, clock):
+            Timetable(store.dialect).beat(run, alive, clock)
         self._beaten = now
         self._listener(Beat(self.name, self.role, self.doing))
 

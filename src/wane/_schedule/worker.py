@@ -94,11 +94,11 @@ class Worker:
         if reservation is None:
             return None
         scheduler = reservation.message.target.get("scheduler")
-        told = scheduler if isinstance(scheduler, str) else None
+        name = scheduler if isinstance(scheduler, str) else None
         try:
             return self._do(reservation)
         except WaneError as problem:
-            self._give_back(reservation, told, problem.message)
+            self._give_back(reservation, name, problem.message)
             return Worked.FAILED
 
     def _do(self, reservation: Reservation) -> Worked:
@@ -209,17 +209,17 @@ class Worker:
         """Ack the sweep, or give it back."""
         failed = [rule for rule in sweep.rules if rule.outcome is Outcome.FAILED]
         stopped = [rule for rule in sweep.rules if rule.outcome is Outcome.STOPPED]
-        told = bool(stopped) and self.stop.is_set() and not failed and not lost
+        on_request = bool(stopped) and self.stop.is_set() and not failed and not lost
         # A stop on purpose is no failure: it makes no dead letter. What is left leaves with the next window.
-        last = told and reservation.message.deliveries >= self.queue.policy.attempts
+        last = on_request and reservation.message.deliveries >= self.queue.policy.attempts
         if (failed or stopped or lost) and not last:
             # Each failed rule has reported its failure; the message records why it comes back.
             why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
             why = why or "lost its lease to another process"
-            if not told and not failed:
+            if not on_request and not failed:
                 self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
             self._release(reservation, why)
-            return Worked.STOPPED if told else Worked.FAILED
+            return Worked.STOPPED if on_request else Worked.FAILED
         fused = [rule for rule in sweep.rules if rule.outcome is Outcome.FUSED]
         for rule in fused:
             # A retry would find the same; a user must review it, and until then every window reports it.
@@ -229,7 +229,7 @@ class Worker:
         if not answered.accepted:
             self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
             return Worked.FAILED
-        if told:
+        if on_request:
             return Worked.STOPPED
         if not any(rule.outcome is Outcome.OFF for rule in sweep.rules):
             self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")

@@ -282,16 +282,16 @@ class GrowthChore:
         if latest is not None and now - latest < every - timedelta(seconds=30):
             return
         leases = Leases(store.dialect)
-        with store.write() as (run, moment):
-            until = (moment or now) + timedelta(seconds=_LEASE_SECONDS)
-            taken, lease = leases.take(run, _LEASE, holder, until, moment)
+        with store.write() as (run, clock):
+            until = (clock or now) + timedelta(seconds=_LEASE_SECONDS)
+            taken, lease = leases.take(run, _LEASE, holder, until, clock)
         if not taken:
             return
         try:
             take_snapshots(store, self._contract, most_seconds=_PASS_SECONDS, listener=self._listener)
         finally:
-            with store.write() as (run, moment):
-                leases.end(run, lease, moment)
+            with store.write() as (run, clock):
+                leases.end(run, lease, clock)
         self._warn(store)
 
     def _warn(self, store: Store) -> None:

@@ -193,8 +193,8 @@ class _Formatter(logging.Formatter):
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
-        facts = {"time": f"{moment}Z", "level": record.levelname.lower()}
+        at = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
+        facts = {"time": f"{at}Z", "level": record.levelname.lower()}
         facts |= getattr(record, "wane", None) or {"logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             facts["exception"] = self.formatException(record.exc_info)

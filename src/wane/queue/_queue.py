@@ -131,9 +131,9 @@ class Queue:
             )
             if existing is None:
                 continue  # The message with the id or the key was deleted, or is not committed yet.
-            moment = now or self.store.now()
-            if existing.state is MessageState.DONE and existing.forget_at is not None and existing.forget_at <= moment:
-                self._messages.forget(run, self.pool, existing.message_id, moment)
+            clock = now or self.store.now()
+            if existing.state is MessageState.DONE and existing.forget_at is not None and existing.forget_at <= clock:
+                self._messages.forget(run, self.pool, existing.message_id, clock)
                 continue
             if existing.message_id == new.message_id and existing.idempotency_key != new.idempotency_key:
                 raise WrongArgument(
@@ -446,8 +446,8 @@ class Queue:
     ) -> Iterator[tuple[Execute, datetime | None]]:
         """Yield what runs statements, and the time to use, as Store.write does; or inside the caller's transaction."""
         if connection is None:
-            with self.store.write(durable=durable) as (run, moment):
-                yield run, self._now(lambda: moment)
+            with self.store.write(durable=durable) as (run, clock):
+                yield run, self._now(lambda: clock)
             return
         with self.store.transaction(connection) as transaction:
             yield transaction.execute, self._now(transaction.clock)

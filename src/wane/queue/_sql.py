@@ -324,8 +324,8 @@ class Messages(ABC):
             f" AND state = '{state}' ORDER BY due_at LIMIT 1) AS {state}_first"
             for state in WAITING
         )
-        moment = min((moment for (moment,) in run(" UNION ALL ".join(parts), {"pool": pool})), default=None)
-        return None if moment is None else self.dialect.decode_time(moment)
+        due_at = min((one for (one,) in run(" UNION ALL ".join(parts), {"pool": pool})), default=None)
+        return None if due_at is None else self.dialect.decode_time(due_at)
 
     def sequences(self, run: Execute, pools: Sequence[str]) -> dict[str, int]:
         """Return how many wakeups some pools have had."""
@@ -364,10 +364,10 @@ class Messages(ABC):
         return self._message(found[0]) if found else None
 
     def _message(self, row: Sequence[Any]) -> Message:
-        def moment(stamp: Any) -> datetime | None:
+        def decode(stamp: Any) -> datetime | None:
             return None if stamp is None else self.dialect.decode_time(stamp)
 
-        created, updated = moment(row[9]), moment(row[10])
+        created, updated = decode(row[9]), decode(row[10])
         assert created is not None
         assert updated is not None
         pool, message_id, key, queue, kind, target, data, state, deliveries = row[:9]
@@ -383,15 +383,15 @@ class Messages(ABC):
             deliveries,
             created,
             updated,
-            due_at=moment(row[11]),
+            due_at=decode(row[11]),
             token_hash=row[12],
-            finished_at=moment(row[13]),
+            finished_at=decode(row[13]),
             reason=row[14],
             release_reason=row[15],
-            resolved_at=moment(row[16]),
+            resolved_at=decode(row[16]),
             resolved_by=row[17],
             seq=row[18],
-            forget_at=moment(row[19]),
+            forget_at=decode(row[19]),
         )
 
 

@@ -93,9 +93,9 @@ class PostgresTransaction(Transaction):
             raise unwritten() from problem
 
     def now(self) -> datetime:
-        [(moment,)] = self.execute("SELECT clock_timestamp()", {})
-        assert isinstance(moment, datetime)
-        return moment.astimezone(UTC)
+        [(now,)] = self.execute("SELECT clock_timestamp()", {})
+        assert isinstance(now, datetime)
+        return now.astimezone(UTC)
 
     def clock(self) -> datetime | None:
         return None

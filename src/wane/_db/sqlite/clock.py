@@ -31,20 +31,20 @@ def steady_now(connection: sqlite3.Connection, host: datetime | None = None, *, 
         found = cursor.execute(_READ).fetchone()
         # After the mark was read: what others wrote there is in the past, unless the clock was set back.
         now = host or datetime.now(UTC)
-        moment = now
+        adjusted = now
         seen = {"was_latest": None, "was_host": None}
         if found is not None:
             seen = {"was_latest": found[0], "was_host": found[1]}
             latest, marked = (datetime.fromisoformat(one) for one in found)
-            moment = latest + _STEP if now < marked else max(now, latest + (now - marked) / 2)
+            adjusted = latest + _STEP if now < marked else max(now, latest + (now - marked) / 2)
             if marked <= now < marked + _STEP:
-                return moment
+                return adjusted
         if not mark:
-            return moment
-        values = {**seen, "latest": _text(moment), "host": _text(now)}
+            return adjusted
+        values = {**seen, "latest": _text(adjusted), "host": _text(now)}
         if cursor.execute(_BEGIN if found is None else _MOVE, values).rowcount:
-            return moment
+            return adjusted
 
 
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _text(adjusted: datetime) -> str:
+    return adjusted.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

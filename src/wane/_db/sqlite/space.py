@@ -75,8 +75,8 @@ def _sampled_row_bytes(read: Read, table: TableInfo, seconds: float) -> float | 
     if not columns:
         return None
     widths = " + ".join(f"coalesce(length(CAST({column} AS BLOB)), 0)" for column in columns)
-    place = f"{quote(table.schema)}.{quote(table.name)}"
-    text = f"SELECT avg(width) FROM (SELECT {widths} AS width FROM {place} LIMIT {_SAMPLED_ROWS})"
+    source = f"{quote(table.schema)}.{quote(table.name)}"
+    text = f"SELECT avg(width) FROM (SELECT {widths} AS width FROM {source} LIMIT {_SAMPLED_ROWS})"
     try:
         [(average,)] = read(Statement(text, {}), max(seconds, _SAMPLE_SECONDS))
     except (TimedOut, Locked, StoreError):
