@@ -188,7 +188,7 @@ def test_a_lost_restore_that_the_database_has_no_copy_of_is_refused(database: Da
         cold.keeper.archive.restore("event", where="id = 7")
         last(cold).unlink()
         forget_copies(database)
-        with pytest.raises(ArchiveError, match=r"lost the commit of restore 2 of event.* in both places"):
+        with pytest.raises(ArchiveError, match=r"lost the commit of restore 2 of event.* both hot and archived"):
             cold.keeper.archive.repair()
         assert [one.code for one in cold.keeper.archive.findings()] == ["archive-log"]
         assert cold.keeper.archive.adopt().tables == ("event", "event_read")

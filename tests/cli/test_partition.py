@@ -80,7 +80,7 @@ def test_months_are_retired_and_put_back(events: PostgresDatabase, wane: Wane) -
     assert back["outcome"] == "attached"
     assert events.query("SELECT count(*) FROM event") == [(1,)]
     wrong = wane("partition", "retire", "event", "--reattach", "nothing")
-    assert (wrong.code, "is aside" in wrong.err) == (1, True)
+    assert (wrong.code, "is in quarantine" in wrong.err) == (1, True)
     assert wane("partition", "retire", "event", "--reattach", "x", "--dry-run").code == 2
 
 

@@ -133,4 +133,4 @@ def test_it_is_part_of_what_is_shown_and_not_of_what_is_promised(tmp_path: Path)
     file.write_text(SMALL.replace('{ column = "failed_ms", unit = "ms" }', '{ unit = "ms" }'))
     with pytest.raises(ContractError):
         load_contract(file)
-    assert [one.path for one in read_contract(file).findings] == ["table.letter.age"]
+    assert [one.path for one in read_contract(file).findings] == ["table.letter.age.column"]

@@ -532,10 +532,14 @@ def test_a_hold_waits_for_batches_that_take_rows_through_an_heir(postgres_databa
         )
         with kept.keeper.store.transaction() as batch:
             batch.enter(gated(selection))
-            inside = postgres_database.query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+            # Other tests lock in other databases of the same server.
+            here = (
+                "locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+            inside = postgres_database.query(f"SELECT count(*) FROM pg_locks WHERE {here} AND granted")
             free = postgres_database.query(
                 "SELECT pg_try_advisory_xact_lock(classid::int, hashtext('public.note')) FROM pg_locks"
-                " WHERE locktype = 'advisory' LIMIT 1"
+                f" WHERE {here} LIMIT 1"
             )
         assert (inside, free) == ([(3,)], [(False,)])
 
