@@ -43,11 +43,6 @@ class Queries:
         p, walk = self.rows.parameters(), Walk(self.rows, selection)
         return p.statement(walk.oldest(p, now, limit, outputs=walk.keys))
 
-    def count_some_due(self, selection: Selection, now: When, limit: int) -> Statement:
-        """Write the query that counts the due rows, up to the limit."""
-        some = self.keys_due(selection, now, limit)
-        return Statement(f"SELECT count(*) FROM ({some.text}) AS some_due", some.parameters)
-
     def edge_due(self, selection: Selection, now: When, *, newest: bool) -> Statement:
         """Write the query for the time of the oldest or newest due row.
 
