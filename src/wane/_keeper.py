@@ -22,7 +22,7 @@ from wane._db import Store, open_store
 from wane._db.url import DatabaseUrl, resolve_url
 from wane._findings import Finding
 from wane._ledger import AuditEntry, Hold, Ledger
-from wane._partition.chore import PartitionDuty
+from wane._partition.chore import PartitionChore
 from wane._partition.facade import Partition
 from wane._prune.apply import apply_plan
 from wane._prune.gates import set_gate
@@ -279,10 +279,10 @@ class Keeper:
             actor=self.pruner.actor,
             listener=self.pruner.listener,
             stop=stop or threading.Event(),
-            duties=[
+            chores=[
                 GrowthChore(self.contract, self.pruner.listener),
                 HealthChore(self.contract),
-                PartitionDuty(self.contract, self.pruner.listener),
+                PartitionChore(self.contract, self.pruner.listener),
             ],
             archive=ScheduledArchive(self.contract),
         ).run()

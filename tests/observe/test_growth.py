@@ -22,7 +22,7 @@ from wane._db.url import resolve_url
 from wane._forecast import Verdict
 from wane._keeper import Keeper
 from wane._leases import Leases
-from wane._schedule.housekeeping import clean_own_tables
+from wane._schedule.own_tables import clean_own_tables
 from wane.errors import NotMigrated, StoreError, UnknownTable
 from wane.events import Event, SnapshotTaken, TableNearThreshold
 from wane.observe._gauge import DAYS_TO, NEAR, SNAPSHOT_AGE, TABLE_RATE, TABLE_ROWS, TABLE_ROWS_EXACT

@@ -28,7 +28,7 @@ from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._findings import Severity
 from wane._keeper import Keeper
-from wane._schedule.housekeeping import clean_own_tables
+from wane._schedule.own_tables import clean_own_tables
 from wane._schedule.sql import Alive, Timetable
 from wane._sqlfunctions import install
 

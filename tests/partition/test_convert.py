@@ -10,7 +10,7 @@ from partition.partitioning import CONTRACT, PLAIN, RICH, dump, keeping, partiti
 from races.racing import Background, await_true
 from servers import PostgresDatabase, SqliteDatabase
 from wane._leases import leased
-from wane._partition.chore import PartitionDuty
+from wane._partition.chore import PartitionChore
 from wane._partition.months import Month
 from wane._partition.sql import PostgresPartitions
 from wane.errors import Locked, PartitionBusy, PartitionError, StoreError
@@ -264,7 +264,7 @@ def test_a_conversion_whose_month_is_near_prepares_for_a_later_one(
         postgres_database.execute(
             "UPDATE wane.partition_change SET facts = jsonb_set(facts, '{until}', to_jsonb(?::text))", (past,)
         )
-        PartitionDuty(keeper.contract, nobody)(keeper.store, "a test")
+        PartitionChore(keeper.contract, nobody)(keeper.store, "a test")
         assert postgres_database.query(bounds) == [(0,)], (
             "nobody may be refused a row because a conversion was forgotten"
         )

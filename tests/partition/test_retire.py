@@ -672,13 +672,13 @@ def test_nobody_is_stopped_while_months_leave(postgres_database: PostgresDatabas
 
 
 def test_a_runner_lets_months_go_by_itself(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
-    from wane._partition.chore import PartitionDuty
+    from wane._partition.chore import PartitionChore
     from wane.events import nobody
 
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
-        PartitionDuty(keeper.contract, nobody)(keeper.store, "a test")
+        PartitionChore(keeper.contract, nobody)(keeper.store, "a test")
         assert PAST not in partitions(postgres_database)
 
 

@@ -13,7 +13,7 @@ from wane._contract.settings import EventSettings
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper
-from wane._schedule.housekeeping import clean_own_tables
+from wane._schedule.own_tables import clean_own_tables
 from wane.errors import ContractError
 from wane.events import Event, HardDeleted
 

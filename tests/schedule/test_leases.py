@@ -124,7 +124,7 @@ def test_fences_rise_and_never_repeat(database: Database, clock: Clock) -> None:
                 one.runner().store.run("SELECT 1", {})
         assert seen == list(range(1, 61))
         # Wane's own housekeeping leaves leases alone, however old they are.
-        from wane._schedule.housekeeping import clean_own_tables, own_contract
+        from wane._schedule.own_tables import clean_own_tables, own_contract
 
         assert "lease" not in " ".join(str(kept.name) for kept in own_contract(one.store, one.contract).tables)
         clean_own_tables(one.store, one.contract, actor="tester")

@@ -32,7 +32,7 @@ from wane._db.postgres.transaction import PostgresTransaction
 from wane._db.sqlite.store import SqliteStore
 from wane._db.sqlite.transaction import SqliteTransaction
 from wane._leases import Leases
-from wane._schedule.housekeeping import keep_one_dead_letter
+from wane._schedule.own_tables import keep_one_dead_letter
 from wane._schedule.worker import Worked, Worker
 from wane.events import BatchTaken, Beat, BudgetExhausted, Event, MessageDead, RuleFailed, RuleSwept, WorkFailed
 

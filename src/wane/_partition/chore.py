@@ -15,7 +15,7 @@ _LOOK_SECONDS = 600.0
 _NAME = "partition"
 
 
-class PartitionDuty:
+class PartitionChore:
     """Maintains every table of [partition], in one process at a time."""
 
     def __init__(self, contract: Contract, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:

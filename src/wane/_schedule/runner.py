@@ -23,7 +23,7 @@ from wane._prune.admission import require_admin
 from wane._prune.primitive import whoami
 from wane._schedule.adoption import require_in_force
 from wane._schedule.executor import Executor
-from wane._schedule.housekeeping import clean_own_tables, keep_one_dead_letter
+from wane._schedule.own_tables import clean_own_tables, keep_one_dead_letter
 from wane._schedule.patience import Patience
 from wane._schedule.scheduler import tick
 from wane._schedule.worker import Cold, Worked, Worker, policy_of
@@ -35,15 +35,15 @@ _LONGEST_WAIT_SECONDS = 1.0
 """How long a loop waits before it checks whether it has to stop."""
 _EXPIRE_SECONDS = 5.0
 _EXPIRE_LIMIT = 100
-_HOUSE = timedelta(hours=1)
-_LOOK_AT_HOUSE_SECONDS = 60.0
-HOUSE_LEASE = "housekeeping"
+_CLEAN_EVERY = timedelta(hours=1)
+_CHECK_CLEANING_SECONDS = 60.0
+CLEANING_LEASE = "housekeeping"
 _LAST_LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 60.0
 """No statement of a runner takes this long: a server that has not answered by then never will."""
 MOST_WORKERS = 64
 
-Duty = Callable[[Store, str], None]
+Chore = Callable[[Store, str], None]
 """Something that a scheduler does between windows, on its store and under its name. It decides itself whether it is
 due."""
 
@@ -74,7 +74,7 @@ class Runner:
     listener: Listener = nobody
     stop: threading.Event = field(default_factory=threading.Event)
     """Setting it ends the run. The runner itself never sets it: it may be shared with other parts of an application."""
-    duties: Collection[Duty] = ()
+    chores: Collection[Chore] = ()
     archive: Cold | None = None
     """What carries out rules that archive; None leaves them to others."""
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
@@ -183,7 +183,7 @@ class Runner:
         left = {scheduler.name: self.max_runs for scheduler in chosen}
         patience = {scheduler.name: Patience(self._ending) for scheduler in chosen}
         resting = dict.fromkeys(left, 0.0)
-        house = _House(self)
+        between = _BetweenWindows(self)
 
         def body(store: Store, executor: Executor) -> bool:
             queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
@@ -211,7 +211,7 @@ class Runner:
                 self._scheduled.set()
                 return True
             executor.beat(store, "waiting")
-            house.keep(store, queue, executor)
+            between.run(store, queue, executor)
             self._ending.wait(max(min(waits), 0.01))
             return False
 
@@ -282,36 +282,36 @@ class Runner:
             self._failures += failures
 
 
-class _House:
+class _BetweenWindows:
     """What a scheduler does between windows: overdue messages every few seconds, Wane's own tables every hour."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._expired = float("-inf")
-        self._kept = float("-inf")
+        self._cleaned = float("-inf")
 
-    def keep(self, store: Store, queue: Queue, executor: Executor) -> None:
+    def run(self, store: Store, queue: Queue, executor: Executor) -> None:
         now = time.monotonic()
         if now - self._expired >= _EXPIRE_SECONDS:
             self._expired = now
             # Other pools have policies of their own, which are unknown here.
             queue.expire_leases(_EXPIRE_LIMIT)
             keep_one_dead_letter(queue, by=executor.name)
-        if now - self._kept >= _LOOK_AT_HOUSE_SECONDS:
-            self._kept = now
-            self._keep_house(store, executor)
-        for duty in self._runner.duties:
+        if now - self._cleaned >= _CHECK_CLEANING_SECONDS:
+            self._cleaned = now
+            self._clean_own_tables(store, executor)
+        for chore in self._runner.chores:
             try:
-                duty(store, executor.name)
+                chore(store, executor.name)
             except Unreachable:
                 raise
             except WaneError as problem:  # Windows go on regardless.
                 self._runner.fail(str(problem).partition("\n")[0])
 
-    def _keep_house(self, store: Store, executor: Executor) -> None:
+    def _clean_own_tables(self, store: Store, executor: Executor) -> None:
         """Clean Wane's own tables once an hour, in the first process that takes the lease, which is not given back."""
         with store.write() as (run, now):
-            until = (now or store.now()) + _HOUSE
-            mine, _ = Leases(store.dialect).take(run, HOUSE_LEASE, executor.name, until, now)
+            until = (now or store.now()) + _CLEAN_EVERY
+            mine, _ = Leases(store.dialect).take(run, CLEANING_LEASE, executor.name, until, now)
         if mine:
             clean_own_tables(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

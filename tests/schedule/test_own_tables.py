@@ -12,7 +12,7 @@ from servers import Database
 from wane._contract.duration import FOREVER
 from wane._schedule import runner
 from wane._schedule.executor import Executor
-from wane._schedule.housekeeping import clean_own_tables, own_contract
+from wane._schedule.own_tables import clean_own_tables, own_contract
 from wane._schedule.scheduler import KIND
 from wane.errors import WaneError
 from wane.events import RowsPruned
@@ -107,8 +107,8 @@ def test_a_runner_keeps_house_and_expires_leases_of_its_own_pool_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_EXPIRE_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "_LOOK_AT_HOUSE_SECONDS", 0.1)
-    monkeypatch.setattr(runner, "_HOUSE", timedelta(seconds=0.2))
+    monkeypatch.setattr(runner, "_CHECK_CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "_CLEAN_EVERY", timedelta(seconds=0.2))
     create_jobs(database)
     lease = timedelta(milliseconds=50)
     with world(database, contract_of(remember=timedelta(milliseconds=100), lease=lease, attempts=1)) as one:
@@ -132,10 +132,10 @@ def test_a_runner_keeps_house_and_expires_leases_of_its_own_pool_only(
 
 
 def test_keeping_house_takes_some_thousand_rows_at_a_time(database: Database, clock: Clock) -> None:
-    from wane._schedule import housekeeping
+    from wane._schedule import own_tables
 
     with world(database) as one, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(housekeeping, "_ROWS", 3)
+        patch.setattr(own_tables, "_ROWS", 3)
         for number in range(5):
             finish(one, f"m{number}")
         clock.now = datetime.fromtimestamp(clock.now.timestamp(), clock.now.tzinfo) + 30 * DAY
@@ -144,7 +144,7 @@ def test_keeping_house_takes_some_thousand_rows_at_a_time(database: Database, cl
 
 
 def test_of_several_runners_one_keeps_house(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_LOOK_AT_HOUSE_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "_CHECK_CLEANING_SECONDS", 0.05)
     create_jobs(database)
     with world(database) as one:
         going = [one.runner(workers=0) for _ in range(2)]
