@@ -11,7 +11,7 @@ import pytest
 from contract.cases import FOLDER, GOOD, STATES, TABLE, Case, cases, codes_tested, read, told
 
 ROOT = Path(__file__).parents[2]
-CONTRACT = ROOT / "src" / "wane" / "contract"
+CONTRACT = ROOT / "src" / "wane" / "_contract"
 GROUPS = sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 

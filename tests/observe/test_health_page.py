@@ -13,7 +13,7 @@ from servers import PostgresDatabase, SqliteDatabase
 from wane._sqlfunctions import install
 
 PAGE = (ROOT / "docs/reference/health.md").read_text(encoding="utf-8")
-SOURCES = ("check/live.py", "observe/verdict.py", "sqlfunctions/health.py", "archive/findings.py")
+SOURCES = ("_check/live.py", "observe/_verdict.py", "_sqlfunctions/health.py", "_archive/findings.py")
 TELLING = ("_add", "add", "_error", "_warning", "Finding", "Question", "_reference", "_finding")
 
 
