@@ -212,13 +212,16 @@ def test_entries_are_not_written_over_commits_of_others(sqlite_database: SqliteD
         assert cold.cold() == [*range(1, 21), 500, 600]
 
 
+@pytest.mark.parametrize("copies", [True, False], ids=["from its copy", "from the journal"])
 def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
-    sqlite_database: SqliteDatabase, tmp_path: Path
+    sqlite_database: SqliteDatabase, tmp_path: Path, copies: bool
 ) -> None:
     events(sqlite_database, 20)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
         last(cold).unlink()
+        if not copies:
+            forget_copies(sqlite_database)
         gone = min((cold.folder / "cold" / "event").glob("_month=*/*.parquet"))
         gone.rename(tmp_path / "away")
         with pytest.raises(ArchiveError, match=gone.name):
