@@ -12,7 +12,7 @@ from servers import Database
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry
-from wane._prune.batches import Batches, Closed
+from wane._prune.batches import Batches, Closed, require_running
 from wane._prune.pace import FAST
 
 
@@ -81,4 +81,4 @@ def test_what_refuses_a_batch_refuses_it_before_its_first_statement(database: Da
         assert kept.ids() == [1]
         batches.stop.set()
         with pytest.raises(Closed, match="stop requested"):
-            batches.require_running()
+            require_running(batches.stop)

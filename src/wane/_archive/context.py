@@ -20,8 +20,7 @@ from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease, leased
 from wane._ledger import Ledger
-from wane._prune.batches import Closed
-from wane._prune.gates import closed_gate
+from wane._prune.batches import Closed, require_open, require_running
 from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
@@ -96,11 +95,8 @@ class ArchiveContext:
 
     def require_open(self, transaction: Transaction, table: TableName | str) -> None:
         """Raise Closed if a stop was requested or a flag is off."""
-        if self.stop.is_set():
-            raise Closed("stop requested")
-        closed = closed_gate(Ledger.of(transaction).flags(), table, self.contract.sweep)
-        if closed:
-            raise Closed(closed)
+        require_running(self.stop)
+        require_open(Ledger.of(transaction).flags(), table, self.contract.sweep)
 
     @contextmanager
     def reporting(self, done: Reported) -> Iterator[None]:

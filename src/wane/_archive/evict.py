@@ -24,7 +24,7 @@ from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry
-from wane._prune.batches import Batches, pass_gates
+from wane._prune.batches import Batches, pass_gates, require_running
 from wane._prune.dialects import taking
 from wane._prune.pace import Pace
 from wane._prune.taking import Taking
@@ -195,7 +195,7 @@ class Eviction:
 
     def _paced(self, work: Callable[[], Evicted]) -> Evicted:
         """Run a batch, emit its event, and pause."""
-        self.batches.require_running()
+        require_running(self.batches.stop)
         evicted = work()
         if evicted.locked:
             self.batches.emit()

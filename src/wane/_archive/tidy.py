@@ -29,7 +29,7 @@ from wane._contract.duration import format_duration
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
-from wane._prune.batches import Closed
+from wane._prune.batches import require_running
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
 from wane.events import ArchiveMaintained
@@ -78,8 +78,7 @@ class Tidying:
         # No other process writes now: what the journal and the archive say stays so until this is done.
         removed = self._find_removable(name, age, self.upkeep.sweeps(), done)
         for path in removed:
-            if self.upkeep.context.stop.is_set():
-                raise Closed("stop requested")
+            require_running(self.upkeep.context.stop)
             try:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             except FileNotFoundError:

@@ -11,7 +11,7 @@ from wane._db import Store
 from wane.errors import LeaseLost, PartitionBusy, WaneError
 from wane.events import Listener, TickFailed
 
-_LOOK_SECONDS = 600.0
+_CHECK_SECONDS = 600.0
 _NAME = "partition"
 
 
@@ -22,13 +22,13 @@ class PartitionChore:
         self._contract = contract
         self._listener = listener
         self._clock = clock
-        self._look_at = float("-inf")
+        self._next_at = float("-inf")
 
     def __call__(self, store: Store, holder: str) -> None:
         """Maintain each table at most every ten minutes; a table that fails does not affect the others."""
-        if store.kind != "postgres" or not self._contract.partitions or self._clock() < self._look_at:
+        if store.kind != "postgres" or not self._contract.partitions or self._clock() < self._next_at:
             return
-        self._look_at = self._clock() + _LOOK_SECONDS
+        self._next_at = self._clock() + _CHECK_SECONDS
         from wane._partition.upkeep import keep_table
 
         for settings in self._contract.partitions:

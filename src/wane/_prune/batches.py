@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from wane._contract.names import TableName
 from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.transaction import Transaction
-from wane._ledger import AuditEntry, Ledger, add_counts
+from wane._ledger import AuditEntry, Flag, Ledger, add_counts
 from wane._prune.dialects import taking
 from wane._prune.gates import closed_gate
 from wane._prune.pace import BatchCosts, Pace
@@ -33,6 +34,19 @@ class Closed(Exception):
     """A gate is closed, or a stop was requested; the work resumes another time."""
 
 
+def require_running(stop: threading.Event) -> None:
+    """Raise Closed if a stop was requested."""
+    if stop.is_set():
+        raise Closed(STOPPED)
+
+
+def require_open(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> None:
+    """Raise Closed if a gate of the table is closed."""
+    closed = closed_gate(flags, table, settings)
+    if closed:
+        raise Closed(closed)
+
+
 def pass_gates(
     transaction: Transaction,
     selection: Selection,
@@ -41,9 +55,7 @@ def pass_gates(
 ) -> datetime:
     """Begin a batch of a rule: raise Closed if a gate is closed, check the fence, and return the database's time."""
     opening = taking(transaction).open_batch(gated(selection))
-    closed = closed_gate(opening.flags, selection.name, settings)
-    if closed:
-        raise Closed(closed)
+    require_open(opening.flags, selection.name, settings)
     fence(transaction)
     return opening.clock
 
@@ -122,11 +134,6 @@ class Batches:
         # Counted after the commit: what did not happen is not reported.
         self.seconds = time.monotonic() - began
         self.audit, self.last = audit, batch.entry
-
-    def require_running(self) -> None:
-        """Raise Closed if a stop was requested."""
-        if self.stop.is_set():
-            raise Closed(STOPPED)
 
     def adapt(self) -> None:
         """Choose the size of the next batch, and emit what this one changed."""

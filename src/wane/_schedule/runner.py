@@ -38,7 +38,7 @@ _EXPIRE_LIMIT = 100
 _CLEAN_EVERY = timedelta(hours=1)
 _CHECK_CLEANING_SECONDS = 60.0
 CLEANING_LEASE = "housekeeping"
-_LAST_LOOK_SECONDS = 0.1
+_LAST_CHECK_SECONDS = 0.1
 _ANSWER_SECONDS = 60.0
 """No statement of a runner takes this long: a server that has not answered by then never will."""
 MOST_WORKERS = 64
@@ -251,7 +251,7 @@ class Runner:
             if scheduled and self.max_runs is not None and self._scheduled.is_set():
                 if not worker.queue.messages(limit=1):
                     return True
-                self._ending.wait(_LAST_LOOK_SECONDS)  # The last sweep to end wakes no worker.
+                self._ending.wait(_LAST_CHECK_SECONDS)  # The last sweep to end wakes no worker.
                 return False
             worker.queue.wait_for_wakeup(sequence, timeout=self._wait_seconds(worker.queue))
             return False
