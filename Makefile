@@ -94,7 +94,7 @@ bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/python -m bench.queue
 	@$(BIN)/python -m bench.partition
 
-crash: setup ## kill sweeps at random moments, hundreds of times on each store
+crash: setup ## kill sweeps at random times, hundreds of times on each store
 	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --numprocesses 0 -rP tests/crash
 
 soak: setup ## run ten processes for a minute on each store, killed and stopped at random

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from bench.measuring import ROOT, machine, postgres_url, say, timed
+from bench.measuring import ROOT, machine, postgres_url, print_line, timed
 from wane._archive.session import session
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -352,7 +352,7 @@ def measure(database: Database, folder: Path, spark: SparkSession, rows: int, ro
             size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
             sample = {"seconds": round(seconds, 2), "size_of_heap": round(size / heap, 3), **told}
             samples[name].append({**sample, "memory_mb": memory.most})
-            say(f"{database.kind} round {number + 1} {name}: {samples[name][-1]}")
+            print_line(f"{database.kind} round {number + 1} {name}: {samples[name][-1]}")
             shutil.rmtree(place)
     return {"samples": samples, "ratios": ratios(samples)}
 
@@ -378,7 +378,7 @@ def scale(database: Database, folder: Path, rows: int) -> dict[str, Any]:
         with Memory() as memory:
             seconds, told = timed(run)
         found[name] = {"rows": count, "seconds": round(seconds, 2), **told, "memory_mb": memory.most}
-        say(f"{database.kind} {name}: {found[name]}")
+        print_line(f"{database.kind} {name}: {found[name]}")
     found["ratio"] = round(found["whole"]["seconds"] / found["quarter"]["seconds"], 3)
     return found
 

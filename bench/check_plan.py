@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import machine, postgres_url, say, timed
+from bench.measuring import machine, postgres_url, print_line, timed
 from wane._check.cover import cover
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -192,7 +192,7 @@ def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, A
             if number:  # The first round warms caches and is not counted.
                 for name, (seconds, _) in taken.items():
                     samples[name].append(round(seconds, 4))
-            say(
+            print_line(
                 f"{kind} round {number}: "
                 + ", ".join(f"{name} {seconds:.2f} s" for name, (seconds, _) in taken.items())
             )
@@ -268,13 +268,13 @@ def main() -> None:
         if options.only != "postgres":
             path = Path(place) / "bench.db"
             seconds, _ = timed(lambda: build_sqlite(path, options.rows))
-            say(f"sqlite built in {timedelta(seconds=round(seconds))}")
+            print_line(f"sqlite built in {timedelta(seconds=round(seconds))}")
             results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds)
             path.unlink()
         if options.only != "sqlite":
             with postgres_url() as url:
                 seconds, _ = timed(lambda: build_postgres(url, options.rows))
-                say(f"postgres built in {timedelta(seconds=round(seconds))}")
+                print_line(f"postgres built in {timedelta(seconds=round(seconds))}")
                 results["postgres"] = measure("postgres", url, promised, options.rounds)
     text = json.dumps(results, indent=2) + "\n"
     assert place not in text

@@ -28,7 +28,7 @@ from bench.check_plan import (
     scan_postgres,
     scan_sqlite,
 )
-from bench.measuring import ROOT, machine, postgres_url, say, timed
+from bench.measuring import ROOT, machine, postgres_url, print_line, timed
 from wane._contract.model import Contract
 from wane._db import open_store
 from wane._db.counting import Exactness
@@ -89,7 +89,9 @@ def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, A
         if number:  # The first round warms caches and is not counted.
             for name, (seconds, _) in taken.items():
                 samples[name].append(round(seconds, 5))
-        say(f"{kind} round {number}: " + ", ".join(f"{name} {seconds:.4f} s" for name, (seconds, _) in taken.items()))
+        print_line(
+            f"{kind} round {number}: " + ", ".join(f"{name} {seconds:.4f} s" for name, (seconds, _) in taken.items())
+        )
     version = kept.store.version()
     kept.close()
     return {
@@ -131,13 +133,13 @@ def main() -> None:
         if options.only != "postgres":
             path = Path(place) / "bench.db"
             seconds, _ = timed(lambda: build_sqlite(path, options.rows))
-            say(f"sqlite built in {timedelta(seconds=round(seconds))}")
+            print_line(f"sqlite built in {timedelta(seconds=round(seconds))}")
             results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds)
             path.unlink()
         if options.only != "sqlite":
             with postgres_url() as url:
                 seconds, _ = timed(lambda: build_postgres(url, options.rows))
-                say(f"postgres built in {timedelta(seconds=round(seconds))}")
+                print_line(f"postgres built in {timedelta(seconds=round(seconds))}")
                 results["postgres"] = measure("postgres", url, promised, options.rounds)
     RESULTS.parent.mkdir(exist_ok=True)
     if options.only is not None and RESULTS.exists():

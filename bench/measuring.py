@@ -49,7 +49,7 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

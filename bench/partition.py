@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, machine, say, timed
+from bench.measuring import ROOT, machine, print_line, timed
 from wane._keeper import Keeper, open_keeper
 from wane._prune.pace import FAST
 
@@ -264,7 +264,7 @@ def main() -> None:
         for number in range(chosen.rounds):
             for name, work in contenders:
                 samples[name].append(work(world))
-                say(f"round {number + 1}: {name}: {samples[name][-1]}")
+                print_line(f"round {number + 1}: {name}: {samples[name][-1]}")
         world.connection.close()
     result = {**machine(), "server": version, "rows": chosen.rows, "months": MONTHS, "samples": samples}
     (ROOT / "bench/results/partition.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -272,7 +272,7 @@ def main() -> None:
         for key in found[0]:
             values = [one[key] for one in found if one[key] is not None]
             if values:
-                say(f"{name} {key}: {statistics.median(values):.4g}")
+                print_line(f"{name} {key}: {statistics.median(values):.4g}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, URL_VARIABLE, machine, postgres_url, say, timed
+from bench.measuring import ROOT, URL_VARIABLE, machine, postgres_url, print_line, timed
 from bench.prune import BATCH, NO_LIMIT, STEADY
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -167,7 +167,7 @@ def measure_knocker(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
             samples[name].append(round(seconds, 4))
             for file in folder.glob(f"{name}.db*"):
                 file.unlink()
-        say(f"round {number + 1}: {samples}")
+        print_line(f"round {number + 1}: {samples}")
     ratio = statistics.median(samples["knockerlite"]) / statistics.median(samples["wane"])
     return {"events": rows, "limit": BATCH, "seconds": samples, "wane / knockerlite": round(ratio, 3)}
 
@@ -241,7 +241,7 @@ def measure_procrastinate(folder: Path, url: str, rows: int, rounds: int) -> dic
                 jobs, seconds, longest = (theirs if name == "procrastinate" else ours)()
                 assert jobs == rows, (name, jobs)
                 samples[name].append({"seconds": round(seconds, 4), "longest_transaction_seconds": round(longest, 4)})
-            say(f"round {number + 1}: {samples}")
+            print_line(f"round {number + 1}: {samples}")
         connection.execute("DROP SCHEMA peers CASCADE")
 
     def median(name: str, field: str) -> float:

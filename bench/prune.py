@@ -26,7 +26,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, machine, postgres_url, say, timed
+from bench.measuring import ROOT, machine, postgres_url, print_line, timed
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._contract.settings import Budget
@@ -244,7 +244,7 @@ def measure(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str,
                     "last_tenth_ms": round(statistics.median(batches[-tenth - 1 : -1]) * 1000, 3),
                 }
             samples[name].append(sample)
-            say(f"{database.kind} round {number + 1} {name}: {sample}")
+            print_line(f"{database.kind} round {number + 1} {name}: {sample}")
     return {"samples": samples, "ratios": ratios(samples)}
 
 
@@ -285,7 +285,7 @@ def foreground(database: Postgres, folder: Path, rounds: int, seconds: float = 6
             stop.set()
             if name == "beside":
                 process.join()
-        say(f"foreground p99 ms: {samples}")
+        print_line(f"foreground p99 ms: {samples}")
     ratio = statistics.median(samples["beside"]) / statistics.median(samples["alone"])
     return {"p99_ms": samples, "ratio": round(ratio, 3)}
 

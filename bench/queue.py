@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measuring import ROOT, machine, postgres_url, say
+from bench.measuring import ROOT, machine, postgres_url, print_line
 
 POOL = "bench"
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
@@ -510,7 +510,7 @@ def measure(store: str, pending: int, workers: list[int], seconds: float, rounds
     with ExitStack() as stack:
         where = databases(stack, store, systems)
         for system in systems:
-            say(f"{store}: filling {system.name} with {pending:,} pending")
+            print_line(f"{store}: filling {system.name} with {pending:,} pending")
             system.fill(where[system.name], pending, 1_000_000 if pending >= 1_000_000 else 1_000)
         for what in ("drain", "enqueue"):
             for many in workers:
@@ -522,7 +522,7 @@ def measure(store: str, pending: int, workers: list[int], seconds: float, rounds
                         samples[system.name].append(rate(getattr(system, what), where[system.name], many, seconds))
                 median = {name: statistics.median(values) for name, values in samples.items()}
                 ratios = {name: round(median["wane"] / value, 2) for name, value in median.items() if name != "wane"}
-                say(f"{store} {what} pending {pending:,} workers {many}: {median} wane/… {ratios}")
+                print_line(f"{store} {what} pending {pending:,} workers {many}: {median} wane/… {ratios}")
                 lines.append(
                     {
                         "store": store,
@@ -545,7 +545,7 @@ def _measure_wakeups(store: str, where: dict[str, str]) -> list[dict[str, Any]]:
             _drain_all(place)
         values = sorted(wakeup_latencies(name, place, 200))
         line = {"p50_ms": round(values[len(values) // 2], 2), "p99_ms": round(values[int(len(values) * 0.99)], 2)}
-        say(f"{store} wakeup {name}: {line}")
+        print_line(f"{store} wakeup {name}: {line}")
         lines.append(
             {"store": store, "what": "wakeup", "system": name, **line, "milliseconds": [round(v, 3) for v in values]}
         )
@@ -580,7 +580,7 @@ def main() -> None:
         for line in measure(store, pending, given.workers, given.seconds, given.rounds)
     ]
     given.output.write_text(json.dumps({**machine(), "lines": lines}, indent=1) + "\n", encoding="utf-8")
-    say(f"written to {given.output.name}")
+    print_line(f"written to {given.output.name}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that stands still until it is reported."""
 
     def __init__(self) -> None:
         self.now = START
@@ -119,7 +119,7 @@ def swarm(database: Database, role: str, count: int, seed: int = 1) -> Iterator[
         process.stdout.close()
 
 
-def told(lines: Iterable[str]) -> list[dict[str, Any]]:
+def reported(lines: Iterable[str]) -> list[dict[str, Any]]:
     """What processes said; the last line of one that was killed may be cut off."""
     found = []
     for line in lines:

@@ -74,7 +74,7 @@ def test_what_is_reached_is_reached_whatever_the_rate() -> None:
         [(0.0, 5)] * 20,
         [(hour / 24, hour) for hour in range(23)],
     ],
-    ids=["nothing", "one", "two", "three", "one moment", "less than a day"],
+    ids=["nothing", "one", "two", "three", "one timestamp", "less than a day"],
 )
 def test_too_little_says_nothing(points: list[Point]) -> None:
     assert trend(points, 1.0) is None
@@ -140,10 +140,10 @@ def test_any_series_has_a_trend_in_order_or_none(points: list[tuple[float, int]]
     if made is None:
         return
     assert made.low <= made.rate <= made.high
-    told = days_to(2**53, 5, made)
-    assert (told.days is None) == (told.word != "")
-    if told.days is not None and told.earliest is not None and told.latest is not None:
-        assert told.earliest <= told.days <= told.latest
+    reported = days_to(2**53, 5, made)
+    assert (reported.days is None) == (reported.word != "")
+    if reported.days is not None and reported.earliest is not None and reported.latest is not None:
+        assert reported.earliest <= reported.days <= reported.latest
 
 
 # What arrives

@@ -102,7 +102,7 @@ def test_a_url_that_is_given_wins_and_starts_where_the_process_is(
         open_keeper(contract=contract_file)
 
 
-def test_no_database_at_all_is_told() -> None:
+def test_no_database_at_all_is_reported() -> None:
     with pytest.raises(UrlError) as caught:
         database_url(None, loaded(EVENTS))
     assert str(caught.value) == (
@@ -157,13 +157,13 @@ def test_a_table_or_a_rule_is_known_by_its_name(name: str) -> None:
         ("", UnknownTable, "the contract has no table ''"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest_one(name: str, error: type[Exception], message: str) -> None:
+def test_an_unknown_name_is_reported_with_the_nearest_one(name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         require_known(loaded(CONTRACT), ["events", name])
     assert str(caught.value) == message
 
 
-def test_an_unknown_name_is_told_before_anything_is_read(database: Database, contract_file: Path) -> None:
+def test_an_unknown_name_is_reported_before_anything_is_read(database: Database, contract_file: Path) -> None:
     with open_keeper(database.url, contract=contract_file, read_only=True) as keeper:
         with pytest.raises(UnknownTable, match="did you mean 'events'"):
             keeper.plan("evnts")

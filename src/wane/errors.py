@@ -134,7 +134,7 @@ class ClaimLost(WaneError):
     """A work claim that its holder no longer holds. `denial` has its owner, its state, since when and until when."""
 
     def __init__(self, message: str, denial: Any) -> None:
-        super().__init__(message, "stop working on it: somebody else may have begun")
+        super().__init__(message, "stop working on it: another worker may have begun")
         self.denial = denial
 
 

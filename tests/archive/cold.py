@@ -57,7 +57,7 @@ lease_seconds = 5
 
 @dataclass
 class Cold:
-    """A keeper, its database, and everything that was told."""
+    """A keeper, its database, and everything that was reported."""
 
     database: Database
     keeper: Keeper

@@ -80,12 +80,12 @@ def copied(
     [manifest] = answer["manifests"]
     files = files_of([folder], [manifest])
     proof = ProofJob([part.shape], files, strict)
-    told = Checks()
+    reported = Checks()
     for number in range(len(files)):
         [answer] = answers([read_back(proof, number)])
-        told += Checks(*answer["checks"])
+        reported += Checks(*answer["checks"])
     table = pa.concat_tables([_read(file) for file in files]) if files else pa.table({})
-    return table, Checks(*manifest["parts"][0]["checks"]), told
+    return table, Checks(*manifest["parts"][0]["checks"]), reported
 
 
 def batch_sizes(kind: str, path: str | None, secret: str | None, copy: str, widest: str) -> list[tuple[int, int]]:

@@ -50,8 +50,8 @@ def test_old_rows_of_the_trail_move_to_the_archive(database: Database, tmp_path:
         [done] = cold.run(name).rules
         assert (done.outcome, done.evicted) == (Outcome.DONE, {name: 2}), done.message
         assert sorted(row["id"] for row in cold.archived(name)) == [1, 2]
-        [told, third] = cold.keeper.audit()
-        assert (told.table, told.counts, third.inputs) == (name, {name: 2}, before[3])
+        [reported, third] = cold.keeper.audit()
+        assert (reported.table, reported.counts, third.inputs) == (name, {name: 2}, before[3])
 
 
 def test_the_trail_leaves_in_no_other_way(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ with wane.open(contract="wane.toml") as keeper:
     side = archive.restore("event", where="id <= 10", into="side", pace=FAST)
     [gone] = archive.expire()
     rows, reads = archive.compact()
-    told = [dataclasses.asdict(one) for one in (back, side, gone, rows, reads, *archive.verify())]
-print(json.dumps(told, default=str))
+    reported = [dataclasses.asdict(one) for one in (back, side, gone, rows, reads, *archive.verify())]
+print(json.dumps(reported, default=str))
 """
 """What becomes of the archive later: rows come back, expire, and lie in fewer files."""
 
@@ -128,14 +128,14 @@ def test_ranges_run_on_both_workers_and_nothing_secret_is_sent_to_them(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"url_variable": None}, "url_variable"),
         ({"settings": (("spark.executorEnv.WANE_TASK_URL", "x"),)}, "show WANE_TASK_URL to everyone"),
     ],
 )
 def test_without_a_way_to_the_database_nothing_begins(
-    postgres_database: PostgresDatabase, tmp_path: Path, change: dict[str, Any], told: str
+    postgres_database: PostgresDatabase, tmp_path: Path, change: dict[str, Any], reported: str
 ) -> None:
     events(postgres_database, 10)
     with cold_keeper(postgres_database, tmp_path) as cold:
@@ -144,7 +144,7 @@ def test_without_a_way_to_the_database_nothing_begins(
         cold.keeper.archive._contract = replace(contract, spark=replace(settings, **change))
         done = cold.one()
         assert done.outcome is Outcome.FAILED
-        assert told in done.message
+        assert reported in done.message
         assert cold.keeper.archive.status() == []
         assert len(cold.hot()) == 13
 

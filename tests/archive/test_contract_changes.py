@@ -161,8 +161,8 @@ def expiry_ends(database: Database, folder: Path, monkeypatch: pytest.MonkeyPatc
             assert set(range(1, 91)) - set(cold.cold()) == gone
         # What left with a row left with it.
         assert cold.cold("event_read") == cold.cold()
-        told = cold.keeper.audit(kind="archive_expire")
-        assert sum(entry.counts.get("event", 0) for entry in told) == 90 - len(cold.cold())
+        reported = cold.keeper.audit(kind="archive_expire")
+        assert sum(entry.counts.get("event", 0) for entry in reported) == 90 - len(cold.cold())
         assert cold.keeper.archive.findings() == []
 
 

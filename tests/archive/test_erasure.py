@@ -53,7 +53,7 @@ def people(database: Database) -> None:
     database.executemany("INSERT INTO person VALUES (?, ?, ?, ?)", rows)
 
 
-def told(cold: Cold) -> str:
+def reported(cold: Cold) -> str:
     """Everything that the log says: commits as they are, checkpoints without compression."""
     log = cold.folder / "cold" / "person" / "_delta_log"
     texts = [place.read_text() for place in sorted(log.glob("*.json"))]
@@ -79,7 +79,7 @@ def test_no_text_of_a_row_stands_in_the_log(database: Database, tmp_path: Path) 
         assert (done.outcome, done.stale) == (Outcome.DONE, 1)
         assert cold.one().archived == {"person": 1}
         assert cold.keeper.archive.restore("person", keys=[{"email": "carol@example.org"}]).restored == {"person": 1}
-        log = told(cold)
+        log = reported(cold)
         assert "example.org" not in log
         assert "DE89" not in log
         # Times and numbers are there, so that readers can skip files.
@@ -93,8 +93,8 @@ def test_texts_that_the_contract_asks_for_stand_in_the_log(sqlite_database: Sqli
     contract = CONTRACT.replace('keep = "150d"', 'keep = "150d"\nstatistics = ["iban"]')
     with cold_keeper(sqlite_database, tmp_path, contract) as cold:
         cold.one()
-        assert "DE89-alice" in told(cold)
-        assert "example.org" not in told(cold)
+        assert "DE89-alice" in reported(cold)
+        assert "example.org" not in reported(cold)
 
 
 def test_nothing_in_the_log_tells_of_erased_rows(database: Database, tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_nothing_in_the_log_tells_of_erased_rows(database: Database, tmp_path: P
         assert sum(expired.rows["person"].values()) == 4
         [early] = cold.keeper.archive.tidy()
         assert early.erased == ()
-        assert "alice" in told(cold)
+        assert "alice" in reported(cold)
         age(cold)
         [tidied] = cold.keeper.archive.tidy()
         assert tidied.outcome is Outcome.DONE, tidied.message
         expiries = [entry.id for entry in cold.keeper.audit(kind="archive_expire") if entry.counts["person"]]
         assert sorted(tidied.erased) == sorted(number for number in expiries if number is not None)
-        log = told(cold)
+        log = reported(cold)
         entries = f"{'wane_' if database.store == 'sqlite' else 'wane.'}archive_log_entry"
         log += "".join(entry for (entry,) in database.query(f"SELECT entry FROM {entries}"))
         assert not [name for name in ("alice", "bob", "carol", "dan") if name in log]

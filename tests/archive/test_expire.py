@@ -81,10 +81,10 @@ def test_rows_that_were_kept_long_enough_go_with_what_left_with_them(database: D
         assert sum(entry.counts["event"] for entry in entries) == len(GOING)
         assert sum(entry.counts.get("event_read", 0) for entry in entries) == len(reads(GOING))
         assert {entry.actor for entry in entries} == {"tester"}
-        told = [event for event in cold.events if isinstance(event, HardDeleted)]
-        assert {event.name for event in told} == {"system/event_hard_deleted", "system/event_read_hard_deleted"}
-        assert sum(event.rows for event in told if event.table == "event") == len(GOING)
-        assert {event.audit for event in told} == {entry.id for entry in entries}
+        reported = [event for event in cold.events if isinstance(event, HardDeleted)]
+        assert {event.name for event in reported} == {"system/event_hard_deleted", "system/event_read_hard_deleted"}
+        assert sum(event.rows for event in reported if event.table == "event") == len(GOING)
+        assert {event.audit for event in reported} == {entry.id for entry in entries}
         assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
 
 
@@ -251,14 +251,14 @@ outbox = {{ elsewhere = "the application reads it" }}
         [(kind, rows, body)] = database.query("SELECT kind, rows, body FROM outbox")
         assert (kind, rows, json.loads(body)["sweep"]) == ("system/event_archived", ROWS, 1)
         cold.keeper.archive.expire()
-        told: dict[str, int] = dict(database.query("SELECT kind, sum(rows) FROM outbox GROUP BY kind"))
-        assert told["system/event_hard_deleted"] == len(GOING)
-        assert told["system/event_read_hard_deleted"] == len(reads(GOING))
+        reported: dict[str, int] = dict(database.query("SELECT kind, sum(rows) FROM outbox GROUP BY kind"))
+        assert reported["system/event_hard_deleted"] == len(GOING)
+        assert reported["system/event_read_hard_deleted"] == len(reads(GOING))
         [(at_ms,)] = database.query("SELECT max(at_ms) FROM outbox")
         assert abs(at_ms - NOW_MS) < DAY_MS
 
 
-def test_nothing_goes_that_the_outbox_cannot_be_told_of(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_nothing_goes_that_the_outbox_cannot_be_reported_of(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     sqlite_database.execute(
         "CREATE TABLE outbox (id bigint PRIMARY KEY, kind text NOT NULL CHECK (kind NOT LIKE '%hard_deleted'))"
     )
@@ -324,7 +324,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("after", ["event", "event_read"])
-def test_who_dies_between_the_commits_is_finished_by_the_next_and_told_once(
+def test_who_dies_between_the_commits_is_finished_by_the_next_and_reported_once(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     with archived(sqlite_database, tmp_path) as cold:
@@ -345,9 +345,9 @@ def test_who_dies_between_the_commits_is_finished_by_the_next_and_told_once(
         assert done.outcome is Outcome.DONE, done.message
         left = set(range(1, ROWS + 1)) - GOING
         assert (cold.cold(), cold.cold("event_read")) == (sorted(left), reads(left))
-        told = cold.keeper.audit(kind="archive_expire")
-        assert sum(entry.counts.get("event", 0) for entry in told) == len(GOING)
-        assert sum(entry.counts.get("event_read", 0) for entry in told) == len(reads(GOING))
+        reported = cold.keeper.audit(kind="archive_expire")
+        assert sum(entry.counts.get("event", 0) for entry in reported) == len(GOING)
+        assert sum(entry.counts.get("event_read", 0) for entry in reported) == len(reads(GOING))
 
 
 @pytest.mark.frames_on_spark  # What held rows left with is found there.

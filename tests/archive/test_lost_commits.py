@@ -140,10 +140,10 @@ def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path, cop
         if not copied:
             forget_copies(database)
         assert cold.cold() == []
-        told = len(cold.events)
+        reported = len(cold.events)
         [repaired] = cold.keeper.archive.repair()
         assert (repaired.sweeps, bool(repaired.written_back), repaired.given_up) == ((1, 2), copied, ())
-        assert [event for event in cold.events[told:] if type(event).__name__ != "ArchiveProgress"] == []
+        assert [event for event in cold.events[reported:] if type(event).__name__ != "ArchiveProgress"] == []
         conserve(cold, ever, done=True)
         if copied:
             assert {place: place.read_bytes() for place in (tmp_path / "cold").glob("*/_delta_log/*.json")} == before
@@ -298,7 +298,7 @@ def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files
 ) -> None:
     events(database, 20)
 
-    def told() -> list[bool]:
+    def reported() -> list[bool]:
         """Whether the metric, and the function in the database, say that the archive's log is broken."""
         keeper = cold.keeper
         with closing(Metrics(keeper.contract)) as metrics:
@@ -318,19 +318,19 @@ def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files
         if database.store == "postgres":
             install(cold.keeper)
         cold.one()
-        assert not any(told())
+        assert not any(reported())
         away = tmp_path / "away.json"
         last(cold).rename(away)
         assert cold.one().outcome is Outcome.FAILED
-        assert all(told())
+        assert all(reported())
         away.rename(log(cold) / f"{1:020d}.json")
         assert cold.one().outcome is Outcome.DONE
-        assert not any(told())
+        assert not any(reported())
         last(cold).unlink()
         assert cold.keeper.archive.verify("event")[0].problems
-        assert all(told())
+        assert all(reported())
         cold.keeper.archive.repair()
-        assert not any(told())
+        assert not any(reported())
 
 
 def test_files_of_a_lost_sweep_are_not_tidied_whatever_was_accepted(

@@ -38,8 +38,8 @@ def test_due_rows_move_with_their_followers_and_everything_else_stays(database: 
         assert entry.batches > 5
         states = [event.state for event in cold.events if isinstance(event, ArchiveStep)]
         assert states == ["planned", "written", "verified", "committed", "evicted", "done"]
-        [told] = [event for event in cold.events if isinstance(event, RowsArchived)]
-        assert told.archived == done.archived
+        [reported] = [event for event in cold.events if isinstance(event, RowsArchived)]
+        assert reported.archived == done.archived
 
 
 def test_running_again_moves_nothing_and_says_so(database: Database, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_every_kind_of_key_is_cut_into_ranges(database: Database, tmp_path: Path
         declared = declared.replace("uuid", "text")
     database.execute(f"CREATE TABLE event ({declared}, at_ms bigint NOT NULL, PRIMARY KEY ({key}))")
     database.execute(f"CREATE INDEX event_due ON event (at_ms, {key})")
-    # Many rows of the same moment: the key decides between them.
+    # Many rows of the same timestamp: the key decides between them.
     rows = [(*make(n), OLD_MS + n // 40 * DAY_MS) for n in range(150)] + [(*make(999), NOW_MS)]
     marks = ", ".join("?" * len(rows[0]))
     database.executemany(f"INSERT INTO event VALUES ({marks})", rows)

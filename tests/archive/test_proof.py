@@ -120,12 +120,12 @@ def test_verifying_opens_the_log_of_each_table_once(
     opened: list[str] = []
     opening = ColdTable.open
 
-    def watched(this: ColdTable) -> DeltaTable | None:
+    def traced(this: ColdTable) -> DeltaTable | None:
         opened.append(this.name)
         return opening(this)
 
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
-        monkeypatch.setattr(ColdTable, "open", watched)
+        monkeypatch.setattr(ColdTable, "open", traced)
         assert [one.table for one in cold.keeper.archive.verify()] == ["event", "event_read"]
         assert opened == ["event", "event_read"]

@@ -111,7 +111,7 @@ def test_a_scheme_that_is_not_supported(
 
 
 @pytest.mark.on_spark
-def test_what_is_not_archived_yet_is_told_without_spark(
+def test_what_is_not_archived_yet_is_reported_without_spark(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(sqlite_database, 5)
@@ -250,8 +250,8 @@ def _await(look: Callable[[], list[Any]]) -> list[Any]:
 
 
 def _children(parent: int) -> list[int]:
-    told = Path(f"/proc/{parent}/task/{parent}/children").read_text()
-    return [int(word) for word in told.split()]
+    reported = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(word) for word in reported.split()]
 
 
 def _words(process: int) -> str:

@@ -62,8 +62,8 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
         assert run(cold).failures == 0
         left = sorted(set(range(1, ROWS + 1)) - GOING)
         assert cold.cold() == left
-        told = [event.action for event in cold.events if isinstance(event, ArchiveMaintained)]
-        assert set(told) == {"expire", "compact", "tidy"}
+        reported = [event.action for event in cold.events if isinstance(event, ArchiveMaintained)]
+        assert set(reported) == {"expire", "compact", "tidy"}
         more_events(sqlite_database, range(1001, 1011))
         assert run(cold).failures == 0
         assert len(cold.cold()) == len(left) + 10, "they expire the next day"
@@ -164,7 +164,7 @@ def test_a_worker_lets_go_no_batch_after_it_lost_its_lease(sqlite_database: Sqli
         assert len(cold.hot()) == 100 - batch.counts["event"] + len(STAYING)
 
 
-def test_a_worker_that_is_told_to_stop_stops(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_worker_that_is_reported_to_stop_stops(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 100)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         stop = threading.Event()

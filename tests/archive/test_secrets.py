@@ -52,7 +52,7 @@ def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
     assert SECRET not in out + err
 
 
-def test_only_the_same_user_can_ask_and_only_while_it_is_told() -> None:
+def test_only_the_same_user_can_ask_and_only_while_it_is_reported() -> None:
     source = Source("postgres", secret=f"postgresql://me:{SECRET}@nowhere/db")
     assert SECRET not in repr(source)
     with task_source(source, SparkSettings()) as known:

@@ -35,7 +35,7 @@ note    = {{ append_only = "never deleted" }}
 
 
 def tickets(database: Database) -> None:
-    """Ten a day for sixty days, one of them without a moment."""
+    """Ten a day for sixty days, one of them without a timestamp."""
     database.execute("CREATE TABLE ticket (id bigint PRIMARY KEY, opened_at text)")
     database.execute("CREATE INDEX ticket_opened ON ticket (opened_at, id)")
     database.execute("CREATE TABLE setting (id bigint PRIMARY KEY)")
@@ -66,7 +66,7 @@ def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, 
             for (ms,) in database.query("SELECT at_ms FROM event")
         )
         assert {month: rows for month, rows in event.months.items() if rows} == dict(sorted(months.items()))
-        assert sum(ticket.months.values()) == 600, "one has no moment"
+        assert sum(ticket.months.values()) == 600, "one has no timestamp"
         # What is too old, and what is beyond the cap, which counts the newest.
         assert ticket.due[0] == 500 + 500
         assert ticket.due[7] == 570 + 500
@@ -100,12 +100,12 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
     asked: list[str] = []
     read = type(cold_store(database)).read
 
-    def watched(this: Store, statement: Statement, seconds: float, **options: bool) -> list[tuple[object, ...]]:
+    def traced(this: Store, statement: Statement, seconds: float, **options: bool) -> list[tuple[object, ...]]:
         asked.append(statement.text)
         return read(this, statement, seconds, **options)
 
     with cold_keeper(database, tmp_path) as cold:
-        monkeypatch.setattr(type(cold.keeper.store), "read", watched)
+        monkeypatch.setattr(type(cold.keeper.store), "read", traced)
         one, _ = [one for one in cold.keeper.archive.survey() if one.tier == "hot"]
         assert isinstance(one, Surveyed)
         assert sum(one.months.values()) == 608

@@ -97,7 +97,7 @@ def test_what_stays_is_answered() -> None:
     assert json.loads(answering(work))["message"] == "a value that cannot be stored"
 
 
-def test_a_busy_sqlite_is_told_as_locked(
+def test_a_busy_sqlite_is_reported_as_locked(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = sqlite_database

@@ -55,7 +55,7 @@ POSTGRES = {
         st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**40), max_value=10**40, places=9),
     ),
     "day date": st.dates(date(1, 1, 1), date(9999, 12, 31)),
-    "moment timestamptz": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda m: f"{m}+00"),
+    "timestamp timestamptz": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda m: f"{m}+00"),
     "wall timestamp": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)),
     "clock time": st.times(),
     "span interval": st.sampled_from(["1 mon -2 days 03:04:05.678901", "-1 years", "0", "10000 days"]),
@@ -94,9 +94,9 @@ def test_postgres_values_come_back_as_they_were(
         f"INSERT INTO t VALUES (?, {OLD_MS}, {marks})",
         [(number, *(str(one) if isinstance(one, Decimal) else one for one in row)) for number, row in enumerate(rows)],
     )
-    table, told, found = copied(pool, database, tmp_path_factory.mktemp("cold"))
-    assert told == found
-    assert told.rows == told.proven == len(rows)
+    table, reported, found = copied(pool, database, tmp_path_factory.mktemp("cold"))
+    assert reported == found
+    assert reported.rows == reported.proven == len(rows)
     # Whoever has the archive can write the same row again.
     casts = ", ".join(
         f"?::text::{kind}" if kind not in ("bytea", "real", "double precision") else f"?::{kind}" for kind in kinds
@@ -134,7 +134,7 @@ SQLITE = {
         st.integers(-(2**53), 2**53), st.floats(allow_nan=False).filter(lambda x: math.isinf(x) or abs(x) < 2**53)
     ),
     "day DATE": st.dates().map(str),
-    "moment DATETIME": st.datetimes().map(str),
+    "timestamp DATETIME": st.datetimes().map(str),
     "doc JSON": st.sampled_from(['{"a": 1, "a": 2}', "[1, 2.50]", '"\U0001f600"']),
 }
 
@@ -156,9 +156,9 @@ def test_sqlite_values_come_back_as_they_were(
     database.executemany(
         f"INSERT INTO t VALUES (?, {OLD_MS}, {marks})", [(number, *row) for number, row in enumerate(rows)]
     )
-    table, told, found = copied(pool, database, tmp_path_factory.mktemp("cold"))
-    assert told == found
-    assert told.rows == told.proven == len(rows)
+    table, reported, found = copied(pool, database, tmp_path_factory.mktemp("cold"))
+    assert reported == found
+    assert reported.rows == reported.proven == len(rows)
     names = ["id", "at_ms", *(one.split()[0] for one in SQLITE)]
     database.executemany(
         f"INSERT INTO back VALUES (?, ?, {marks})", [tuple(row[name] for name in names) for row in table.to_pylist()]
@@ -175,9 +175,9 @@ def test_wide_tables_are_proven_too(database: Database, tmp_path: Path, pool: Pr
     columns = [f"c{number} text" for number in range(230)]
     database.execute(f"CREATE TABLE t (id integer PRIMARY KEY, at_ms bigint NOT NULL, {', '.join(columns)})")
     database.execute(f"INSERT INTO t (id, at_ms, c0, c101, c229) VALUES (1, {OLD_MS}, 'a', 'b', 'c')")
-    _, told, found = copied(pool, database, tmp_path)
-    assert told == found
-    assert told.proven == 1
+    _, reported, found = copied(pool, database, tmp_path)
+    assert reported == found
+    assert reported.proven == 1
 
 
 def test_thousands_of_rows_are_proven_by_samples(database: Database, tmp_path: Path, pool: ProcessPoolExecutor) -> None:
@@ -185,10 +185,10 @@ def test_thousands_of_rows_are_proven_by_samples(database: Database, tmp_path: P
     database.executemany(
         f"INSERT INTO t VALUES (?, {OLD_MS}, ?)", [(n, None if n < 9_000 else f"b{n}") for n in range(20_000)]
     )
-    table, told, found = copied(pool, database, tmp_path, strict=False)
-    assert told == found
-    assert told.rows == len(table) == 20_000
-    assert 0 < told.proven < 400
+    table, reported, found = copied(pool, database, tmp_path, strict=False)
+    assert reported == found
+    assert reported.rows == len(table) == 20_000
+    assert 0 < reported.proven < 400
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -197,8 +197,8 @@ def test_a_value_changed_before_it_was_written_is_noticed(
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, at_ms bigint NOT NULL, body text)")
     database.executemany(f"INSERT INTO t VALUES (?, {OLD_MS}, 'x')", [(n,) for n in range(10)])
-    _, told, found = copied(pool, database, tmp_path, tamper=True, strict=strict)
-    assert (told == found) is (
+    _, reported, found = copied(pool, database, tmp_path, tamper=True, strict=strict)
+    assert (reported == found) is (
         not strict
     )  # Only the strict proof sees what the driver decoded wrongly, but for samples.
 
@@ -257,9 +257,9 @@ def test_names_that_differ_by_case_only_are_refused(types_database: PostgresData
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("moment timestamptz", "infinity"),
-        ("moment timestamptz", "-infinity"),
-        ("moment timestamptz", "20000-01-01"),
+        ("timestamp timestamptz", "infinity"),
+        ("timestamp timestamptz", "-infinity"),
+        ("timestamp timestamptz", "20000-01-01"),
         ("wall timestamp", "0044-03-15 BC"),
         ("day date", "infinity"),
         ("price numeric(10,2)", "NaN"),
@@ -274,8 +274,8 @@ def test_a_value_that_the_archive_cannot_store_is_refused_by_name(
     types_database.execute(f"INSERT INTO t VALUES (1, {OLD_MS}, NULL), (7, {OLD_MS}, ?::{kind})", (value,))
     with pytest.raises(ArchiveError, match=rf'the row \["7"\] has a value in {name} that'):
         copied(pool, types_database, tmp_path)
-    table, told, found = copied(pool, types_database, tmp_path, cast={name: "text"})
-    assert told == found
+    table, reported, found = copied(pool, types_database, tmp_path, cast={name: "text"})
+    assert reported == found
     assert [row[name] for row in table.to_pylist()] != [None, None]
 
 

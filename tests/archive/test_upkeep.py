@@ -90,9 +90,9 @@ def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path:
         assert everything(cold) == before
         assert len(files(cold)) == done.into == 1
         assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
-        told = cold.keeper.audit(kind="archive_compact", table="event")
-        assert {entry.rows for entry in told} == {0}
-        assert sum(entry.inputs["files"] for entry in told) == len(parts)
+        reported = cold.keeper.audit(kind="archive_compact", table="event")
+        assert {entry.rows for entry in reported} == {0}
+        assert sum(entry.inputs["files"] for entry in reported) == len(parts)
         [again, _] = cold.keeper.archive.compact()
         assert (again.files, files(cold)) == (0, files(cold))
         # In order of time, so that readers skip.
@@ -298,8 +298,8 @@ def test_files_that_nothing_needs_leave_the_disk_when_they_are_old(
         expiries = cold.keeper.audit(kind="archive_expire")
         assert set(done.erased) == {entry.id for entry in expiries}
         assert set(reads_done.erased) == {entry.id for entry in expiries if "event_read" in entry.counts}
-        told = cold.keeper.audit(kind="archive_tidy", table="event")[0]
-        assert (told.inputs["files"], told.inputs["erased"]) == (done.files, list(done.erased))
+        reported = cold.keeper.audit(kind="archive_tidy", table="event")[0]
+        assert (reported.inputs["files"], reported.inputs["erased"]) == (done.files, list(done.erased))
 
 
 def outside_the_log(folder: Path) -> set[str]:

@@ -42,7 +42,7 @@ def asserted() -> set[str]:
     return found
 
 
-def test_the_codes_are_found_where_they_are_told() -> None:
+def test_the_codes_are_found_where_they_are_reported() -> None:
     assert {"no-index", "uncovered-table", "missing-column", "uncounted-cascade", "unreadable-table"} <= emitted()
     assert len(emitted()) >= 28
 

@@ -57,7 +57,7 @@ def test_the_age_that_a_table_declares_needs_an_index_too(database: Database) ->
     database.script(f"{STATED} CREATE INDEX events_due ON events (status, at, id)")
     text = STATES.replace('keep = "7d"', 'when = ["done"]\nkeep = "7d"')
     text = text.replace("live =", 'age = { column = "done", unit = "ms" }\nlive =')
-    message = "no index is in the order of done, so the oldest row is told only while the table is small"
+    message = "no index is in the order of done, so the oldest row is reported only while the table is small"
     expected = finding(
         "warning", "no-age-index", "events", "table.events.age", message, ddl(database.store, "done, id")
     )

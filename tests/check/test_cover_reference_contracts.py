@@ -85,7 +85,7 @@ def test_the_reference_contracts_cover_a_busy_database_strictly(seeded: tuple[Da
     with opened(database, contract) as store:
         found = cover(store, contract, strict=True)
     assert worse_than_a_note(found) == []
-    # The planted rows without a usable moment are told.
+    # The planted rows without a usable timestamp are reported.
     assert {one.code for one in found} == {"never-due"}
 
 

@@ -42,7 +42,7 @@ FLAVOURS = [
 @pytest.mark.parametrize(
     ("action", "severity", "code", "message"), FLAVOURS, ids=[one[0] or "none" for one in FLAVOURS]
 )
-def test_a_foreign_key_is_followed_or_guarded_or_told(
+def test_a_foreign_key_is_followed_or_guarded_or_reported(
     database: Database, action: str, severity: str, code: str, message: str
 ) -> None:
     database.script(HEALTHY + child(action))
@@ -364,7 +364,7 @@ def trigger(store: str, when: str, table: str = "events", name: str = "keeper") 
     )
 
 
-def test_a_trigger_whose_names_depend_on_the_session_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_trigger_whose_names_depend_on_the_session_is_reported(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(HEALTHY + trigger("postgres", "AFTER DELETE"))
     postgres_database.execute("ALTER FUNCTION nothing() RESET search_path")
     [found] = findings(postgres_database, EVENTS)
@@ -373,7 +373,7 @@ def test_a_trigger_whose_names_depend_on_the_session_is_told(postgres_database: 
 
 
 @pytest.mark.parametrize("when", ["BEFORE DELETE", "AFTER DELETE"])
-def test_a_delete_trigger_is_told(database: Database, when: str) -> None:
+def test_a_delete_trigger_is_reported(database: Database, when: str) -> None:
     database.script(HEALTHY + trigger(database.store, when))
     assert findings(database, EVENTS) == [triggered("keeper")]
 
@@ -384,7 +384,7 @@ def test_a_trigger_on_something_else_is_not(database: Database, when: str) -> No
     assert findings(database, EVENTS, strict=True) == []
 
 
-def test_a_delete_trigger_of_a_follower_is_told(database: Database) -> None:
+def test_a_delete_trigger_of_a_follower_is_reported(database: Database) -> None:
     database.script(HEALTHY + child() + trigger(database.store, "AFTER DELETE", "reads"))
     assert findings(database, EVENTS + FOLLOW) == [triggered("keeper", "reads")]
 
@@ -400,23 +400,23 @@ def test_a_disabled_trigger_does_nothing(postgres_database: PostgresDatabase) ->
     assert findings(postgres_database, EVENTS, strict=True) == []
 
 
-def test_a_delete_trigger_of_one_partition_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_delete_trigger_of_one_partition_is_reported(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(PARTITIONED + trigger("postgres", "BEFORE DELETE", "events_1"))
     assert findings(postgres_database, EVENTS) == [triggered("keeper")]
 
 
-def test_a_delete_trigger_of_a_partitioned_table_is_told_once(postgres_database: PostgresDatabase) -> None:
+def test_a_delete_trigger_of_a_partitioned_table_is_reported_once(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(PARTITIONED + trigger("postgres", "AFTER DELETE"))
     assert findings(postgres_database, EVENTS) == [triggered("keeper")]
 
 
-def test_a_rewrite_rule_on_delete_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_rewrite_rule_on_delete_is_reported(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(HEALTHY + "CREATE RULE soft AS ON DELETE TO events DO INSTEAD NOTHING")
     assert findings(postgres_database, EVENTS) == [triggered("soft")]
 
 
 @pytest.mark.parametrize("contract", [EVENTS, MARKING], ids=["prune", "mark"])
-def test_row_security_is_told(postgres_database: PostgresDatabase, contract: str) -> None:
+def test_row_security_is_reported(postgres_database: PostgresDatabase, contract: str) -> None:
     postgres_database.script(MARKED + "CREATE INDEX at ON events (at, id)")
     assert findings(postgres_database, contract, strict=True) == []
     postgres_database.script("ALTER TABLE events ENABLE ROW LEVEL SECURITY")
@@ -432,7 +432,7 @@ def test_row_security_is_told(postgres_database: PostgresDatabase, contract: str
     ]
 
 
-def test_row_security_of_a_follower_is_told(postgres_database: PostgresDatabase) -> None:
+def test_row_security_of_a_follower_is_reported(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(HEALTHY + child() + "ALTER TABLE reads ENABLE ROW LEVEL SECURITY")
     [one] = findings(postgres_database, EVENTS + FOLLOW)
     assert (one.code, one.message.partition(" hides")[0]) == ("row-security", "row-level security of reads")

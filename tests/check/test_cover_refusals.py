@@ -1,4 +1,4 @@
-"""What the database refuses to show fails alone: it is told, and everything else is still looked at."""
+"""What the database refuses to show fails alone: it is reported, and everything else is still looked at."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_a_table_that_may_not_be_read_fails_alone(postgres_database: PostgresDat
         ]
 
 
-def test_a_state_column_or_an_excused_table_that_may_not_be_read_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_state_column_or_an_excused_table_that_may_not_be_read_is_reported(
+    postgres_database: PostgresDatabase,
+) -> None:
     postgres_database.script("CREATE TABLE cache (id integer PRIMARY KEY)")
     with role(postgres_database, "SELECT 1") as url:
         [one] = findings(postgres_database, "[excused]\ncache = { singleton = 'one' }", url=url)
@@ -102,7 +104,7 @@ def test_row_security_that_would_hide_rows_is_refused(postgres_database: Postgre
     assert step.due.rows == 10
 
 
-def test_a_role_that_may_only_read_can_plan_and_is_told_why_there_is_no_query_plan(
+def test_a_role_that_may_only_read_can_plan_and_is_reported_why_there_is_no_query_plan(
     postgres_database: PostgresDatabase,
 ) -> None:
     postgres_database.script(HEALTHY)
@@ -127,7 +129,7 @@ def test_a_table_that_somebody_locks_is_not_waited_for(postgres_database: Postgr
         assert (events.due, events.oldest, events.table_rows, events.share, events.seconds) == (None,) * 5
         assert others.due is not None
         assert others.due.rows == 1
-        # Nobody may be told that all is well with a table that could not be looked at.
+        # Nobody may be reported that all is well with a table that could not be looked at.
         assert "times-unchecked" in codes(findings(postgres_database, TWO, seconds=0.3))
 
 

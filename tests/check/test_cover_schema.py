@@ -23,7 +23,7 @@ def test_a_database_that_fits_its_contract_gives_no_findings(database: Database)
 # Missing
 
 
-def test_a_missing_table_is_told_with_the_nearest_name(database: Database) -> None:
+def test_a_missing_table_is_reported_with_the_nearest_name(database: Database) -> None:
     database.script("CREATE TABLE event (id integer PRIMARY KEY)")
     assert findings(database, EVENTS + "[excused]\nevent = { inline = 'elsewhere' }") == [
         finding(
@@ -63,7 +63,7 @@ def test_an_excuse_for_a_missing_table_is_stale(database: Database) -> None:
     assert findings(database, text) == []
 
 
-def test_a_missing_table_whose_rows_stay_forever_is_told_too(database: Database) -> None:
+def test_a_missing_table_whose_rows_stay_forever_is_reported_too(database: Database) -> None:
     text = '[table.ledger]\nwhy = "Law."\n[table.ledger.rule.all]\nkeep = "forever"\n'
     assert findings(database, text) == [
         finding(
@@ -83,7 +83,7 @@ def test_a_missing_table_whose_rows_stay_forever_is_told_too(database: Database)
     ],
     ids=["follower", "guard", "nested follower"],
 )
-def test_a_missing_table_of_a_reference_is_told(database: Database, rule: str, place: str) -> None:
+def test_a_missing_table_of_a_reference_is_reported(database: Database, rule: str, place: str) -> None:
     database.script(
         f"{HEALTHY} CREATE TABLE kids (id integer PRIMARY KEY, event_id bigint);"
         " CREATE INDEX kids_event ON kids (event_id);"
@@ -122,7 +122,7 @@ COLUMNS = "columns: id, at"
     ],
     ids=["time", "key", "orphans", "null", "not null", "per", "expires"],
 )
-def test_a_missing_column_is_told_where_the_contract_names_it(
+def test_a_missing_column_is_reported_where_the_contract_names_it(
     database: Database, change: tuple[str, str], place: str, message: str, fix: str
 ) -> None:
     database.script(HEALTHY)
@@ -157,7 +157,7 @@ def test_a_missing_state_column_does_not_hide_the_other_mistakes_of_the_rule(dat
 @pytest.mark.parametrize(
     "reference", ["reads.parent", '{ table = "reads", columns = ["event_id"], to = ["uuid"] }'], ids=["theirs", "ours"]
 )
-def test_a_missing_column_of_a_reference_is_told(database: Database, reference: str) -> None:
+def test_a_missing_column_of_a_reference_is_reported(database: Database, reference: str) -> None:
     database.script(f"{HEALTHY} CREATE TABLE reads (id integer PRIMARY KEY, event_id bigint)")
     written = reference if reference.startswith("{") else f'"{reference}"'
     [one, *_] = findings(database, f"{EVENTS}with = [{written}]")
@@ -299,7 +299,7 @@ def test_a_table_that_others_inherit_from_has_no_key(postgres_database: Postgres
 
 
 @pytest.mark.parametrize(
-    "heirs",
+    "descendants",
     [
         "CREATE TABLE above (LIKE events); ALTER TABLE events INHERIT above; CREATE TABLE events_old () INHERITS (events)",
         "CREATE TABLE side (x int); CREATE TABLE events_old () INHERITS (side, events)",
@@ -307,11 +307,13 @@ def test_a_table_that_others_inherit_from_has_no_key(postgres_database: Postgres
     ids=["in the middle", "second parent"],
 )
 def test_a_table_that_others_inherit_from_has_no_key_wherever_it_stands(
-    postgres_database: PostgresDatabase, heirs: str
+    postgres_database: PostgresDatabase, descendants: str
 ) -> None:
-    postgres_database.script(f"{HEALTHY} {heirs}")
+    postgres_database.script(f"{HEALTHY} {descendants}")
     excused = (
-        "\n[excused]\nabove = { inline = 'x' }\n" if "above" in heirs else "\n[excused]\nside = { inline = 'x' }\n"
+        "\n[excused]\nabove = { inline = 'x' }\n"
+        if "above" in descendants
+        else "\n[excused]\nside = { inline = 'x' }\n"
     )
     found = findings(postgres_database, EVENTS + excused)
     assert [(one.code, one.message) for one in found] == [
@@ -335,7 +337,7 @@ def type_finding(text: str) -> list[object]:
             '{ column = "at", unit = "s" }',
             'at is declared TEXT and needs a unit of text: "iso", "text" or none',
         ),
-        ("BLOB", '{ column = "at", unit = "s" }', "at is declared BLOB, which holds no moments"),
+        ("BLOB", '{ column = "at", unit = "s" }', "at is declared BLOB, which holds no timestamps"),
         (
             "TEXT",
             '{ column = "at", zone = "Europe/Vienna" }',
@@ -357,7 +359,7 @@ def test_sqlite_refuses_a_unit_that_the_column_cannot_hold(
         ("bigint", '"at"', 'at is bigint and needs a unit: "s", "ms" or "us"'),
         ("text", '"at"', 'at is text and needs a unit: "iso" or "text"'),
         ("bigint", '{ column = "at", unit = "iso" }', 'at is bigint, and unit = "iso" needs a text'),
-        ("json", '"at"', "at is json, which is no moment"),
+        ("json", '"at"', "at is json, which is no timestamp"),
         (
             "timestamp",
             '"at"',

@@ -44,7 +44,7 @@ def unlisted(severity: str, state: str) -> object:
 
 
 @pytest.mark.parametrize("index", ["(status, at, id)", "(at, id)"], ids=["indexed", "read"])
-def test_a_text_state_that_nobody_mentions_is_told(database: Database, index: str) -> None:
+def test_a_text_state_that_nobody_mentions_is_reported(database: Database, index: str) -> None:
     create(database, "text", ["new", "done", "lost", "stuck", "stuck"], index)
     found = [one for one in findings(database, NAMED) if one.code != "no-index"]
     assert found == [unlisted("warning", "'stuck'")]
@@ -70,7 +70,7 @@ def test_sqlite_tells_states_apart_that_the_column_takes_for_one(sqlite_database
     ]
 
 
-def test_a_state_that_is_a_number_and_nobody_mentions_is_told(database: Database) -> None:
+def test_a_state_that_is_a_number_and_nobody_mentions_is_reported(database: Database) -> None:
     create(database, "integer", [0, 1, 2, 7])
     text = contract("[0]", "[1]", 'excused = { 2 = { inline = "soon" } }')
     assert findings(database, text) == [unlisted("warning", "7")]
@@ -87,7 +87,7 @@ def test_a_state_that_is_a_boolean_is_found_on_both_stores(database: Database) -
     assert findings(database, text, strict=True) == []
 
 
-def test_rows_without_a_state_are_told(database: Database) -> None:
+def test_rows_without_a_state_are_reported(database: Database) -> None:
     create(database, "text", ["new", "done", None])
     assert findings(database, NAMED) == [
         finding(
@@ -101,7 +101,7 @@ def test_rows_without_a_state_are_told(database: Database) -> None:
     ]
 
 
-def test_a_label_of_an_enum_is_told_before_any_row_has_it(postgres_database: PostgresDatabase) -> None:
+def test_a_label_of_an_enum_is_reported_before_any_row_has_it(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("CREATE TYPE mood AS ENUM ('new', 'done', 'lost', 'stuck')")
     create(postgres_database, "mood", ["new", "done"])
     assert findings(postgres_database, NAMED) == [unlisted("warning", "'stuck'")]

@@ -1,4 +1,4 @@
-"""Times: written as declared, all in one way, or told."""
+"""Times: written as declared, all in one way, or reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def declared(unit: str | None, zone: str | None = None) -> str:
     return EVENTS.replace('{ column = "at", unit = "ms" }', "{ " + ", ".join(parts) + " }")
 
 
-def told(database: Database, text: str) -> list[Finding]:
+def reported(database: Database, text: str) -> list[Finding]:
     """Everything but the count of rows that never leave because of it."""
     return [one for one in findings(database, text) if one.code != "never-due"]
 
@@ -51,13 +51,13 @@ def wrong(message: str, fix: str) -> list[object]:
 @pytest.mark.parametrize("written", NUMBERS)
 def test_numbers_of_one_unit_are_never_taken_for_another(database: Database, unit: str, written: str) -> None:
     create(database, "bigint", NUMBERS[written])
-    found = told(database, declared(unit))
+    found = reported(database, declared(unit))
     if unit == written:
         assert found == []
     else:
         message = f"at is declared {unit}, but 2 of 2 sampled values are written as {written}"
         assert found == wrong(message, f'unit = "{written}"')
-        assert told(database, declared(written)) == []
+        assert reported(database, declared(written)) == []
 
 
 WRITTEN = [
@@ -83,14 +83,14 @@ def test_texts_of_one_way_are_never_taken_for_another(
     other_name: str,
 ) -> None:
     create(database, "text", other_values)
-    found = told(database, declared(unit, zone))
+    found = reported(database, declared(unit, zone))
     if name == other_name:
         assert found == []
     else:
         zoned = ', zone = "…" (the zone they mean)' if other_zone else ""
         message = f"at is declared {name}, but 2 of 2 sampled values are written as {other_name}"
         assert found == wrong(message, f'unit = "{other_unit}"{zoned}')
-        assert told(database, declared(other_unit, other_zone)) == []
+        assert reported(database, declared(other_unit, other_zone)) == []
 
 
 def test_sqlites_own_stamps_need_no_unit(sqlite_database: SqliteDatabase) -> None:
@@ -98,7 +98,7 @@ def test_sqlites_own_stamps_need_no_unit(sqlite_database: SqliteDatabase) -> Non
     sqlite_database.execute("INSERT INTO events (id) VALUES (1)")
     assert findings(sqlite_database, declared(None), strict=True) == []
     sqlite_database.execute("UPDATE events SET at = ?", (ISO[0],))
-    assert told(sqlite_database, declared(None)) == wrong(
+    assert reported(sqlite_database, declared(None)) == wrong(
         "at is declared text without zone, but 1 of 1 sampled values are written as iso", 'unit = "iso"'
     )
 
@@ -112,12 +112,12 @@ def test_postgres_own_stamps_need_no_unit(postgres_database: PostgresDatabase, k
 def test_sqlite_may_hold_texts_in_a_column_of_numbers(sqlite_database: SqliteDatabase) -> None:
     create(sqlite_database, "INTEGER", ISO)
     message = "at is declared ms, but 2 of 2 sampled values are written as iso"
-    assert told(sqlite_database, declared("ms")) == wrong(message, 'unit = "iso"')
+    assert reported(sqlite_database, declared("ms")) == wrong(message, 'unit = "iso"')
 
 
 def test_a_column_without_moments_is_the_wrong_column(database: Database) -> None:
     create(database, "bigint", [1, 2, 3])
-    assert told(database, declared("s")) == wrong(
+    assert reported(database, declared("s")) == wrong(
         "at is declared s, but none of 3 sampled values is a timestamp", "name the column that holds timestamps"
     )
 
@@ -125,12 +125,12 @@ def test_a_column_without_moments_is_the_wrong_column(database: Database) -> Non
 @pytest.mark.parametrize("values", [[], [None, None], [0, 0, None]], ids=["no rows", "NULL", "zero"])
 def test_a_column_without_values_says_nothing(database: Database, values: list[object]) -> None:
     create(database, "bigint", values)
-    assert told(database, declared("ms")) == []
+    assert reported(database, declared("ms")) == []
 
 
-def test_two_ways_in_one_column_are_told(database: Database) -> None:
+def test_two_ways_in_one_column_are_reported(database: Database) -> None:
     create(database, "bigint", [*MILLISECONDS, SECONDS[0]])
-    assert told(database, declared("ms")) == [
+    assert reported(database, declared("ms")) == [
         finding(
             "error",
             "mixed-encoding",
@@ -144,9 +144,9 @@ def test_two_ways_in_one_column_are_told(database: Database) -> None:
     assert findings(database, declared("ms"), strict=True) == []
 
 
-def test_two_ways_of_text_in_one_column_are_told(database: Database) -> None:
+def test_two_ways_of_text_in_one_column_are_reported(database: Database) -> None:
     create(database, "text", [ISO[0], TEXT[0], ISO_NAIVE[0]])
-    [one] = told(database, declared("iso"))
+    [one] = reported(database, declared("iso"))
     assert one.code == "mixed-encoding"
     assert one.message in (
         "at is written in several ways: 1 of 3 sampled values as declared (iso), 1 as text, 1 as iso without zone",
@@ -154,9 +154,9 @@ def test_two_ways_of_text_in_one_column_are_told(database: Database) -> None:
     )
 
 
-def test_two_ways_that_are_both_not_the_declared_one_are_both_told(database: Database) -> None:
+def test_two_ways_that_are_both_not_the_declared_one_are_both_reported(database: Database) -> None:
     create(database, "bigint", [*SECONDS, MICROSECONDS[0]])
-    assert told(database, declared("ms")) == wrong(
+    assert reported(database, declared("ms")) == wrong(
         "at is declared ms, but 2 of 3 sampled values are written as s and us", 'unit = "s"'
     )
 
@@ -164,7 +164,7 @@ def test_two_ways_that_are_both_not_the_declared_one_are_both_told(database: Dat
 def test_a_change_of_the_way_shows_however_many_rows_came_before(database: Database) -> None:
     """The newest rows are looked at too, where an index leads there."""
     create(database, "bigint", [*(MILLISECONDS[0] + n for n in range(2_000)), MICROSECONDS[0]])
-    assert codes(told(database, declared("ms"))) == ["mixed-encoding"]
+    assert codes(reported(database, declared("ms"))) == ["mixed-encoding"]
 
 
 def test_rows_that_the_rule_speaks_of_are_looked_at(database: Database) -> None:
@@ -175,7 +175,7 @@ def test_rows_that_the_rule_speaks_of_are_looked_at(database: Database) -> None:
     rows = [*((n, "new", None) for n in range(1_000)), (1_000, "done", SECONDS[0])]
     database.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
     text = declared("ms").replace('why = "A test."', 'why = "A test."\nstate = "status"\nlive = ["new"]')
-    assert codes(told(database, text + 'when = ["done"]')) == ["wrong-encoding"]
+    assert codes(reported(database, text + 'when = ["done"]')) == ["wrong-encoding"]
 
 
 def test_fractions_of_different_lengths_do_not_sort(database: Database) -> None:
@@ -224,7 +224,7 @@ def test_a_guard_that_wants_the_moment_missing_does_not_count_as_stuck(database:
     assert findings(database, declared("ms") + 'unless = [{ null = "at" }]', strict=True) == []
 
 
-def test_infinity_is_never_due_and_told_only_if_it_is_in_the_past(postgres_database: PostgresDatabase) -> None:
+def test_infinity_is_never_due_and_reported_only_if_it_is_in_the_past(postgres_database: PostgresDatabase) -> None:
     create(postgres_database, "timestamptz", ["2023-11-14 22:13:20Z", "infinity", "-infinity"])
     assert findings(postgres_database, declared(None)) == [never_due("1")]
 

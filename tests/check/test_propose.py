@@ -33,8 +33,8 @@ NOW = datetime.now(UTC)
 
 # The same logical columns, spelled for each store.
 SPELLING = {
-    "sqlite": {"moment": "TEXT", "number": "INTEGER", "text": "TEXT", "bool": "INTEGER"},
-    "postgres": {"moment": "timestamptz", "number": "bigint", "text": "text", "bool": "boolean"},
+    "sqlite": {"timestamp": "TEXT", "number": "INTEGER", "text": "TEXT", "bool": "INTEGER"},
+    "postgres": {"timestamp": "timestamptz", "number": "bigint", "text": "text", "bool": "boolean"},
 }
 
 
@@ -53,7 +53,7 @@ def script(database: Database, sql: str) -> None:
     database.script(sql)
 
 
-def moment(database: Database, value: datetime) -> object:
+def timestamp(database: Database, value: datetime) -> object:
     return value.strftime("%Y-%m-%d %H:%M:%S") if database.store == "sqlite" else value
 
 
@@ -322,7 +322,7 @@ def test_empty_tables_are_proposed_with_open_units(database: Database, tmp_path:
     assert "# 0 rows." in section(text, "jobs")
 
 
-def test_mixed_encodings_are_told_and_left_open(database: Database, tmp_path: Path) -> None:
+def test_mixed_encodings_are_reported_and_left_open(database: Database, tmp_path: Path) -> None:
     script(
         database, "CREATE TABLE log (id <number> PRIMARY KEY, created_at <number>, at_text <text>, updated_at <text>)"
     )
@@ -337,7 +337,7 @@ def test_mixed_encodings_are_told_and_left_open(database: Database, tmp_path: Pa
     assert "at_text" not in text
 
 
-def test_every_unit_of_numbers_and_texts_is_told_apart(database: Database, tmp_path: Path) -> None:
+def test_every_unit_of_numbers_and_texts_is_reported_apart(database: Database, tmp_path: Path) -> None:
     script(
         database,
         """
@@ -514,7 +514,7 @@ def test_columns_that_a_contract_cannot_name_are_left_out(database: Database, tm
     assert_open_everywhere(text, tmp_path)
 
 
-def test_a_table_without_a_name_is_told(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_table_without_a_name_is_reported(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     sqlite_database.script('CREATE TABLE "" (id INTEGER PRIMARY KEY, "" TEXT)')
     text = proposed(sqlite_database)
     assert "A table without a name" in text
@@ -544,15 +544,17 @@ def test_partitions_and_heirs_belong_to_their_parent(postgres_database: Postgres
         CREATE TABLE events_old PARTITION OF events FOR VALUES FROM ('2020-01-01') TO ('2021-01-01');
         CREATE TABLE events_new PARTITION OF events DEFAULT;
         CREATE TABLE base (id bigint PRIMARY KEY, created_at timestamptz);
-        CREATE TABLE heir () INHERITS (base);
+        CREATE TABLE descendant () INHERITS (base);
         """
     )
     text = proposed(postgres_database)
     assert list(tomllib.loads(text)["table"]) == ["base", "events"]
     assert "# Partitioned; its partitions (2) belong to it" in section(text, "events")
-    assert "# heir inherits from base" in text
+    assert "# descendant inherits from base" in text
     assert "events_old" not in text
-    postgres_database.execute("DROP TABLE heir")  # A rule for a table with heirs is refused: its key is not one.
+    postgres_database.execute(
+        "DROP TABLE descendant"
+    )  # A rule for a table with descendants is refused: its key is not one.
     assert_fits(proposed(postgres_database), postgres_database, tmp_path)
 
 

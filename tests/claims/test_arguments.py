@@ -78,7 +78,7 @@ def test_any_other_name_comes_back_as_it_was(claims: WorkClaims, name: str) -> N
     assert (memory.task_id, memory.owner) == (name, name)
 
 
-def test_names_are_told_apart_byte_by_byte(claims: WorkClaims) -> None:
+def test_names_are_reported_apart_byte_by_byte(claims: WorkClaims) -> None:
     for name in ("t", "T", "t ", "\u00e9", "e\u0301"):
         granted(claims.claim(name, "ada", 60))
 
@@ -174,7 +174,7 @@ def test_a_connection_to_another_database_is_refused(claims: WorkClaims, tmp_pat
     other.close()
 
 
-def test_a_closed_connection_is_told(claims: WorkClaims, database: Database) -> None:
+def test_a_closed_connection_is_reported(claims: WorkClaims, database: Database) -> None:
     connection = database.connect()
     connection.close()
     with pytest.raises((StoreError, sqlite3.ProgrammingError)):
@@ -182,7 +182,7 @@ def test_a_closed_connection_is_told(claims: WorkClaims, database: Database) -> 
     granted(claims.claim("t", "ada", 60))
 
 
-def test_a_connection_that_died_is_told_and_the_next_call_connects_again(
+def test_a_connection_that_died_is_reported_and_the_next_call_connects_again(
     postgres_database: PostgresDatabase,
 ) -> None:
     with working(postgres_database) as claims:
@@ -232,7 +232,7 @@ def test_a_database_that_somebody_else_writes_to_is_locked(sqlite_database: Sqli
 def test_time_that_the_host_sets_back_gives_no_claim_back(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Wane's own tables remember the latest moment, an expired claim stays expired."""
+    """Where Wane's own tables remember the latest timestamp, an expired claim stays expired."""
     with working(sqlite_database) as claims:
         claim = granted(claims.claim("t", "ada", 60))
         ahead = (claims.store.now() + timedelta(seconds=120)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

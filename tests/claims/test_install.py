@@ -110,7 +110,7 @@ PARTS = {
 
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("known", [False, True], ids=["before the first call", "between two calls"])
-def test_tables_that_are_half_there_are_told_and_mended(database: Database, number: int, known: bool) -> None:
+def test_tables_that_are_half_there_are_reported_and_mended(database: Database, number: int, known: bool) -> None:
     part = PARTS[database.store][number]
     with working(database) as claims:
         fence = finish(claims, "done").fence
@@ -197,7 +197,7 @@ def test_a_strict_check_of_the_reference_contract_finds_nothing(database: Databa
         assert cover(claims.store, contract, strict=True) == []
     with working(database, Reclaim.never(), install=False) as claims:
         finish(claims, "u")
-        # It is remembered for ever, and told.
+        # It is remembered for ever, and reported.
         assert [(one.severity, one.code) for one in cover(claims.store, contract, strict=True)] == [
             ("note", "never-due")
         ]
@@ -236,7 +236,7 @@ def test_tables_elsewhere_on_the_search_path_are_found(postgres_database: Postgr
 
 
 @pytest.mark.unmigrated
-def test_a_role_without_rights_is_told_what_it_needs(postgres_database: PostgresDatabase) -> None:
+def test_a_role_without_rights_is_reported_what_it_needs(postgres_database: PostgresDatabase) -> None:
     role = f"poor_{id(postgres_database)}"
     postgres_database.execute(f"CREATE ROLE {role} LOGIN")
     try:

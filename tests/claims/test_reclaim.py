@@ -142,7 +142,7 @@ def test_a_cool_down_ends_at_its_moment_whether_the_row_is_there_or_not(
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_callback_is_told_the_same_whether_the_row_is_there_or_not(database: Database, way: Way) -> None:
+def test_a_callback_is_reported_the_same_whether_the_row_is_there_or_not(database: Database, way: Way) -> None:
     asked: list[Finished] = []
     answer = [False]
 
@@ -165,7 +165,7 @@ def test_a_callback_is_told_the_same_whether_the_row_is_there_or_not(database: D
         assert tasks(database, "work_claim_tombstones") == []
 
 
-def test_a_callback_decides_by_what_it_is_told(database: Database) -> None:
+def test_a_callback_decides_by_what_it_is_reported(database: Database) -> None:
     with working(database, Reclaim.by(lambda finished: finished.task_id.startswith("nightly-"))) as claims:
         finish(claims, "nightly-1")
         finish(claims, "once")

@@ -100,8 +100,8 @@ def test_an_expired_claim_is_lost_even_if_nobody_took_it_over(claims: WorkClaims
 def test_a_claim_has_run_out_at_its_very_moment(claims: WorkClaims, database: Database) -> None:
     """At or before now: on PostgreSQL the clock moves on, so only the edge in the past can be exact."""
     claim = granted(claims.claim("t", "ada", 60))
-    moment = stamp(database, clock(claims))
-    database.execute("UPDATE work_claims SET expires_at = ?", (moment,))
+    timestamp = stamp(database, clock(claims))
+    database.execute("UPDATE work_claims SET expires_at = ?", (timestamp,))
     assert [work.task_id for work in claims.list_expired()] == ["t"]
     with pytest.raises(ClaimLost):
         claims.complete(claim)

@@ -64,13 +64,13 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def _text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+def _text(timestamp: datetime) -> str:
+    return timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-def stamp(database: Database, moment: datetime) -> Any:
-    """A moment, as the tables write it."""
-    return moment if database.store == "postgres" else _text(moment)
+def stamp(database: Database, timestamp: datetime) -> Any:
+    """A timestamp, as the tables write it."""
+    return timestamp if database.store == "postgres" else _text(timestamp)
 
 
 def granted(answer: Claim | Denial) -> Claim:

@@ -10,7 +10,7 @@ from typing import Any
 from servers import Database
 
 AT = "2026-01-10T00:00:00Z"
-"""The moment that the tests plan for."""
+"""The timestamp that the tests plan for."""
 _DAY_MS = 86_400_000
 _AT_MS = 1_767_225_600_000 + 9 * _DAY_MS
 

@@ -110,7 +110,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert "damaged: 1 problem; " in broken.err
 
 
-def test_mistakes_are_told(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
+def test_mistakes_are_reported(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
     wane("migrate")
     wane("enable")
     (folder / "cold").write_text("a file")

@@ -18,7 +18,7 @@ def test_a_contract_without_mistakes_is_fine_and_no_database_is_touched(wane: Wa
     assert done.err == "wane.toml: fine (1 table with rules, 1 excused; nothing to report)\n"
 
 
-def test_every_mistake_is_told_at_once_with_its_fix(wane: Wane, folder: Path) -> None:
+def test_every_mistake_is_reported_at_once_with_its_fix(wane: Wane, folder: Path) -> None:
     write_contract(folder, "sqlite:///a.db", CONTRACT.replace('"7d"', '"0d"').replace("live  ", "life  "))
     done = wane("check")
     assert done.code == 1

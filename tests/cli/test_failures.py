@@ -91,8 +91,8 @@ def test_every_command_that_needs_the_database_names_an_unset_variable(
     before = sorted(folder.iterdir())
     done = wane(*name.split(), *WORDS.get(name, ()))
     assert (done.code, done.out) == (1, "")
-    told = "error: the environment variable WANE_TEST_UNSET, which the database URL uses, is not set"
-    assert told in done.err
+    reported = "error: the environment variable WANE_TEST_UNSET, which the database URL uses, is not set"
+    assert reported in done.err
     assert "hint: " in done.err
     assert sorted(folder.iterdir()) == before
 
@@ -119,7 +119,7 @@ UNREACHABLE = [
 
 @pytest.mark.parametrize("url", UNREACHABLE)
 @pytest.mark.parametrize("words", [*COMMANDS, ("init", "DATABASE_URL", "-o", "-")], ids=" ".join)
-def test_a_server_that_does_not_answer_is_told_without_the_password(
+def test_a_server_that_does_not_answer_is_reported_without_the_password(
     wane: Wane, folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], url: str
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", url)

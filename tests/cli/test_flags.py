@@ -26,7 +26,7 @@ def ids(database: Database) -> list[int]:
 # --- Flags ----------------------------------------------------------------------------------------------------------
 
 
-def test_flags_are_told_by_their_names(wane: Wane, ready: Database) -> None:
+def test_flags_are_reported_by_their_names(wane: Wane, ready: Database) -> None:
     assert wane("enable", "--json").json == {"flag": "iu_core.retention_enabled", "enabled": True}
     assert wane("disable", "inbox", "--json").json == {"flag": "queue.retention.inbox.enabled", "enabled": False}
     done = wane("disable")
@@ -70,7 +70,7 @@ def test_a_hold_is_made_listed_and_released(wane: Wane, ready: Database) -> None
     assert "released already" in done.err
 
 
-def test_a_hold_on_a_table_that_was_renamed_is_told(wane: Wane, ready: Database) -> None:
+def test_a_hold_on_a_table_that_was_renamed_is_reported(wane: Wane, ready: Database) -> None:
     held = wane("hold", "add", "note", "--reason", "x", "--json").json
     assert "keeps no row" not in wane("hold", "list").err
     ready.script("ALTER TABLE note RENAME TO letter")
@@ -98,15 +98,15 @@ def test_a_held_follower_saves_its_row(wane: Wane, ready: Database) -> None:
 @pytest.mark.parametrize("ends", ["2h", "2100-01-01T00:00:00Z", "4102444800"])
 def test_a_hold_may_end(wane: Wane, ready: Database, ends: str) -> None:
     held = wane("hold", "add", "inbox", "--key", "id=2", "--reason", "x", "--ends", ends, "--json").json
-    moment = datetime.fromisoformat(held["ends_at"])
+    timestamp = datetime.fromisoformat(held["ends_at"])
     if ends == "2h":
-        assert abs(moment - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
+        assert abs(timestamp - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
     else:
-        assert moment == datetime(2100, 1, 1, tzinfo=UTC)
+        assert timestamp == datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "reported"),
     [
         (("inbox", "--key", "2", "--reason", "x"), 2, "is not COLUMN=VALUE"),
         (("inbox", "--key", "id=2"), 2, "--reason"),
@@ -120,11 +120,11 @@ def test_a_hold_may_end(wane: Wane, ready: Database, ends: str) -> None:
     ],
 )
 def test_a_hold_that_cannot_be_meant_is_refused(
-    wane: Wane, ready: Database, words: tuple[str, ...], code: int, told: str
+    wane: Wane, ready: Database, words: tuple[str, ...], code: int, reported: str
 ) -> None:
     done = wane("hold", "add", *words)
     assert (done.code, done.out) == (code, "")
-    assert told in " ".join(done.err.split())
+    assert reported in " ".join(done.err.split())
     assert wane("hold", "list", "--json").json == []
 
 

@@ -70,9 +70,9 @@ def test_a_file_that_cannot_be_written_is_an_error_that_changes_nothing(
     before = sorted(folder.iterdir())
     done = wane("init", database.url, "--out", out, *force)
     assert (done.code, done.out) == (2, "")
-    told = " ".join(done.err.replace("│", " ").split())
-    assert "cannot be written: " in told
-    assert "name a file in a folder that can be written" in told
+    reported = " ".join(done.err.replace("│", " ").split())
+    assert "cannot be written: " in reported
+    assert "name a file in a folder that can be written" in reported
     assert sorted(folder.iterdir()) == before
     assert (folder / "file").read_text() == "precious"
 

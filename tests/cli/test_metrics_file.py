@@ -93,9 +93,9 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_leaves(
 def test_log_lines_go_to_stderr_as_asked(wane: Wane) -> None:
     done = wane("sweep", "--approve", "inbox.failed", "--log-level", "info", "--log-format", "json", "--json")
     assert done.code == 0
-    told = [json.loads(line) for line in done.err.splitlines()]
-    assert [one["event"] for one in told] == ["tick.lifecycle_pruned"]
-    assert told[0]["rows"] == sum(rule["rows"] for rule in done.json["rules"])
+    reported = [json.loads(line) for line in done.err.splitlines()]
+    assert [one["event"] for one in reported] == ["tick.lifecycle_pruned"]
+    assert reported[0]["rows"] == sum(rule["rows"] for rule in done.json["rules"])
 
 
 @pytest.mark.usefixtures("ready")

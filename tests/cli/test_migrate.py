@@ -49,7 +49,7 @@ def test_own_tables_need_no_mention_in_a_contract(wane: Wane, filled: Database) 
     assert wane("check", "--cover", "--strict").code == 0
 
 
-def test_tables_of_an_older_version_are_told_from_none(wane: Wane, filled: Database) -> None:
+def test_tables_of_an_older_version_are_reported_from_none(wane: Wane, filled: Database) -> None:
     assert "does not have Wane's own tables yet" in wane("enable").err
     wane("migrate")
     name = "wane_migration" if filled.store == "sqlite" else "wane.migration"

@@ -84,7 +84,7 @@ def test_months_are_retired_and_put_back(events: PostgresDatabase, wane: Wane) -
     assert wane("partition", "retire", "event", "--reattach", "x", "--dry-run").code == 2
 
 
-def test_mistakes_are_told(events: PostgresDatabase, wane: Wane) -> None:
+def test_mistakes_are_reported(events: PostgresDatabase, wane: Wane) -> None:
     for words, hint in (
         (("plan", "evnt"), "did you mean 'event'"),
         (("plan", "event_read"), "name event"),
@@ -96,7 +96,7 @@ def test_mistakes_are_told(events: PostgresDatabase, wane: Wane) -> None:
         assert hint in done.err
 
 
-def test_sqlite_is_told_to_prune_by_rows(sqlite_database: SqliteDatabase, folder: Path, wane: Wane) -> None:
+def test_sqlite_is_reported_to_prune_by_rows(sqlite_database: SqliteDatabase, folder: Path, wane: Wane) -> None:
     sqlite_database.script("CREATE TABLE event (id integer PRIMARY KEY, created_at text)")
     (folder / "wane.toml").write_text(f'[store]\nurl = "{sqlite_database.url}"\n{CONTRACT}')
     for command in ("plan", "convert", "maintain", "retire", "undo"):

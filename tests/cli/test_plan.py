@@ -32,9 +32,9 @@ def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
 ) -> None:
     assert "wane apply" not in wane("plan", "--at", AT).out
     monkeypatch.setattr(reads, "count", lambda *_: Count(3, Exactness.ESTIMATE))
-    told = wane("plan", "--at", AT).out
-    assert "`wane apply` refuses the plan if more rows than that are due" in told
-    assert "--seconds" in told
+    reported = wane("plan", "--at", AT).out
+    assert "`wane apply` refuses the plan if more rows than that are due" in reported
+    assert "--seconds" in reported
     monkeypatch.setattr(reads, "count", lambda *_: None)
     assert "could not be found out: `wane apply` refuses the plan" in wane("plan", "--at", AT).out
 
@@ -103,7 +103,7 @@ def test_an_unknown_name_is_answered_with_a_near_one(
     assert done.err.splitlines() == [error, hint]
 
 
-def test_rules_that_do_not_fit_the_database_fail_the_plan_and_are_told(
+def test_rules_that_do_not_fit_the_database_fail_the_plan_and_are_reported(
     wane: Wane, filled: Database, folder: Path
 ) -> None:
     write_contract(folder, filled.url, CONTRACT.replace('"received_at_ms"', '"gone_at_ms"'))

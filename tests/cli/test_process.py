@@ -128,7 +128,7 @@ def find_spec(name, package=None):
         return None
 util.find_spec = find_spec
 from wane._cli import main
-told = {}
+reported = {}
 for words in json.loads(sys.argv[1]):
     sys.argv = ["wane", *words.split()]
     out, err = io.StringIO(), io.StringIO()
@@ -140,8 +140,8 @@ for words in json.loads(sys.argv[1]):
             code = end.code
         except BaseException as problem:
             code = repr(problem)
-    told[words] = [code, out.getvalue(), err.getvalue()]
-print(json.dumps(told))
+    reported[words] = [code, out.getvalue(), err.getvalue()]
+print(json.dumps(reported))
 """
 MISSING = (
     "archive run",
@@ -171,14 +171,14 @@ def test_without_the_libraries_of_the_archive_every_command_says_so(
     done = subprocess.run(
         [sys.executable, "-c", HIDDEN, json.dumps(words)], capture_output=True, text=True, check=True, timeout=120
     )
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     for command in MISSING:
-        code, out, err = told[command]
+        code, out, err = reported[command]
         assert (code, out) == (1, ""), command
         assert err.splitlines()[0].startswith("error: the archive's libraries are missing: pyspark"), command
         assert err.splitlines()[1:] == ["hint: pip install 'wane[spark]'"], command
     for command in WITHOUT:
-        assert told[command][0] == 0, told[command]
+        assert reported[command][0] == 0, reported[command]
     assert not (folder / "cold").exists()
 
 

@@ -16,7 +16,7 @@ from cli.running import AT, CONTRACT, write_contract
 from servers import Database
 
 CUTOFF = "2026-01-03T00:00:00Z"
-"""Seven days before the moment that `running.AT` names: three failed messages are older."""
+"""Seven days before the timestamp that `running.AT` names: three failed messages are older."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_dry_run_says_how_much_the_limit_lets_leave(wane: Wane) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "reported"),
     [
         (("inbox",), 2, "no threshold, no deletion"),
         (("inbox", "--state", "queued", "--older-than", CUTOFF), 1, "queued"),
@@ -83,11 +83,11 @@ def test_a_dry_run_says_how_much_the_limit_lets_leave(wane: Wane) -> None:
     ],
 )
 def test_a_prune_that_is_not_certain_is_refused(
-    wane: Wane, ready: Database, words: tuple[str, ...], code: int, told: str
+    wane: Wane, ready: Database, words: tuple[str, ...], code: int, reported: str
 ) -> None:
     done = wane("prune", *words)
     assert (done.code, done.out) == (code, "")
-    assert told in " ".join(done.err.split())
+    assert reported in " ".join(done.err.split())
     assert ids(ready) == [1, 2, 3, 4, 5, 6]
 
 
@@ -147,10 +147,10 @@ def test_a_plan_of_another_contract_or_moment_is_refused(wane: Wane, ready: Data
     wane("plan", "--at", AT, "--out", "old.json")
     wane("plan", "--out", "plan.json")
     write_contract(folder, ready.url, CONTRACT.replace('"7d"', '"8d"'))
-    for file, told in (("plan.json", "contract"), ("old.json", "contract"), ("nowhere.json", "nowhere.json")):
+    for file, reported in (("plan.json", "contract"), ("old.json", "contract"), ("nowhere.json", "nowhere.json")):
         done = wane("apply", file)
         assert (done.code, done.out) == (1, "")
-        assert told in done.err
+        assert reported in done.err
     write_contract(folder, ready.url)
     assert "hours old" in wane("apply", "old.json").err
     (folder / "wane.json").write_text("{}")
@@ -170,11 +170,11 @@ def test_a_plan_that_is_not_carried_out_is_a_failure(wane: Wane, ready: Database
 
 
 def test_milliseconds_are_not_taken_for_a_moment(wane: Wane, ready: Database) -> None:
-    """1710010112000 also reads as the year 1710 of ISO 8601; it is told, whatever it reads as."""
+    """1710010112000 also reads as the year 1710 of ISO 8601; it is reported, whatever it reads as."""
     for text in ("1710010112000", "1700000000000", "-5", "nan", "inf"):
         done = wane("prune", "inbox", "--state", "failed", f"--older-than={text}")
         assert (done.code, done.out) == (2, ""), text
-        assert "not milliseconds" in " ".join(done.err.replace("│", " ").split()) or "moment" in done.err
+        assert "not milliseconds" in " ".join(done.err.replace("│", " ").split()) or "timestamp" in done.err
     assert ids(ready) == [1, 2, 3, 4, 5, 6]
 
 
@@ -185,7 +185,7 @@ def test_a_moment_may_be_written_in_several_ways(wane: Wane, ready: Database, te
     assert ids(ready) == [4, 5, 6]
 
 
-def test_a_limit_holds_and_the_actor_is_told(wane: Wane, ready: Database) -> None:
+def test_a_limit_holds_and_the_actor_is_reported(wane: Wane, ready: Database) -> None:
     words = ("prune", "inbox", "--state", "failed", "--older-than", CUTOFF)
     done = wane(*words, "--limit", "3", "--actor", "anna@desk", "--json")
     assert done.json["rows"] == 3
@@ -230,10 +230,10 @@ def test_a_sweep_names_the_rules_that_it_leaves_to_the_archive(wane: Wane, folde
     cold = '[archive]\nurl = "cold"\n[archive.event]\nkeep = "forever"\n[table.event]\nwhy = "x"\nscheduler = "tick"\n'
     cold += 'time = {{ column = "at_ms", unit = "ms" }}\nrule.cold = {{ keep = "1d", then = "archive" }}\n[excused]'
     write_contract(folder, filled.url, CONTRACT.replace("[excused]", cold))
-    told = "not swept: event.cold; `wane archive run` moves their rows"
-    assert told in wane("sweep").err
-    assert told in wane("sweep", "event").err
-    assert told not in wane("sweep", "inbox").err
+    reported = "not swept: event.cold; `wane archive run` moves their rows"
+    assert reported in wane("sweep").err
+    assert reported in wane("sweep", "event").err
+    assert reported not in wane("sweep", "inbox").err
 
 
 def test_a_budget_on_the_command_line_replaces_only_what_it_names(wane: Wane, ready: Database, folder: Path) -> None:
@@ -270,7 +270,7 @@ def test_the_fuse_is_a_failure_until_it_is_approved(wane: Wane, ready: Database)
 # --- Signals --------------------------------------------------------------------------------------------------------
 
 SLOW = "[sweep]\nduty = 0.001\n\n[scheduler]"
-"""Two seconds of rest after every batch: time enough to be told to stop."""
+"""Two seconds of rest after every batch: time enough to be reported to stop."""
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -28,7 +28,7 @@ def store(ready: Database) -> Iterator[Store]:
 
 @pytest.fixture
 def queue(store: Store) -> Queue:
-    """The pool that the command speaks of, unless told otherwise."""
+    """The pool that the command speaks of, unless reported otherwise."""
     return Queue(store, "retention", policy=RetryPolicy(attempts=1))
 
 

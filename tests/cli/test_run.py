@@ -105,7 +105,7 @@ def test_a_run_with_the_flag_off_says_so_and_takes_nothing(wane: Wane, ready: Da
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "reported"),
     [
         (("--workers", "-1"), 2, "--workers"),
         (("--workers", "65"), 2, "--workers"),
@@ -117,10 +117,10 @@ def test_a_run_with_the_flag_off_says_so_and_takes_nothing(wane: Wane, ready: Da
         (("--scheduler", "tik"), 1, "did you mean 'tick'?"),
     ],
 )
-def test_wrong_usage_of_run(wane: Wane, ready: Database, words: tuple[str, ...], code: int, told: str) -> None:
+def test_wrong_usage_of_run(wane: Wane, ready: Database, words: tuple[str, ...], code: int, reported: str) -> None:
     done = wane("run", "--max-runs", "1", *words)
     assert (done.code, done.out) == (code, "")
-    assert told in " ".join(done.err.replace("│", " ").split())
+    assert reported in " ".join(done.err.replace("│", " ").split())
 
 
 def test_a_database_that_is_not_migrated_is_refused(wane: Wane, filled: Database) -> None:
@@ -148,9 +148,9 @@ def test_a_signal_stops_it_within_a_batch(filled: Database, wane: Wane, folder: 
         assert "stopping after the current batch" in err
         assert "Traceback" not in err
     left = len(ids(filled))
-    [(told,)] = filled.query(f"SELECT sum(row_count) FROM {own(filled, 'audit')}")
+    [(reported,)] = filled.query(f"SELECT sum(row_count) FROM {own(filled, 'audit')}")
     assert 2 < left < 3_006
-    assert told == 3_006 - left + 2, "two notes left with their message"
+    assert reported == 3_006 - left + 2, "two notes left with their message"
     assert filled.query(f"SELECT count(*) FROM {own(filled, 'heartbeat')}") == [(0,)]
 
 
@@ -177,8 +177,8 @@ def test_a_second_signal_ends_it_at_once(sqlite_database: Database, wane: Wane, 
         assert time.monotonic() - began < 3
         holding.execute("ROLLBACK")
     left = len(ids(sqlite_database))
-    [(told,)] = sqlite_database.query("SELECT sum(row_count) FROM wane_audit")
-    assert told == 3_006 - left + 2
+    [(reported,)] = sqlite_database.query("SELECT sum(row_count) FROM wane_audit")
+    assert reported == 3_006 - left + 2
 
 
 # --- adopt ------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_every_table_fits_into_eighty_columns(wane: Wane, filled: Database, monk
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["--budget", "10s"], "only --vacuum has a budget"),
         (["--vacuum", "inbox"], "leave TABLE and --since out"),
@@ -40,11 +40,11 @@ def test_every_table_fits_into_eighty_columns(wane: Wane, filled: Database, monk
         (["--since", "whenever"], "neither an ISO"),
     ],
 )
-def test_wrong_usage_exits_two(wane: Wane, filled: Database, words: list[str], told: str) -> None:
+def test_wrong_usage_exits_two(wane: Wane, filled: Database, words: list[str], reported: str) -> None:
     assert wane("migrate").code == 0
     done = wane("space", *words)
     assert (done.code, done.out) == (2, "")
-    assert told in " ".join(done.err.replace("│", " ").split())
+    assert reported in " ".join(done.err.replace("│", " ").split())
 
 
 def test_giving_back_pages(wane: Wane, sqlite_database: SqliteDatabase, folder: Path) -> None:
@@ -85,9 +85,9 @@ def test_roles_are_printed_and_applied(wane: Wane, postgres_database: PostgresDa
         assert wane("roles", "--apply").code == 0
         again = wane("roles", "--print")
         assert (again.out, "every role has what it needs" in again.err) == ("", True)
-        told = wane("roles", "--print", "--json").json
-        assert told["statements"]
-        assert all(one["done"] for one in told["statements"])
+        reported = wane("roles", "--print", "--json").json
+        assert reported["statements"]
+        assert all(one["done"] for one in reported["statements"])
         assert wane("roles", "--apply", "--json").json == {
             "applied": True,
             "enabled": False,

@@ -1,4 +1,4 @@
-"""Every command that prints JSON writes moments alike: ISO 8601 in UTC, `2026-01-10T00:00:00+00:00`."""
+"""Every command that prints JSON writes timestamps alike: ISO 8601 in UTC, `2026-01-10T00:00:00+00:00`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ELSEWHERE = {
         "coordination work-vacuum",
     ),
 }
-"""They write no moments, or write what another one writes."""
+"""They write no timestamps, or write what another one writes."""
 SPARK = ("archive", "partition")
 """Their own tests run them."""
 

@@ -221,7 +221,7 @@ def test_mixed_fractions_do_not_let_a_cap_take_the_newest(database: Database) ->
     assert ids(database, one_rule("item", Cap(ISO, 2)), NOW) == [1]
 
 
-# --- What is no moment ----------------------------------------------------------------------------------------------
+# --- What is no timestamp ----------------------------------------------------------------------------------------------
 
 NOT_MOMENTS = {
     "s": ("bigint", Time("happened", Unit.SECONDS), [None, 0, -1, CUTOFF_S + 1_000_000_000]),
@@ -449,10 +449,14 @@ def test_nothing_is_due_in_an_empty_table(database: Database) -> None:
 
 def test_edges_and_count_tell_of_the_due_rows_alone(database: Database) -> None:
     jobs(database, [(1, "done", 3), (2, "failed", 2), (3, "done", 1), (4, "live", 9), (5, "done", -1)])
-    told = due(database, one_rule("job", Age(MS, WEEK), when=["done", "failed"]), NOW)
+    reported = due(database, one_rule("job", Age(MS, WEEK), when=["done", "failed"]), NOW)
     cutoff = NOW - WEEK
-    assert told.count is not None
-    assert (told.count.rows, told.oldest, told.newest) == (3, cutoff - timedelta(days=3), cutoff - timedelta(days=1))
+    assert reported.count is not None
+    assert (reported.count.rows, reported.oldest, reported.newest) == (
+        3,
+        cutoff - timedelta(days=3),
+        cutoff - timedelta(days=1),
+    )
 
 
 def test_a_cap_takes_the_oldest_beyond_it(database: Database) -> None:
@@ -605,7 +609,7 @@ def test_followers_of_due_rows_are_counted(database: Database) -> None:
 # --- Keys -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_of_several_columns_is_told_in_its_order(database: Database) -> None:
+def test_a_key_of_several_columns_is_reported_in_its_order(database: Database) -> None:
     database.script("CREATE TABLE item (a text NOT NULL, happened bigint, b integer NOT NULL, PRIMARY KEY (b, a))")
     database.executemany(
         "INSERT INTO item VALUES (?, ?, ?)", [("x", at(1), 1), ("y", at(1), 1), ("a", at(1), 2), ("z", at(2), 3)]
@@ -674,7 +678,7 @@ ODD_NAMES = [
     "$1",
     "t",
     "n",
-    "moment",
+    "timestamp",
     "k0",
     "back\\slash",
 ]
@@ -713,9 +717,9 @@ def test_any_name_may_be_that_of_a_table_and_of_every_column(database: Database,
             [selection], findings = bind_contract(contract, store.reflect(), store.types)
             assert findings == []
             assert keys_due(store, selection, NOW, 10, 10.0) == ([(3,), (1,)] if isinstance(bound, Age) else [(3,)])
-            told = read_due(store, selection, NOW, 10.0)
-            assert told.count is not None
-            assert told.count.rows == (2 if isinstance(bound, Age) else 1)
+            reported = read_due(store, selection, NOW, 10.0)
+            assert reported.count is not None
+            assert reported.count.rows == (2 if isinstance(bound, Age) else 1)
             assert store.explain(queries_of(store).keys_due(selection, NOW, 10))
 
 

@@ -30,14 +30,14 @@ class Kind:
         self.time = time
 
     def value(self, number: int) -> object:
-        moment = FIRST + timedelta(minutes=20 * number)
+        timestamp = FIRST + timedelta(minutes=20 * number)
         if self.time.unit is Unit.MILLISECONDS:
-            return int(moment.timestamp() * 1000)
+            return int(timestamp.timestamp() * 1000)
         if self.time.unit is Unit.ISO:
-            return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            return timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if self.time.unit is Unit.TEXT:
-            return moment.strftime("%Y-%m-%d %H:%M:%S")
-        return moment.strftime("%Y-%m-%d %H:%M:%S")
+            return timestamp.strftime("%Y-%m-%d %H:%M:%S")
+        return timestamp.strftime("%Y-%m-%d %H:%M:%S")
 
 
 KINDS = {

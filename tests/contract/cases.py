@@ -45,7 +45,7 @@ FOLDER = Path(__file__).with_name("mistakes")
 class Case:
     name: str
     toml: str
-    told: str
+    reported: str
 
 
 def cases(group: str) -> list[Case]:
@@ -53,10 +53,10 @@ def cases(group: str) -> list[Case]:
     found = []
     for block in blocks:
         name, _, rest = block.partition("\n")
-        toml, _, told = rest.partition("\n---\n")
+        toml, _, reported = rest.partition("\n---\n")
         for word, beginning in (("@table\n", TABLE), ("@states\n", STATES), ("@good\n", GOOD)):
             toml = f"{toml}\n".replace(word, beginning)
-        found.append(Case(name, toml, told.strip()))
+        found.append(Case(name, toml, reported.strip()))
     return found
 
 
@@ -65,7 +65,7 @@ def codes_tested() -> set[str]:
     return {words[1].rstrip(":") for words in lines if len(words) > 1 and words[0] in ("error", "warning")}
 
 
-def told(reading: ContractReading) -> str:
+def reported(reading: ContractReading) -> str:
     """All findings as a person reads them, severity and code before each."""
     return "\n".join(f"{finding.severity} {finding.code}: {finding}" for finding in reading.findings)
 

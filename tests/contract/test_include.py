@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.cases import GOOD, inside, read, told
+from contract.cases import GOOD, inside, read, reported
 from wane._contract.duration import FOREVER
 from wane._contract.load import load_contract, read_contract
 from wane._contract.model import Age
@@ -16,7 +16,7 @@ from wane._contract.names import TableName
 WINDOWED = GOOD.replace('"7d"', '{ window = "w" }')
 
 
-def test_each_mistake_is_told_of_the_file_that_makes_it(tmp_path: Path) -> None:
+def test_each_mistake_is_reported_of_the_file_that_makes_it(tmp_path: Path) -> None:
     (tmp_path / "teams").mkdir()
     (tmp_path / "teams" / "a.toml").write_text('include = ["deeper.toml"]\n' + GOOD.replace('"7d"', '"0d"'))
     (tmp_path / "teams" / "deeper.toml").write_text('[window]\nunread = "x"\n[floor]\nnobody = "7d"\n')
@@ -29,7 +29,7 @@ def test_each_mistake_is_told_of_the_file_that_makes_it(tmp_path: Path) -> None:
     ]
 
 
-def test_warnings_are_told_of_the_file_that_makes_them(tmp_path: Path) -> None:
+def test_warnings_are_reported_of_the_file_that_makes_them(tmp_path: Path) -> None:
     a = '[window]\nunread = "7d"\n[scheduler]\nidle = { every = "5m" }\n[store]\nurl = "postgresql://me:hunter2@db/x"\n'
     reading = read(tmp_path, wane='include = ["a.toml"]\n' + GOOD, a=a)
     assert {(finding.file, finding.path, finding.code) for finding in reading.findings} == {
@@ -51,7 +51,7 @@ def test_a_file_sets_the_windows_of_the_files_it_includes(tmp_path: Path) -> Non
 def test_a_window_set_to_forever_switches_a_rule_off_with_its_guards(tmp_path: Path) -> None:
     a = WINDOWED + 'unless = [{ null = "resolved_at" }]\n[window]\nw = "7d"\n'
     reading = read(tmp_path, wane='include = ["a.toml"]\n[window]\nw = "forever"\n', a=a)
-    assert told(reading) == ""
+    assert reported(reading) == ""
     assert reading.contract is not None
     assert reading.contract.table(TableName("t")).rules[0].bound == FOREVER
     assert list(reading.contract.rules()) == []
@@ -59,7 +59,7 @@ def test_a_window_set_to_forever_switches_a_rule_off_with_its_guards(tmp_path: P
 
 def test_a_window_set_anew_stays_above_the_floor(tmp_path: Path) -> None:
     a = WINDOWED + '[window]\nw = "7d"\n[floor]\nt = "7d"\n'
-    assert told(read(tmp_path, wane='include = ["a.toml"]\n[window]\nw = "6d"\n', a=a)) == (
+    assert reported(read(tmp_path, wane='include = ["a.toml"]\n[window]\nw = "6d"\n', a=a)) == (
         'error under-floor: a.toml table.t.rule.r.keep: 6d is under the floor of 7d\n  fix: keep at least "7d"'
     )
 
@@ -74,13 +74,13 @@ def test_neighbours_may_not_both_declare(section: str, entry: str, tmp_path: Pat
     if section == "archive":
         wane += 'then = "archive"\n[archive]\nurl = "a"\n'
     name = entry.split()[0]
-    assert told(read(tmp_path, wane=wane, a=said, b=said)) == (
+    assert reported(read(tmp_path, wane=wane, a=said, b=said)) == (
         f"error said-twice: b.toml {section}.{name}: {name} is declared already in a.toml\n  fix: keep one of the two"
     )
 
 
 def test_a_table_in_two_neighbours_is_said_twice(tmp_path: Path) -> None:
-    assert told(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n', a=GOOD, b=GOOD)) == (
+    assert reported(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n', a=GOOD, b=GOOD)) == (
         "error said-twice: b.toml table.t: t is declared already in a.toml\n  fix: keep one of the two"
     )
 
@@ -108,7 +108,7 @@ def test_neighbours_may_not_disagree(one: str, two: str, path: str, tmp_path: Pa
 
 def test_neighbours_may_agree(tmp_path: Path) -> None:
     a = b = '[window]\nw = "7d"\n'
-    assert told(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n' + WINDOWED, a=a, b=b)) == ""
+    assert reported(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n' + WINDOWED, a=a, b=b)) == ""
 
 
 def test_a_store_of_several_files_is_put_together(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_circles_end(tmp_path: Path) -> None:
     reading = read(
         tmp_path, wane='include = ["a.toml"]', a='include = ["b.toml"]', b='include = ["./wane.toml", "a.toml"]'
     )
-    assert told(reading) == (
+    assert reported(reading) == (
         "error include-cycle: b.toml include[0]: './wane.toml' includes itself\n  fix: remove this include\n"
         "error include-cycle: b.toml include[1]: 'a.toml' includes itself\n  fix: remove this include"
     )
@@ -130,14 +130,14 @@ def test_circles_end(tmp_path: Path) -> None:
 
 def test_a_file_is_the_same_file_by_the_name_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "link.toml").symlink_to("wane.toml")
-    assert told(read(tmp_path, wane='include = ["link.toml"]\n' + GOOD)) == (
+    assert reported(read(tmp_path, wane='include = ["link.toml"]\n' + GOOD)) == (
         "error include-cycle: wane.toml include[0]: 'link.toml' includes itself\n  fix: remove this include"
     )
 
 
 def test_a_link_to_itself_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "loop.toml").symlink_to("loop.toml")
-    assert told(read(tmp_path, wane='include = ["loop.toml"]\n' + GOOD)) == (
+    assert reported(read(tmp_path, wane='include = ["loop.toml"]\n' + GOOD)) == (
         "error unreadable: loop.toml: cannot be read: Too many levels of symbolic links\n"
         "  fix: wane.toml includes it: correct the path"
     )
@@ -148,7 +148,7 @@ def test_a_chain_of_files_is_bounded(tmp_path: Path) -> None:
         (tmp_path / f"{number}.toml").write_text(f'include = ["{number + 1}.toml"]')
     with inside(tmp_path):
         reading = read_contract("0.toml")
-    assert told(reading) == ("error too-many-files: 99.toml include[0]: more than 100 files\n  fix: include fewer")
+    assert reported(reading) == ("error too-many-files: 99.toml include[0]: more than 100 files\n  fix: include fewer")
 
 
 def test_a_wide_contract_is_bounded(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_all_references_fit_together(tmp_path: Path) -> None:
     names = ["statestore", "claims", "webhooks", "substrate"]
     path = tmp_path / "wane.toml"
     path.write_text(f"include = {[f'reference:{name}' for name in names]}\n")
-    assert told(read_contract(path)) == ""
+    assert reported(read_contract(path)) == ""
     assert len(load_contract(path).tables) > 20
 
 
@@ -233,7 +233,7 @@ def test_a_file_removes_an_excuse_of_what_it_includes(tmp_path: Path) -> None:
     (tmp_path / "team.toml").write_text(RULED)
     path = tmp_path / "wane.toml"
     path.write_text('include = ["middle.toml", "team.toml"]\n')
-    assert "error said-twice: " in told(read_contract(path)), "neighbours that disagree"
+    assert "error said-twice: " in reported(read_contract(path)), "neighbours that disagree"
     path.write_text('include = ["middle.toml", "team.toml"]\n[excused]\nstaging = false\n')
     contract = load_contract(path)
     assert [str(table.name) for table in contract.tables] == ["staging"]
@@ -247,7 +247,9 @@ def test_an_excuse_of_a_neighbour_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "team.toml").write_text("[excused]\nstaging = false\n")
     path = tmp_path / "wane.toml"
     path.write_text('include = ["base.toml", "team.toml"]\n')
-    assert "error said-twice: team.toml excused.staging" in told(read_contract(path)).replace(str(tmp_path) + "/", "")
+    assert "error said-twice: team.toml excused.staging" in reported(read_contract(path)).replace(
+        str(tmp_path) + "/", ""
+    )
 
 
 def test_a_removed_excuse_lets_the_table_follow(tmp_path: Path) -> None:
@@ -270,6 +272,6 @@ def test_a_removed_excuse_lets_the_table_follow(tmp_path: Path) -> None:
         with = ["iu_core.iu_staging_payload.record_id"]
         """
     )
-    assert told(read_contract(path)) == ""
+    assert reported(read_contract(path)) == ""
     path.write_text(path.read_text().replace('"iu_core.iu_staging_payload" = false', ""))
-    assert "untouchable" in told(read_contract(path))
+    assert "untouchable" in reported(read_contract(path))

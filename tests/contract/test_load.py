@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.cases import GOOD, STATES, inside, read, told
+from contract.cases import GOOD, STATES, inside, read, reported
 from wane._contract.load import load_contract, read_contract
 from wane._contract.mistakes import Mistakes
 from wane._contract.resolve import SourceFile, resolve
@@ -62,21 +62,21 @@ def test_a_file_of_other_content(content: bytes, expected: str, tmp_path: Path) 
     (tmp_path / "wane.toml").write_bytes(content)
     with inside(tmp_path):
         reading = read_contract("wane.toml")
-    assert told(reading).startswith(expected)
+    assert reported(reading).startswith(expected)
     assert len(reading.findings) == (1 if expected else 0)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with inside(tmp_path):
-        assert told(read_contract("wane.toml")) == (
+        assert reported(read_contract("wane.toml")) == (
             "error unreadable: wane.toml: no such file\n  fix: write one, or let `wane init URL` propose one"
         )
         (tmp_path / "folder.toml").mkdir()
-        assert told(read_contract("folder.toml")) == (
+        assert reported(read_contract("folder.toml")) == (
             "error unreadable: folder.toml: cannot be read: it is a directory\n  fix: name a file"
         )
-        assert told(read_contract("a\x00b")) == "error unreadable: a\\x00b: cannot be read: not the name of a file"
-        assert told(read_contract("a" * 300)).endswith("cannot be read: File name too long")
+        assert reported(read_contract("a\x00b")) == "error unreadable: a\\x00b: cannot be read: not the name of a file"
+        assert reported(read_contract("a" * 300)).endswith("cannot be read: File name too long")
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
@@ -94,15 +94,15 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
             ("/dev/tty", "a device"),
         ):
             problem = f"error unreadable: {name}: cannot be read: it is {what}"
-            assert told(read_contract(name)) == f"{problem}\n  fix: name a file"
-            included = told(read(tmp_path, wane=f'include = ["{name}"]\n' + GOOD))
+            assert reported(read_contract(name)) == f"{problem}\n  fix: name a file"
+            included = reported(read(tmp_path, wane=f'include = ["{name}"]\n' + GOOD))
             assert included == f"{problem}\n  fix: wane.toml includes it: correct the path"
 
 
 def test_an_included_file_has_a_largest_size(tmp_path: Path) -> None:
     with (tmp_path / "large.toml").open("wb") as file:
         file.truncate(2**40)
-    assert told(read(tmp_path, wane='include = ["large.toml"]\n' + GOOD)) == (
+    assert reported(read(tmp_path, wane='include = ["large.toml"]\n' + GOOD)) == (
         "error unreadable: large.toml: larger than 4194304 bytes\n  fix: a contract is a short text"
     )
 
@@ -115,7 +115,7 @@ def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "wane.toml").touch()
     monkeypatch.setattr(Path, "open", refuse)
     with inside(tmp_path):
-        assert told(read_contract("wane.toml")) == "error unreadable: wane.toml: cannot be read: Permission denied"
+        assert reported(read_contract("wane.toml")) == "error unreadable: wane.toml: cannot be read: Permission denied"
 
 
 @pytest.mark.parametrize("depth", [50, 500, 50_000])
@@ -142,7 +142,7 @@ def test_followers_nested_without_end(depth: int, tmp_path: Path) -> None:
     assert reading.contract is not None or reading.findings
 
 
-def test_what_people_wrote_is_told_shortly_and_without_commands_to_the_terminal(tmp_path: Path) -> None:
+def test_what_people_wrote_is_reported_shortly_and_without_commands_to_the_terminal(tmp_path: Path) -> None:
     long = "x" * 100_000
     reading = read(tmp_path, wane=GOOD.replace("7d", long) + f'[excused]\n"\\u001b[31m{long}" = 5\n')
     assert len(reading.findings) == 2
@@ -177,7 +177,7 @@ URL = f"postgresql://me:{SECRET}@db/app?password={SECRET}"
         f'{GOOD}[store]\nurl = "{URL}\n',
     ],
 )
-def test_a_password_is_never_told(toml: str, tmp_path: Path) -> None:
+def test_a_password_is_never_reported(toml: str, tmp_path: Path) -> None:
     reading = read(tmp_path, wane=toml)
     assert SECRET not in f"{reading!r} {reading}"
     for finding in reading.findings:
@@ -198,7 +198,7 @@ def test_a_url_given_for_a_path_is_masked() -> None:
 
 def test_a_url_without_a_password_is_no_mistake(tmp_path: Path) -> None:
     for url in ("DATABASE_URL", "sqlite:///a:b@c.db", "postgresql://me@db/app", "postgresql://me:${PASSWORD}@db/app"):
-        assert told(read(tmp_path, wane=f'{GOOD}[store]\nurl = "{url}"\n')) == ""
+        assert reported(read(tmp_path, wane=f'{GOOD}[store]\nurl = "{url}"\n')) == ""
 
 
 WORDS = st.sampled_from(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.cases import FOLDER, GOOD, STATES, TABLE, Case, cases, codes_tested, read, told
+from contract.cases import FOLDER, GOOD, STATES, TABLE, Case, cases, codes_tested, read, reported
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = ROOT / "src" / "wane" / "_contract"
@@ -18,15 +18,15 @@ GROUPS = sorted(path.stem for path in FOLDER.glob("*.txt"))
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=f"{group}: {case.name}") for group in GROUPS for case in cases(group)]
 )
-def test_a_mistake_is_told(case: Case, tmp_path: Path) -> None:
+def test_a_mistake_is_reported(case: Case, tmp_path: Path) -> None:
     reading = read(tmp_path, wane=case.toml)
-    assert told(reading) == case.told
-    assert (reading.contract is None) == ("error " in case.told)
+    assert reported(reading) == case.reported
+    assert (reading.contract is None) == ("error " in case.reported)
 
 
 def test_the_beginnings_that_mistakes_are_made_in_are_good(tmp_path: Path) -> None:
     for good in (GOOD, TABLE + "rule.r.most = 5\n", STATES + 'rule.r = { when = ["done"], keep = "7d" }\n'):
-        assert told(read(tmp_path, wane=good)) == ""
+        assert reported(read(tmp_path, wane=good)) == ""
 
 
 def codes_of_the_source() -> set[str]:
@@ -63,7 +63,7 @@ def test_every_code_is_documented() -> None:
     assert codes_of_the_source() <= set(documented)
 
 
-def test_mistakes_of_all_kinds_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_kinds_are_reported_at_once(tmp_path: Path) -> None:
     reading = read(
         tmp_path,
         wane="""

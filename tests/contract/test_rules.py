@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.cases import GOOD, STATES, TABLE, read, told
+from contract.cases import GOOD, STATES, TABLE, read, reported
 from wane._contract.duration import FOREVER
 from wane._contract.model import (
     Age,
@@ -41,7 +41,7 @@ AT = Time("at")
 
 def contract(folder: Path, toml: str) -> Contract:
     reading = read(folder, wane=toml)
-    assert told(reading) == ""
+    assert reported(reading) == ""
     assert reading.contract is not None
     return reading.contract
 

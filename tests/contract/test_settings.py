@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.cases import GOOD, read, told
+from contract.cases import GOOD, read, reported
 from wane._contract.mistakes import Mistakes
-from wane._contract.model import Contract, Shelve, ToArchive
+from wane._contract.model import Contract, ToArchive, ToColdTier
 from wane._contract.settings import SECTIONS, QueueSettings, Section, Settings
 
 
@@ -52,14 +52,14 @@ def test_a_budget_of_a_rule_takes_the_rest_from_the_contract(tmp_path: Path) -> 
 
 def test_settings_of_two_files_must_go_together(tmp_path: Path) -> None:
     a = GOOD + '[roles]\nadmin = "boss"\n'
-    assert told(read(tmp_path, wane='include = ["a.toml"]\n[roles]\nreader = "boss"\n', a=a)) == (
+    assert reported(read(tmp_path, wane='include = ["a.toml"]\n[roles]\nreader = "boss"\n', a=a)) == (
         "error wrong-value: wane.toml roles: one role for two purposes\n  fix: give every purpose a role of its own"
     )
 
 
 def test_the_tier_of_the_including_file_counts(tmp_path: Path) -> None:
     a = GOOD + 'then = "archive"\n[archive]\nurl = "a"\n[archive.t]\nkeep = "forever"\ntier = "database"\n'
-    for tier, action in (("database", Shelve("archive")), ("lake", ToArchive())):
+    for tier, action in (("database", ToColdTier("archive")), ("lake", ToArchive())):
         wane = f'include = ["a.toml"]\n[archive.t]\nkeep = "forever"\ntier = "{tier}"\n'
         contract = read(tmp_path, wane=wane, a=a).contract
         assert contract is not None

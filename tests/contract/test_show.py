@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.cases import GOOD, STATES, TABLE, read, told
+from contract.cases import GOOD, STATES, TABLE, read, reported
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._contract.show import ShownRow, markdown, rows
@@ -15,7 +15,7 @@ from wane.reference import names
 
 def contract(folder: Path, toml: str) -> Contract:
     reading = read(folder, wane=toml)
-    assert reading.contract is not None, told(reading)
+    assert reading.contract is not None, reported(reading)
     return reading.contract
 
 

@@ -88,7 +88,7 @@ def test_servers_share_a_database_and_lose_nothing_when_one_is_killed(database: 
         assert third.call("read_wakeup_sequence", work_pool_id=pool) == before + 1
 
 
-def test_a_database_that_goes_down_is_told_and_one_that_comes_back_is_used(tmp_path: Path) -> None:
+def test_a_database_that_goes_down_is_reported_and_one_that_comes_back_is_used(tmp_path: Path) -> None:
     installation = packaged_installation()
     assert installation is not None
     directory = (short_directory() or tmp_path) / f"wane-prefect-{uuid4().hex[:8]}"

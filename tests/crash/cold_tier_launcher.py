@@ -14,8 +14,8 @@ from wane._db.postgres.store import PostgresStore
 from wane._keeper import Keeper, open_keeper
 from wane._ledger import Ledger
 from wane._prune import sql_postgres
-from wane._prune.sql_cold_tier import Shelf
-from wane._prune.sql_postgres import PostgresTaking
+from wane._prune.sql_cold_tier import MonthTable
+from wane._prune.sql_postgres import PostgresRowTaker
 from wane._prune.sweep import Outcome
 
 RULE = "event.cold"
@@ -23,11 +23,11 @@ BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) IN
 
 
 def hook(steps: Steps) -> None:
-    steps.function(sql_postgres, "shelves", "months")
+    steps.function(sql_postgres, "cold_tables", "months")
     for owner, method, step in (
-        (Shelf, "_make", "make"),
-        (Shelf, "_fit", "fit"),
-        (PostgresTaking, "lock", "lock"),
+        (MonthTable, "_make", "make"),
+        (MonthTable, "_fit", "fit"),
+        (PostgresRowTaker, "lock", "lock"),
         (Ledger, "record", "audit"),
         (Ledger, "add_to_record", "audit more"),
     ):
@@ -37,7 +37,7 @@ def hook(steps: Steps) -> None:
 
 
 def bring_back(keeper: Keeper, steps: list[Steps]) -> None:
-    """Every fifth row of every month, with what left with it, told in the same transaction."""
+    """Every fifth row of every month, with what left with it, reported in the same transaction."""
     with keeper.store.transaction() as moving:
         found = moving.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = 'archive' ORDER BY 1", {})
         months = [name.removeprefix("event_") for (name,) in found if not name.startswith("event_read_")]

@@ -4,7 +4,7 @@ For every seed and step that it reads it forks a process and tells its number; w
 process begins to sweep within milliseconds, which makes hundreds of kills affordable.
 
 The swept code is the product's own. Only here, and only to be able to say where a kill came, its methods write the name of the
-step that begins to the file STEPS, and then dawdle for a moment, so that no step is too short to be hit.
+step that begins to the file STEPS, and then dawdle for a timestamp, so that no step is too short to be hit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wane._db.statement import Statement
 from wane._keeper import open_keeper
 from wane._ledger import Ledger
 from wane._prune.pace import Pace
-from wane._prune.sql_postgres import PostgresTaking
+from wane._prune.sql_postgres import PostgresRowTaker
 from wane._prune.sweep import Sweeper
 from wane._rules.statements import RuleStatements
 
@@ -111,7 +111,7 @@ class Pauses(threading.Event):
 
 def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> None:
     for owner, method, step in (
-        (PostgresTaking, "lock", "lock"),
+        (PostgresRowTaker, "lock", "lock"),
         (Ledger, "record", "audit"),
         (Ledger, "add_to_record", "audit"),
     ):

@@ -1,4 +1,4 @@
-"""`kill -9` at every step of the archive's journal, and at any moment: no row is ever in neither place, and when a sweep is done, none is in both.
+"""`kill -9` at every step of the archive's journal, and at any timestamp: no row is ever in neither place, and when a sweep is done, none is in both.
 
 Meanwhile the application goes on changing its rows. At the end every row, by key and content, is as the application left it, in one place.
 """
@@ -30,7 +30,7 @@ from wane._keeper import open_keeper
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
-"""Kills at random moments, after one at every step; `make crash` asks for dozens."""
+"""Kills at random timestamps, after one at every step; `make crash` asks for dozens."""
 DIRECTED = [
     *("cut", "plan", "copy", "write", "to written", "read back", "to verified", "commit", "to committed"),
     *("evict", "progress", "to evicted", "remove", "removed", "to done"),
@@ -158,17 +158,17 @@ class Books:
             contents: dict[int, Any] = {row["id"]: row["body"] for row in archived(self.cold / "event")}
             contents |= dict(self.database.query("SELECT id, body FROM event"))
             assert {n: contents[n] for n in self.application.bodies} == self.application.bodies
-            told = self.told()
-            assert told["event"] == len(archived(self.cold / "event"))
-            assert told["event_read"] == len(archived(self.cold / "event_read"))
+            reported = self.reported()
+            assert reported["event"] == len(archived(self.cold / "event"))
+            assert reported["event_read"] == len(archived(self.cold / "event_read"))
 
-    def told(self) -> Counter[str]:
+    def reported(self) -> Counter[str]:
         """What left for the archive, by the trail."""
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         for counts in self.database.query(f"SELECT counts FROM {audit} WHERE kind = 'archive'"):
-            told.update(json.loads(counts[0]) if isinstance(counts[0], str) else counts[0])
-        return told
+            reported.update(json.loads(counts[0]) if isinstance(counts[0], str) else counts[0])
+        return reported
 
 
 def begin(database: Database, folder: Path, contract: str = CONTRACT) -> Path:
@@ -190,7 +190,7 @@ def kill_everywhere(
     balance: Callable[[], None],
     again: int = 0,
 ) -> None:
-    """Kill one at each of these steps and some at any moment, each with new rows.
+    """Kill one at each of these steps and some at any timestamp, each with new rows.
 
     Of the steps that were not reached in time, as on a busy machine, so many may be tried again.
     """

@@ -1,4 +1,4 @@
-"""`kill -9` at every step of expiring, compacting and tidying, and at any moment: what is due goes once and is told once, and nothing else goes.
+"""`kill -9` at every step of expiring, compacting and tidying, and at any timestamp: what is due goes once and is reported once, and nothing else goes.
 
 A row that is not due is always hot or archived; when all is done every row, by key and content, is in one place, or in the trail.
 """
@@ -74,18 +74,18 @@ class Books:
             assert not set(hot) & {row["id"] for row in cold}
             assert lost == set(self.due) - self.held
             assert reads == {n * 10 + m for n in contents for m in range(n % 3)}
-            told = self._told("archive_expire")
-            assert told["event"] == len(lost)
-            assert told["event_read"] == sum(n % 3 for n in lost)
-            assert self._told("archive")["event"] == len(ever)
+            reported = self._reported("archive_expire")
+            assert reported["event"] == len(lost)
+            assert reported["event_read"] == sum(n % 3 for n in lost)
+            assert self._reported("archive")["event"] == len(ever)
             self._tidy()
 
-    def _told(self, kind: str) -> Counter[str]:
+    def _reported(self, kind: str) -> Counter[str]:
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         for (counts,) in self.database.query(f"SELECT counts FROM {audit} WHERE kind = ?", (kind,)):
-            told.update(json.loads(counts) if isinstance(counts, str) else counts)
-        return told
+            reported.update(json.loads(counts) if isinstance(counts, str) else counts)
+        return reported
 
     def _tidy(self) -> None:
         """Nothing is on the disk that is part of nothing."""

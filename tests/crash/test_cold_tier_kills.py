@@ -1,4 +1,4 @@
-"""`kill -9` at every step of the cold tier inside PostgreSQL, and at any moment, while rows go there and back and the application changes them:
+"""`kill -9` at every step of the cold tier inside PostgreSQL, and at any timestamp, while rows go there and back and the application changes them:
 a row is always in one place, hot or cold, never in both and never in neither, and the trail tells what moved."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from archive.cold import DAY_MS, NOW_MS, STAYING
-from archive.test_shelve import SHELVED, everything, shelved
+from archive.test_cold_tier import SHELVED, everything, shelved
 from crash.test_archive_kills import KILLS, SEED, Application, Launcher, begin, kill_everywhere
 from servers import PostgresDatabase
 
@@ -54,14 +54,14 @@ def balance(application: Months) -> None:
         reads = [row for (row,) in database.query("SELECT id FROM event_read")]
         shelved_reads = [row for (row,) in everything(shelved(database, "event_read", columns="id"))]
         assert Counter(reads + shelved_reads) == Counter(n * 10 + m for n in bodies for m in range(n % 3))
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         for (counts,) in database.query("SELECT counts FROM wane.audit WHERE kind = 'shelve'"):
-            told.update(counts)
+            reported.update(counts)
         returned: Counter[str] = Counter(
             dict(database.query("SELECT name, sum(n)::bigint FROM returned GROUP BY name"))
         )
-        assert told["event"] - returned["event"] == len(cold)
-        assert told["event_read"] - returned["event_read"] == len(shelved_reads)
+        assert reported["event"] - returned["event"] == len(cold)
+        assert reported["event_read"] - returned["event_read"] == len(shelved_reads)
 
 
 @pytest.mark.timeout(180 + 10 * KILLS)

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: the books balance, and the next sweep finishes.
+"""`kill -9` at any timestamp: the books balance, and the next sweep finishes.
 
 Kills are seeded and uniform in time, and then one comes at each step that none has hit. WANE_KILLS says
 how many there are on each store; `make crash` asks for hundreds.
@@ -113,8 +113,8 @@ def kill_and_check(database: Database, folder: Path, crash: PostgresServer | Non
     finish(database, world)
     database.close()
     # `make crash` shows this.
-    told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
-    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}\n")
+    reported = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
+    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {reported}\n")
     return hit
 
 

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and whoever comes next
+"""`kill -9` at any timestamp of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and whoever comes next
 finishes. Kills are seeded and uniform in time; each tells the step that it hit, and the run fails if some step was never hit.
 """
 
@@ -26,7 +26,7 @@ from wane._prune.pace import FAST
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
-"""Kills at random moments; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests kill at some steps."""
+"""Kills at random timestamps; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests kill at some steps."""
 SOME = 1 if KILLS else 4
 WINDOW_SECONDS = 0.5
 SEED = 11
@@ -111,8 +111,8 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
     application.check()
     # A table that was split came back from another partition than it went: the same lines, some in another order.
     assert sorted(dump(postgres_database).splitlines()) == sorted(before.splitlines())
-    told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
-    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}; {application.statements} statements\n")
+    reported = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
+    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {reported}; {application.statements} statements\n")
 
 
 @pytest.mark.timeout(max(240, 10 * KILLS))
@@ -154,8 +154,8 @@ def test_killed_while_months_leave_none_is_lost(
         keeper.partition.retire("event")
         dropped = sum(sum(entry.counts.values()) for entry in keeper.audit(kind="drop", limit=1000))
     assert dropped == len(before) - len(postgres_database.query(everything)), "the trail tells exactly what is gone"
-    told = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
-    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {told}\n")
+    reported = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
+    sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {reported}\n")
 
 
 def reattach_all(database: PostgresDatabase, folder: Path) -> None:

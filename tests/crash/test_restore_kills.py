@@ -1,4 +1,4 @@
-"""`kill -9` at every step of a restore, and at any moment, while rows go to the archive and back and the application changes them: no row is
+"""`kill -9` at every step of a restore, and at any timestamp, while rows go to the archive and back and the application changes them: no row is
 ever in neither place, and when all is done, each is in one, as the application left it."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RestoreLauncher(Launcher):
 class RestoreBooks(Books):
     """What must hold of hot tables and archive together."""
 
-    def told(self) -> Counter[str]:
+    def reported(self) -> Counter[str]:
         """What left for the archive and did not come back, by the trail."""
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
         left: Counter[str] = Counter()

@@ -74,7 +74,7 @@ LOSING = ("plain", "guarded", "followed", "follower", "capped")
 
 
 class World:
-    """The tables, what was put into them, and what must hold of them at any moment."""
+    """The tables, what was put into them, and what must hold of them at any timestamp."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database
@@ -142,8 +142,10 @@ class World:
         counts: Counter[str] = Counter()
         marks: Counter[str] = Counter()
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
-        for kind, told, rows, batches in self.database.query(f"SELECT kind, counts, row_count, batches FROM {audit}"):
-            by_table = json.loads(told) if isinstance(told, str) else told
+        for kind, reported, rows, batches in self.database.query(
+            f"SELECT kind, counts, row_count, batches FROM {audit}"
+        ):
+            by_table = json.loads(reported) if isinstance(reported, str) else reported
             assert sum(by_table.values()) == rows
             assert batches >= 1
             (marks if kind == "mark" else counts).update(by_table)

@@ -116,7 +116,7 @@ def test_a_large_table_is_not_even_counted(database: Database, store: Store, mon
         assert count_rows(store, table, 60) == Count(101, Exactness.ESTIMATE)
 
 
-def test_values_are_told_apart_by_hopping_along_an_index(database: Database, store: Store) -> None:
+def test_values_are_reported_apart_by_hopping_along_an_index(database: Database, store: Store) -> None:
     fill(database)
     database.script("CREATE INDEX events_status ON events (status, at, id)")
     database.executemany("INSERT INTO events VALUES (?, ?, ?)", [(MANY + n, 5, f"s{n}") for n in range(5)])

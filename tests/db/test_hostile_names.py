@@ -22,7 +22,7 @@ from wane._archive.sql_evict import Copy, Following, evict
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper, open_keeper
-from wane._prune.dialects import taking
+from wane._prune.dialects import row_taker
 from wane._prune.pace import FAST, Pace
 from wane._sqlfunctions import install
 
@@ -197,7 +197,7 @@ def test_archiving_calls_none_of_them(hostile: PostgresDatabase, tmp_path: Path)
             wanted = rows.present([(f"k{number}",) for number in range(1, 6)])
             found = transaction.execute(wanted.text, wanted.parameters)
             copies = [Copy(text, rows.dialect.read_key(text), version, Following()) for text, version in found[:2]]
-            evicted = evict(taking(transaction), rows, copies, datetime.now(UTC), skip_locked=False)
+            evicted = evict(row_taker(transaction), rows, copies, datetime.now(UTC), skip_locked=False)
             assert evicted.counts == {"t": 2}
             texts, versions = zip(*found[2:], strict=True)
             assert transaction.change(rows.take_exactly(rows.copied(texts, versions), datetime.now(UTC))) == 3

@@ -217,7 +217,7 @@ def test_a_database_that_was_left_with_its_list_alone_is_completed(database: Dat
         assert store.migrate() == names(database)
 
 
-def test_a_table_that_is_in_the_way_is_told(database: Database) -> None:
+def test_a_table_that_is_in_the_way_is_reported(database: Database) -> None:
     if database.store == "postgres":
         database.script("CREATE SCHEMA wane")
     database.script(f"CREATE TABLE {'wane_audit' if database.store == 'sqlite' else 'wane.audit'} (id integer)")
@@ -262,7 +262,7 @@ def as_role(database: PostgresDatabase, role: str) -> Store:
     return open_store(resolve_url(database.url.replace("postgres@", f"{role}@")))
 
 
-def test_a_role_that_may_create_nothing_is_told_what_to_grant(postgres_database: PostgresDatabase) -> None:
+def test_a_role_that_may_create_nothing_is_reported_what_to_grant(postgres_database: PostgresDatabase) -> None:
     with plain_role(postgres_database) as role:
         with as_role(postgres_database, role) as store, pytest.raises(StoreError) as caught:
             store.migrate()
@@ -277,7 +277,7 @@ def test_a_role_that_may_create_nothing_is_told_what_to_grant(postgres_database:
 @pytest.mark.parametrize(
     "grant", ["GRANT CREATE ON DATABASE {database} TO {role}", "CREATE SCHEMA wane AUTHORIZATION {role}"]
 )
-def test_each_way_out_that_is_told_works(postgres_database: PostgresDatabase, grant: str) -> None:
+def test_each_way_out_that_is_reported_works(postgres_database: PostgresDatabase, grant: str) -> None:
     [(name,)] = postgres_database.query("SELECT current_database()")
     with plain_role(postgres_database) as role:
         postgres_database.execute(grant.format(database=name, role=role))

@@ -185,10 +185,10 @@ def test_a_name_of_any_characters_comes_back_exactly(database: Database, name: s
     database.script(f"CREATE INDEX {index} ON {quoted} ({quoted}) WHERE {quoted} > 5")
     home = HOME[database.store]
     schema = reflected(database)
-    told, child = schema.find(None, name), schema.find(None, "zchild")
-    assert told is not None
+    reported, child = schema.find(None, name), schema.find(None, "zchild")
+    assert reported is not None
     assert child is not None
-    assert ([column.name for column in told.columns], told.primary_key) == ([name], (name,))
-    (partial,) = [index for index in told.indexes if index.predicate is not None]
+    assert ([column.name for column in reported.columns], reported.primary_key) == ([name], (name,))
+    (partial,) = [index for index in reported.indexes if index.predicate is not None]
     assert (partial.name, partial.columns) == (f"i{name}", (name,))
     assert child.foreign_keys == (ForeignKey(name, (name,), home, name, (name,)),)

@@ -89,7 +89,7 @@ def test_system_temporary_and_wanes_own_tables_are_left_out(postgres_database: P
     assert names(reflect(connection)) == ["wane_like"]
 
 
-def test_only_the_schemas_asked_for_are_told_and_wanes_own_never(postgres_database: PostgresDatabase) -> None:
+def test_only_the_schemas_asked_for_are_reported_and_wanes_own_never(postgres_database: PostgresDatabase) -> None:
     script = f"""
         CREATE SCHEMA one; CREATE SCHEMA "Two, "; CREATE SCHEMA {OWN_SCHEMA};
         CREATE TABLE one.t (a int); CREATE TABLE "Two, ".t (a int); CREATE TABLE t (a int); CREATE TABLE {OWN_SCHEMA}.t (a int);
@@ -123,7 +123,7 @@ def test_tables_and_schemas_that_belong_to_an_extension_are_left_out(extended: P
     assert names(seen(extended)) == ["mine"]
 
 
-def test_a_hidden_table_that_refers_to_another_is_told(extended: PostgresDatabase) -> None:
+def test_a_hidden_table_that_refers_to_another_is_reported(extended: PostgresDatabase) -> None:
     """A table of an extension, one in its schema, one in Wane's, and what refers to those."""
     script = f"""
         ALTER TABLE mine ADD PRIMARY KEY (a);
@@ -135,8 +135,8 @@ def test_a_hidden_table_that_refers_to_another_is_told(extended: PostgresDatabas
         CREATE TABLE {OWN_SCHEMA}.alone (a int);
         CREATE TABLE {OWN_SCHEMA}.notes (a int REFERENCES mine);
     """
-    told = [table.qualified for table in seen(extended, script).tables]
-    assert told == [
+    reported = [table.qualified for table in seen(extended, script).tables]
+    assert reported == [
         ("internals", "chunk"),
         ("internals", "member"),
         ("public", "member"),
@@ -145,13 +145,15 @@ def test_a_hidden_table_that_refers_to_another_is_told(extended: PostgresDatabas
     ]
 
 
-def test_a_table_in_another_schema_that_refers_to_one_asked_for_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_table_in_another_schema_that_refers_to_one_asked_for_is_reported(
+    postgres_database: PostgresDatabase,
+) -> None:
     script = "CREATE SCHEMA one; CREATE TABLE one.t (a int PRIMARY KEY); CREATE TABLE child (a int REFERENCES one.t)"
     schema = seen(postgres_database, script, ("one",))
     assert [table.qualified for table in schema.tables] == [("one", "t"), ("public", "child")]
 
 
-def test_an_extensions_schema_is_told_when_it_is_asked_for_but_not_the_extensions_own_tables(
+def test_an_extensions_schema_is_reported_when_it_is_asked_for_but_not_the_extensions_own_tables(
     extended: PostgresDatabase,
 ) -> None:
     assert names(seen(extended, schemas=("internals",))) == ["chunk"]
@@ -160,7 +162,7 @@ def test_an_extensions_schema_is_told_when_it_is_asked_for_but_not_the_extension
 # --- Kinds --------------------------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_relation_is_told_as_what_it_is(postgres_database: PostgresDatabase) -> None:
+def test_every_kind_of_relation_is_reported_as_what_it_is(postgres_database: PostgresDatabase) -> None:
     schema = seen(
         postgres_database,
         """
@@ -214,9 +216,9 @@ def test_a_table_that_inherits_names_the_root_whose_deletes_reach_it(postgres_da
         ("grandchild", Kind.TABLE, ("public", "base")),
     ]
     base, child, grandchild = schema.tables
-    assert schema.heirs(base) == [child, grandchild]
-    assert schema.heirs(child) == [grandchild]
-    assert schema.heirs(grandchild) == []
+    assert schema.descendants(base) == [child, grandchild]
+    assert schema.descendants(child) == [grandchild]
+    assert schema.descendants(grandchild) == []
 
 
 def test_a_table_that_inherits_from_several_is_an_heir_of_each(postgres_database: PostgresDatabase) -> None:
@@ -226,21 +228,21 @@ def test_a_table_that_inherits_from_several_is_an_heir_of_each(postgres_database
     )
     a, b, b2, c = schema.tables
     assert (b2.parent, b2.ancestors) == (("public", "a"), (("public", "a"), ("public", "b")))
-    assert [schema.heirs(one) for one in (a, b, b2)] == [[b2, c], [b2, c], [c]]
+    assert [schema.descendants(one) for one in (a, b, b2)] == [[b2, c], [b2, c], [c]]
 
 
 # --- Columns ------------------------------------------------------------------------------------------------------
 
 
 def test_columns_keep_their_order_and_their_full_types(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         """
         CREATE TABLE t (gone int, b varchar(10) COLLATE "C", a timestamptz(3) NOT NULL, c numeric(10, 2)[], d timestamp);
         ALTER TABLE t DROP COLUMN gone;
         """,
     )
-    assert told.columns == (
+    assert reported.columns == (
         Column("b", "character varying(10)", nullable=True),
         Column("a", "timestamp(3) with time zone", nullable=False),
         Column("c", "numeric(10,2)[]", nullable=True),
@@ -249,7 +251,7 @@ def test_columns_keep_their_order_and_their_full_types(postgres_database: Postgr
 
 
 def test_generated_columns_are_marked_and_identity_and_defaults_are_not(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         """
         CREATE TABLE t (
@@ -257,7 +259,12 @@ def test_generated_columns_are_marked_and_identity_and_defaults_are_not(postgres
         )
         """,
     )
-    assert {column.name: column.generated for column in told.columns} == {"i": False, "d": False, "s": False, "g": True}
+    assert {column.name: column.generated for column in reported.columns} == {
+        "i": False,
+        "d": False,
+        "s": False,
+        "g": True,
+    }
 
 
 def test_virtual_generated_columns_are_marked_where_they_exist(postgres_database: PostgresDatabase) -> None:
@@ -265,25 +272,25 @@ def test_virtual_generated_columns_are_marked_where_they_exist(postgres_database
         with pytest.raises(psycopg.errors.SyntaxError):
             postgres_database.script("CREATE TABLE t (a int, g int GENERATED ALWAYS AS (a + 1) VIRTUAL)")
         return
-    told = only(postgres_database, "CREATE TABLE t (a int, g int GENERATED ALWAYS AS (a + 1) VIRTUAL)")
-    assert [column.generated for column in told.columns] == [False, True]
+    reported = only(postgres_database, "CREATE TABLE t (a int, g int GENERATED ALWAYS AS (a + 1) VIRTUAL)")
+    assert [column.generated for column in reported.columns] == [False, True]
 
 
 def test_a_domain_that_refuses_null_makes_its_column_not_null(postgres_database: PostgresDatabase) -> None:
-    told = only(postgres_database, "CREATE DOMAIN filled AS text NOT NULL; CREATE TABLE t (a filled, b text)")
-    assert [(column.type, column.nullable) for column in told.columns] == [("public.filled", False), ("text", True)]
+    reported = only(postgres_database, "CREATE DOMAIN filled AS text NOT NULL; CREATE TABLE t (a filled, b text)")
+    assert [(column.type, column.nullable) for column in reported.columns] == [("public.filled", False), ("text", True)]
 
 
 def test_a_not_null_that_is_not_proven_yet_leaves_the_column_nullable(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("CREATE TABLE t (a int, b int NOT NULL); INSERT INTO t VALUES (NULL, 1)")
     if version(postgres_database) >= 18:
         postgres_database.script("ALTER TABLE t ADD CONSTRAINT later NOT NULL a NOT VALID")
-    told = seen(postgres_database).tables[0]
-    assert [column.nullable for column in told.columns] == [True, False]
+    reported = seen(postgres_database).tables[0]
+    assert [column.nullable for column in reported.columns] == [True, False]
 
 
 def test_the_labels_of_an_enum_come_in_their_order(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         """
         CREATE SCHEMA app;
@@ -292,32 +299,32 @@ def test_the_labels_of_an_enum_come_in_their_order(postgres_database: PostgresDa
         CREATE TABLE t (s app."State", a text);
         """,
     )
-    assert told.columns[0] == Column(
+    assert reported.columns[0] == Column(
         "s", 'app."State"', nullable=True, labels=("queued", "running", 'It\'s, "done"', "äh")
     )
-    assert told.columns[1].labels == ()
+    assert reported.columns[1].labels == ()
 
 
 # --- Collations ---------------------------------------------------------------------------------------------------
 
 
 def test_text_that_is_ordered_by_bytes_has_no_collation(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         'CREATE TABLE t (a text COLLATE "C", b varchar COLLATE "POSIX", c text COLLATE ucs_basic, d name, e int, f uuid)',
     )
-    assert [column.collation for column in told.columns] == [None] * 6
+    assert [column.collation for column in reported.columns] == [None] * 6
 
 
 def test_the_c_locale_of_libc_and_the_builtin_provider_order_by_bytes(postgres_database: PostgresDatabase) -> None:
     script = """CREATE COLLATION c_libc (provider = libc, locale = 'C'); CREATE TABLE t (a text COLLATE c_libc"""
     if version(postgres_database) >= 17:
         script += ', b text COLLATE pg_c_utf8, c varchar(3) COLLATE "pg_c_utf8"'
-    told = only(postgres_database, script + ")")
-    assert {column.collation for column in told.columns} == {None}
+    reported = only(postgres_database, script + ")")
+    assert {column.collation for column in reported.columns} == {None}
 
 
-def test_an_explicit_collation_is_told_by_its_name(postgres_database: PostgresDatabase) -> None:
+def test_an_explicit_collation_is_reported_by_its_name(postgres_database: PostgresDatabase) -> None:
     script = """
         CREATE COLLATION "No Case" (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
         CREATE TABLE t (a text COLLATE "de-x-icu", b text COLLATE "No Case");
@@ -326,16 +333,16 @@ def test_an_explicit_collation_is_told_by_its_name(postgres_database: PostgresDa
         with pytest.raises(psycopg.errors.FeatureNotSupported):
             postgres_database.script(script)
         return
-    told = only(postgres_database, script)
-    assert [column.collation for column in told.columns] == ["de-x-icu", "No Case"]
+    reported = only(postgres_database, script)
+    assert [column.collation for column in reported.columns] == ["de-x-icu", "No Case"]
 
 
 def test_the_default_collation_is_the_databases_own_and_agrees_with_how_it_sorts(
     postgres_database: PostgresDatabase,
 ) -> None:
-    told = only(postgres_database, "CREATE TABLE t (a text, b varchar(3)); CREATE INDEX i ON t (a)")
+    reported = only(postgres_database, "CREATE TABLE t (a text, b varchar(3)); CREATE INDEX i ON t (a)")
     sorts_by_bytes = postgres_database.query("SELECT 'B'::text < 'a'")[0][0]
-    collations = {told.columns[0].collation, told.columns[1].collation, told.indexes[0].collations[0]}
+    collations = {reported.columns[0].collation, reported.columns[1].collation, reported.indexes[0].collations[0]}
     assert len(collations) == 1
     assert (collations == {None}) == sorts_by_bytes
 
@@ -382,49 +389,53 @@ def test_the_databases_own_collation_is_known_for_every_provider(
 
 
 def test_a_composite_key_is_in_the_order_of_the_key_not_of_the_columns(postgres_database: PostgresDatabase) -> None:
-    told = only(postgres_database, "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c, a))")
-    assert told.primary_key == ("c", "a")
-    assert told.indexes == (Index("t_pkey", ("c", "a"), unique=True, collations=(None, None)),)
+    reported = only(postgres_database, "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c, a))")
+    assert reported.primary_key == ("c", "a")
+    assert reported.indexes == (Index("t_pkey", ("c", "a"), unique=True, collations=(None, None)),)
 
 
 def test_a_table_without_a_key_has_neither_key_nor_index(postgres_database: PostgresDatabase) -> None:
-    told = only(postgres_database, "CREATE TABLE t (a int)")
-    assert (told.primary_key, told.indexes) == ((), ())
+    reported = only(postgres_database, "CREATE TABLE t (a int)")
+    assert (reported.primary_key, reported.indexes) == ((), ())
 
 
 def test_columns_that_an_index_merely_includes_are_not_its_columns(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c) INCLUDE (a)); CREATE INDEX i ON t (b, a) INCLUDE (c)",
     )
-    assert told.primary_key == ("c",)
-    assert {index.name: (index.columns, index.collations) for index in told.indexes} == {
+    assert reported.primary_key == ("c",)
+    assert {index.name: (index.columns, index.collations) for index in reported.indexes} == {
         "i": (("b", "a"), (None, None)),
         "t_pkey": (("c",), (None,)),
     }
 
 
 def test_the_expressions_of_an_index_are_unnamed_columns(postgres_database: PostgresDatabase) -> None:
-    told = only(postgres_database, "CREATE TABLE t (a text, b int); CREATE INDEX i ON t (lower(a), b DESC, (b + 1))")
-    assert told.indexes[0].columns == (None, "b", None)
+    reported = only(
+        postgres_database, "CREATE TABLE t (a text, b int); CREATE INDEX i ON t (lower(a), b DESC, (b + 1))"
+    )
+    assert reported.indexes[0].columns == (None, "b", None)
 
 
 def test_index_columns_are_right_after_a_column_was_dropped(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         "CREATE TABLE t (gone int, a int, b int); ALTER TABLE t DROP COLUMN gone; CREATE UNIQUE INDEX i ON t (b, a)",
     )
-    assert told.indexes == (Index("i", ("b", "a"), unique=True, collations=(None, None)),)
+    assert reported.indexes == (Index("i", ("b", "a"), unique=True, collations=(None, None)),)
 
 
 def test_a_partial_index_tells_its_predicate_as_the_database_prints_it(postgres_database: PostgresDatabase) -> None:
-    told = only(postgres_database, "CREATE TABLE t (a int, b int); CREATE INDEX i ON t (a) WHERE b IS NULL AND a > 1")
-    assert told.indexes[0].predicate == "((b IS NULL) AND (a > 1))"
+    reported = only(
+        postgres_database, "CREATE TABLE t (a int, b int); CREATE INDEX i ON t (a) WHERE b IS NULL AND a > 1"
+    )
+    assert reported.indexes[0].predicate == "((b IS NULL) AND (a > 1))"
 
 
 def test_each_index_column_has_the_collation_it_is_ordered_by(postgres_database: PostgresDatabase) -> None:
     odd = "de-x-icu" if has_icu(postgres_database) else "C"
-    told = only(
+    reported = only(
         postgres_database,
         f"""
         CREATE TABLE t (a text COLLATE "{odd}", b text COLLATE "C", c int);
@@ -432,26 +443,26 @@ def test_each_index_column_has_the_collation_it_is_ordered_by(postgres_database:
         """,
     )
     name = odd if odd != "C" else None
-    assert told.indexes[0].collations == (name, None, None, None, name, None, name)
+    assert reported.indexes[0].collations == (name, None, None, None, name, None, name)
 
 
 def test_an_index_tells_its_access_method(postgres_database: PostgresDatabase) -> None:
-    told = only(
+    reported = only(
         postgres_database,
         "CREATE TABLE t (a int); CREATE INDEX b ON t (a); CREATE INDEX h ON t USING hash (a); CREATE INDEX r ON t USING brin (a)",
     )
-    assert [(index.name, index.method) for index in told.indexes] == [("b", "btree"), ("h", "hash"), ("r", "brin")]
+    assert [(index.name, index.method) for index in reported.indexes] == [("b", "btree"), ("h", "hash"), ("r", "brin")]
 
 
 def test_an_index_whose_concurrent_build_failed_is_not_valid(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (1); CREATE INDEX good ON t (a)")
     with pytest.raises(psycopg.errors.UniqueViolation):
         postgres_database.execute("CREATE UNIQUE INDEX CONCURRENTLY bad ON t (a)")
-    told = seen(postgres_database).tables[0]
-    assert [(index.name, index.valid) for index in told.indexes] == [("bad", False), ("good", True)]
+    reported = seen(postgres_database).tables[0]
+    assert [(index.name, index.valid) for index in reported.indexes] == [("bad", False), ("good", True)]
 
 
-def test_the_indexes_of_partitions_and_of_their_root_are_told_at_each(postgres_database: PostgresDatabase) -> None:
+def test_the_indexes_of_partitions_and_of_their_root_are_reported_at_each(postgres_database: PostgresDatabase) -> None:
     schema = seen(
         postgres_database,
         """
@@ -502,7 +513,7 @@ def test_a_composite_foreign_key_pairs_its_columns_in_its_own_order(postgres_dat
     )
 
 
-def test_a_foreign_key_into_a_schema_that_was_not_asked_for_is_told_in_full(
+def test_a_foreign_key_into_a_schema_that_was_not_asked_for_is_reported_in_full(
     postgres_database: PostgresDatabase,
 ) -> None:
     script = """
@@ -514,7 +525,7 @@ def test_a_foreign_key_into_a_schema_that_was_not_asked_for_is_told_in_full(
     assert schema.tables[0].foreign_keys == (ForeignKey("up", ("p",), "public", "parent", ("id",)),)
 
 
-def test_foreign_keys_between_partitioned_tables_are_told_once_where_they_were_declared(
+def test_foreign_keys_between_partitioned_tables_are_reported_once_where_they_were_declared(
     postgres_database: PostgresDatabase,
 ) -> None:
     schema = seen(
@@ -594,12 +605,12 @@ def definition(database: PostgresDatabase) -> str:
         "CREATE CONSTRAINT TRIGGER x AFTER DELETE ON t DEFERRABLE FOR EACH ROW EXECUTE FUNCTION f()",
     ],
 )
-def test_a_trigger_that_fires_on_delete_is_told(postgres_database: PostgresDatabase, ddl: str) -> None:
-    told = only(postgres_database, f"CREATE TABLE t (a int); {FUNCTION} {ddl}")
-    assert told.delete_triggers == (Trigger("x", definition(postgres_database), unpinned="public.f()"),)
+def test_a_trigger_that_fires_on_delete_is_reported(postgres_database: PostgresDatabase, ddl: str) -> None:
+    reported = only(postgres_database, f"CREATE TABLE t (a int); {FUNCTION} {ddl}")
+    assert reported.delete_triggers == (Trigger("x", definition(postgres_database), unpinned="public.f()"),)
 
 
-def test_triggers_on_other_events_disabled_ones_and_those_of_foreign_keys_are_not_told(
+def test_triggers_on_other_events_disabled_ones_and_those_of_foreign_keys_are_not_reported(
     postgres_database: PostgresDatabase,
 ) -> None:
     schema = seen(
@@ -617,7 +628,7 @@ def test_triggers_on_other_events_disabled_ones_and_those_of_foreign_keys_are_no
     assert [table.delete_triggers for table in schema.tables] == [(), ()]
 
 
-def test_a_trigger_of_a_partitioned_table_is_told_there_and_not_again_at_its_partitions(
+def test_a_trigger_of_a_partitioned_table_is_reported_there_and_not_again_at_its_partitions(
     postgres_database: PostgresDatabase,
 ) -> None:
     schema = seen(
@@ -636,7 +647,7 @@ def test_a_trigger_of_a_partitioned_table_is_told_there_and_not_again_at_its_par
     }
 
 
-def test_rules_and_triggers_on_delete_are_told_also_for_views(postgres_database: PostgresDatabase) -> None:
+def test_rules_and_triggers_on_delete_are_reported_also_for_views(postgres_database: PostgresDatabase) -> None:
     schema = seen(
         postgres_database,
         f"""
@@ -656,7 +667,7 @@ def test_rules_and_triggers_on_delete_are_told_also_for_views(postgres_database:
     assert [trigger.name for trigger in table(schema, "v").delete_triggers] == ["x"]
 
 
-def test_row_security_is_told(postgres_database: PostgresDatabase) -> None:
+def test_row_security_is_reported(postgres_database: PostgresDatabase) -> None:
     schema = seen(
         postgres_database,
         "CREATE TABLE open (a int); CREATE TABLE secured (a int); ALTER TABLE secured ENABLE ROW LEVEL SECURITY",
@@ -729,7 +740,7 @@ def test_the_number_of_statements_does_not_grow_with_the_number_of_tables(postgr
     assert 0 < before == statements(postgres_database) < 13
 
 
-def test_the_callers_open_transaction_stays_open_and_its_new_tables_are_told(
+def test_the_callers_open_transaction_stays_open_and_its_new_tables_are_reported(
     postgres_database: PostgresDatabase,
 ) -> None:
     connection = psycopg.connect(postgres_database.url)

@@ -42,8 +42,8 @@ def test_an_empty_database_has_no_tables_and_looks_up_names_in_main(sqlite_datab
 
 
 def test_columns_keep_their_order_and_declared_types_in_upper_case(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (b varchar(10), a, c double precision NOT NULL, d Integer)")
-    assert told.columns == (
+    reported = only(sqlite_database, "CREATE TABLE t (b varchar(10), a, c double precision NOT NULL, d Integer)")
+    assert reported.columns == (
         Column("b", "VARCHAR(10)", nullable=True),
         Column("a", "", nullable=True),
         Column("c", "DOUBLE PRECISION", nullable=False),
@@ -52,11 +52,11 @@ def test_columns_keep_their_order_and_declared_types_in_upper_case(sqlite_databa
 
 
 def test_stored_and_virtual_generated_columns_are_marked(sqlite_database: SqliteDatabase) -> None:
-    told = only(
+    reported = only(
         sqlite_database,
         "CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) STORED, c int AS (a * 2) VIRTUAL, d int DEFAULT 7)",
     )
-    assert [(column.name, column.type, column.generated) for column in told.columns] == [
+    assert [(column.name, column.type, column.generated) for column in reported.columns] == [
         ("a", "INT", False),
         ("b", "INT", True),
         ("c", "INT", True),
@@ -64,8 +64,8 @@ def test_stored_and_virtual_generated_columns_are_marked(sqlite_database: Sqlite
     ]
 
 
-def test_a_columns_own_collation_is_told_whether_or_not_it_is_indexed(sqlite_database: SqliteDatabase) -> None:
-    told = only(
+def test_a_columns_own_collation_is_reported_whether_or_not_it_is_indexed(sqlite_database: SqliteDatabase) -> None:
+    reported = only(
         sqlite_database,
         """
         CREATE TABLE t (
@@ -79,7 +79,7 @@ def test_a_columns_own_collation_is_told_whether_or_not_it_is_indexed(sqlite_dat
         )
         """,
     )
-    assert [(column.name, column.collation) for column in told.columns] == [
+    assert [(column.name, column.collation) for column in reported.columns] == [
         ("a", "NOCASE"),
         ("b", None),
         ("c", None),
@@ -90,7 +90,7 @@ def test_a_columns_own_collation_is_told_whether_or_not_it_is_indexed(sqlite_dat
 
 
 def test_columns_added_renamed_and_dropped_later_keep_their_collation(sqlite_database: SqliteDatabase) -> None:
-    told = only(
+    reported = only(
         sqlite_database,
         """
         CREATE TABLE t (gone int, a text, b text COLLATE nocase);
@@ -99,62 +99,62 @@ def test_columns_added_renamed_and_dropped_later_keep_their_collation(sqlite_dat
         ALTER TABLE t RENAME COLUMN b TO "B b";
         """,
     )
-    assert [(column.name, column.collation) for column in told.columns] == [
+    assert [(column.name, column.collation) for column in reported.columns] == [
         ("a", None),
         ("B b", "NOCASE"),
         ("c", "RTRIM"),
     ]
 
 
-def test_a_table_made_by_a_query_is_told_like_any_other(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t AS SELECT 1 AS a, 'x' AS \"b (\"")
-    assert (told.kind, [column.name for column in told.columns]) == (Kind.TABLE, ["a", "b ("])
+def test_a_table_made_by_a_query_is_reported_like_any_other(sqlite_database: SqliteDatabase) -> None:
+    reported = only(sqlite_database, "CREATE TABLE t AS SELECT 1 AS a, 'x' AS \"b (\"")
+    assert (reported.kind, [column.name for column in reported.columns]) == (Kind.TABLE, ["a", "b ("])
 
 
 # --- Keys and indexes ---------------------------------------------------------------------------------------------
 
 
 def test_the_rowid_key_counts_as_an_index_and_is_never_null(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (a text, id INTEGER PRIMARY KEY)")
-    assert told.primary_key == ("id",)
-    assert told.indexes == (Index(ROWID_KEY, ("id",), unique=True, collations=(None,)),)
-    assert told.column("id") == Column("id", "INTEGER", nullable=False)
+    reported = only(sqlite_database, "CREATE TABLE t (a text, id INTEGER PRIMARY KEY)")
+    assert reported.primary_key == ("id",)
+    assert reported.indexes == (Index(ROWID_KEY, ("id",), unique=True, collations=(None,)),)
+    assert reported.column("id") == Column("id", "INTEGER", nullable=False)
 
 
-def test_a_key_that_is_not_the_rowid_is_told_once_and_may_be_null_as_sqlite_allows(
+def test_a_key_that_is_not_the_rowid_is_reported_once_and_may_be_null_as_sqlite_allows(
     sqlite_database: SqliteDatabase,
 ) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (id text PRIMARY KEY)")
-    assert told.primary_key == ("id",)
-    assert told.indexes == (Index("sqlite_autoindex_t_1", ("id",), unique=True, collations=(None,)),)
-    assert told.column("id") == Column("id", "TEXT", nullable=True)
+    reported = only(sqlite_database, "CREATE TABLE t (id text PRIMARY KEY)")
+    assert reported.primary_key == ("id",)
+    assert reported.indexes == (Index("sqlite_autoindex_t_1", ("id",), unique=True, collations=(None,)),)
+    assert reported.column("id") == Column("id", "TEXT", nullable=True)
 
 
 def test_a_table_without_a_key_has_neither_key_nor_index(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (a text)")
-    assert (told.primary_key, told.indexes) == ((), ())
+    reported = only(sqlite_database, "CREATE TABLE t (a text)")
+    assert (reported.primary_key, reported.indexes) == ((), ())
 
 
 @pytest.mark.parametrize("options", ["", "WITHOUT ROWID", "STRICT"])
 def test_a_composite_key_is_in_the_order_of_the_key_not_of_the_columns(
     sqlite_database: SqliteDatabase, options: str
 ) -> None:
-    told = only(sqlite_database, f"CREATE TABLE t (a text, b int, c text, PRIMARY KEY (c, a)) {options}")
-    assert told.primary_key == ("c", "a")
-    assert [(index.columns, index.unique) for index in told.indexes] == [(("c", "a"), True)]
+    reported = only(sqlite_database, f"CREATE TABLE t (a text, b int, c text, PRIMARY KEY (c, a)) {options}")
+    assert reported.primary_key == ("c", "a")
+    assert [(index.columns, index.unique) for index in reported.indexes] == [(("c", "a"), True)]
 
 
 def test_the_columns_of_a_key_without_rowid_are_never_null(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (id text PRIMARY KEY, a text) WITHOUT ROWID")
-    assert [column.nullable for column in told.columns] == [False, True]
+    reported = only(sqlite_database, "CREATE TABLE t (id text PRIMARY KEY, a text) WITHOUT ROWID")
+    assert [column.nullable for column in reported.columns] == [False, True]
 
 
 def test_unique_constraints_and_unique_indexes_are_unique_indexes(sqlite_database: SqliteDatabase) -> None:
-    told = only(
+    reported = only(
         sqlite_database,
         "CREATE TABLE t (a text UNIQUE, b int, c int, UNIQUE (c, b)); CREATE UNIQUE INDEX own ON t (b); CREATE INDEX plain ON t (c)",
     )
-    assert {index.columns: index.unique for index in told.indexes} == {
+    assert {index.columns: index.unique for index in reported.indexes} == {
         ("a",): True,
         ("c", "b"): True,
         ("b",): True,
@@ -163,16 +163,16 @@ def test_unique_constraints_and_unique_indexes_are_unique_indexes(sqlite_databas
 
 
 def test_the_expressions_of_an_index_are_unnamed_columns(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (a text, b int); CREATE INDEX i ON t (lower(a), b DESC, b + 1)")
-    assert told.indexes[0].columns == (None, "b", None)
+    reported = only(sqlite_database, "CREATE TABLE t (a text, b int); CREATE INDEX i ON t (lower(a), b DESC, b + 1)")
+    assert reported.indexes[0].columns == (None, "b", None)
 
 
 def test_each_index_column_has_the_collation_it_is_ordered_by(sqlite_database: SqliteDatabase) -> None:
-    told = only(
+    reported = only(
         sqlite_database,
         "CREATE TABLE t (a text COLLATE nocase, b text, c text); CREATE INDEX i ON t (a, b COLLATE rtrim, c, a COLLATE binary)",
     )
-    assert told.indexes[0].collations == ("NOCASE", "RTRIM", None, None)
+    assert reported.indexes[0].collations == ("NOCASE", "RTRIM", None, None)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ def test_each_index_column_has_the_collation_it_is_ordered_by(sqlite_database: S
 def test_a_partial_index_tells_its_predicate_as_written(
     sqlite_database: SqliteDatabase, ddl: str, predicate: str
 ) -> None:
-    told = only(sqlite_database, f'CREATE TABLE t (a int, b text, "a where" int); {ddl}')
-    assert told.indexes[0].predicate == predicate
+    reported = only(sqlite_database, f'CREATE TABLE t (a int, b text, "a where" int); {ddl}')
+    assert reported.indexes[0].predicate == predicate
 
 
 def test_a_full_index_over_a_column_called_where_has_no_predicate(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, 'CREATE TABLE t ("where" int); CREATE INDEX i ON t ("where")')
-    assert told.indexes[0].predicate is None
+    reported = only(sqlite_database, 'CREATE TABLE t ("where" int); CREATE INDEX i ON t ("where")')
+    assert reported.indexes[0].predicate is None
 
 
 # --- Foreign keys -------------------------------------------------------------------------------------------------
@@ -248,14 +248,14 @@ def test_a_foreign_key_names_its_parent_exactly_whatever_case_it_was_written_in(
     ]
 
 
-def test_a_foreign_key_to_a_table_that_is_gone_is_told_as_written(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE child (p int REFERENCES gone, q int REFERENCES gone (id))")
-    assert [(key.to_table, key.to_columns) for key in told.foreign_keys] == [("gone", ()), ("gone", ("id",))]
+def test_a_foreign_key_to_a_table_that_is_gone_is_reported_as_written(sqlite_database: SqliteDatabase) -> None:
+    reported = only(sqlite_database, "CREATE TABLE child (p int REFERENCES gone, q int REFERENCES gone (id))")
+    assert [(key.to_table, key.to_columns) for key in reported.foreign_keys] == [("gone", ()), ("gone", ("id",))]
 
 
 def test_a_table_may_refer_to_itself(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE t (id INTEGER PRIMARY KEY, up int REFERENCES t ON DELETE SET NULL)")
-    assert told.foreign_keys == (ForeignKey("FOREIGN KEY (up)", ("up",), "main", "t", ("id",), OnDelete.SET_NULL),)
+    reported = only(sqlite_database, "CREATE TABLE t (id INTEGER PRIMARY KEY, up int REFERENCES t ON DELETE SET NULL)")
+    assert reported.foreign_keys == (ForeignKey("FOREIGN KEY (up)", ("up",), "main", "t", ("id",), OnDelete.SET_NULL),)
 
 
 def test_every_foreign_key_keeps_its_own_constraint_name(sqlite_database: SqliteDatabase) -> None:
@@ -295,10 +295,10 @@ def test_every_foreign_key_keeps_its_own_constraint_name(sqlite_database: Sqlite
         'CREATE TRIGGER "x" DELETE ON "t" BEGIN INSERT INTO t VALUES (\'UPDATE\'); END',
     ],
 )
-def test_a_trigger_that_fires_on_delete_is_told(sqlite_database: SqliteDatabase, ddl: str) -> None:
-    told = only(sqlite_database, f"CREATE TABLE t (a int); {ddl}")
+def test_a_trigger_that_fires_on_delete_is_reported(sqlite_database: SqliteDatabase, ddl: str) -> None:
+    reported = only(sqlite_database, f"CREATE TABLE t (a int); {ddl}")
     stored = sqlite_database.query("SELECT sql FROM sqlite_master WHERE type = 'trigger'")
-    assert told.delete_triggers == (Trigger("x", stored[0][0]),)
+    assert reported.delete_triggers == (Trigger("x", stored[0][0]),)
 
 
 @pytest.mark.parametrize(
@@ -314,18 +314,20 @@ def test_a_trigger_that_fires_on_delete_is_told(sqlite_database: SqliteDatabase,
         "CREATE TRIGGER before /* DELETE */ INSERT ON t BEGIN DELETE FROM t; END",
     ],
 )
-def test_a_trigger_that_fires_on_something_else_is_not_told(sqlite_database: SqliteDatabase, ddl: str) -> None:
+def test_a_trigger_that_fires_on_something_else_is_not_reported(sqlite_database: SqliteDatabase, ddl: str) -> None:
     schema = seen(sqlite_database, f"CREATE TABLE t (a int); {ddl}")
     assert [trigger for table in schema.tables for trigger in table.delete_triggers] == []
 
 
 @pytest.mark.parametrize("name", ["[if]", "before", "after", "instead", "[of]", "`x``y`", "'text'", '"a "" b"'])
-def test_a_delete_trigger_is_told_whatever_its_name_is(sqlite_database: SqliteDatabase, name: str) -> None:
-    told = only(sqlite_database, f"CREATE TABLE t (a int); CREATE TRIGGER {name} AFTER DELETE ON t BEGIN SELECT 1; END")
-    assert len(told.delete_triggers) == 1
+def test_a_delete_trigger_is_reported_whatever_its_name_is(sqlite_database: SqliteDatabase, name: str) -> None:
+    reported = only(
+        sqlite_database, f"CREATE TABLE t (a int); CREATE TRIGGER {name} AFTER DELETE ON t BEGIN SELECT 1; END"
+    )
+    assert len(reported.delete_triggers) == 1
 
 
-def test_a_trigger_instead_of_deleting_from_a_view_is_told_at_the_view(sqlite_database: SqliteDatabase) -> None:
+def test_a_trigger_instead_of_deleting_from_a_view_is_reported_at_the_view(sqlite_database: SqliteDatabase) -> None:
     schema = seen(
         sqlite_database,
         """
@@ -361,7 +363,9 @@ VIRTUAL_TABLES = """
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["current", "before 3.37"])
-def test_virtual_tables_are_told_and_the_tables_inside_them_are_not(sqlite_database: SqliteDatabase, old: bool) -> None:
+def test_virtual_tables_are_reported_and_the_tables_inside_them_are_not(
+    sqlite_database: SqliteDatabase, old: bool
+) -> None:
     sqlite_database.script(VIRTUAL_TABLES)
     connection = sqlite_database.connect()
     schema = reflect(without_table_list(connection) if old else connection)
@@ -375,7 +379,7 @@ def test_virtual_tables_are_told_and_the_tables_inside_them_are_not(sqlite_datab
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["current", "before 3.37"])
-def test_a_users_table_named_like_the_content_of_a_virtual_table_over_it_is_told(
+def test_a_users_table_named_like_the_content_of_a_virtual_table_over_it_is_reported(
     sqlite_database: SqliteDatabase, old: bool
 ) -> None:
     sqlite_database.script("""
@@ -389,11 +393,13 @@ def test_a_users_table_named_like_the_content_of_a_virtual_table_over_it_is_told
 
 
 def test_a_table_that_only_mentions_virtual_tables_is_a_table(sqlite_database: SqliteDatabase) -> None:
-    told = only(sqlite_database, "CREATE TABLE \"virtual table\" (a text DEFAULT 'CREATE VIRTUAL TABLE x USING fts5')")
-    assert told.kind is Kind.TABLE
+    reported = only(
+        sqlite_database, "CREATE TABLE \"virtual table\" (a text DEFAULT 'CREATE VIRTUAL TABLE x USING fts5')"
+    )
+    assert reported.kind is Kind.TABLE
 
 
-def test_a_virtual_table_whose_module_is_missing_is_told_without_columns(sqlite_database: SqliteDatabase) -> None:
+def test_a_virtual_table_whose_module_is_missing_is_reported_without_columns(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.script("""
         CREATE TABLE t (a int);
         PRAGMA writable_schema = on;
@@ -405,7 +411,7 @@ def test_a_virtual_table_whose_module_is_missing_is_told_without_columns(sqlite_
     assert table(schema, "t").columns != ()
 
 
-def test_views_are_told_as_views_with_their_columns(sqlite_database: SqliteDatabase) -> None:
+def test_views_are_reported_as_views_with_their_columns(sqlite_database: SqliteDatabase) -> None:
     schema = seen(sqlite_database, "CREATE TABLE t (a int); CREATE VIEW v AS SELECT a, a + 1 AS b FROM t")
     assert table(schema, "v").kind is Kind.VIEW
     assert [column.name for column in table(schema, "v").columns] == ["a", "b"]
@@ -443,7 +449,7 @@ def test_wanes_own_tables_are_known_by_name_after_a_migration(sqlite_database: S
         assert "wane_orders" not in names(store.reflect(own=True))
 
 
-def test_a_hidden_table_that_refers_to_another_is_told(sqlite_database: SqliteDatabase) -> None:
+def test_a_hidden_table_that_refers_to_another_is_reported(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.script("""
         CREATE TABLE t (id INTEGER PRIMARY KEY);
         CREATE TABLE wane_hold (id INTEGER PRIMARY KEY, t_id int REFERENCES T (id) ON DELETE CASCADE);
@@ -457,7 +463,7 @@ def test_a_hidden_table_that_refers_to_another_is_told(sqlite_database: SqliteDa
 # --- Databases ----------------------------------------------------------------------------------------------------
 
 
-def test_attached_databases_are_told_under_their_own_names_and_temporary_tables_are_not(
+def test_attached_databases_are_reported_under_their_own_names_and_temporary_tables_are_not(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
     sqlite_database.script("CREATE TABLE t (a int); CREATE INDEX i ON t (a)")
@@ -520,7 +526,9 @@ def test_statistics_that_were_tampered_with_are_ignored(sqlite_database: SqliteD
 # --- The caller's connection --------------------------------------------------------------------------------------
 
 
-def test_the_callers_open_transaction_stays_open_and_its_new_tables_are_told(sqlite_database: SqliteDatabase) -> None:
+def test_the_callers_open_transaction_stays_open_and_its_new_tables_are_reported(
+    sqlite_database: SqliteDatabase,
+) -> None:
     connection = sqlite_database.connect()
     connection.execute("BEGIN")
     connection.execute("CREATE TABLE fresh (a int)")

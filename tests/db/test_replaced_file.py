@@ -61,9 +61,9 @@ def ids(path: Path) -> list[int]:
 def test_nothing_is_written_into_a_file_that_was_replaced(kept: Keeping) -> None:
     path = path_of(kept)
     old = replace(path)
-    with pytest.raises(Unreachable, match=REPLACED) as told:
+    with pytest.raises(Unreachable, match=REPLACED) as reported:
         kept.keeper.prune("job", rule="old", limit=1)
-    assert "the next call opens the new one" in told.value.hint
+    assert "the next call opens the new one" in reported.value.hint
     assert kept.keeper.prune("job", rule="old", limit=1).rows == 1
     assert (ids(path), ids(old)) == ([1], [1, 2])
     assert len(kept.keeper.audit()) == 2

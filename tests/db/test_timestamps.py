@@ -28,7 +28,7 @@ def test_a_whole_number_bound_rounds_to_the_side_that_keeps_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "bound"),
+    ("timestamp", "bound"),
     [
         (utc(2024, 10, 26, 23, 59, 59), datetime(2024, 10, 27, 1, 59, 59)),
         (utc(2024, 10, 27, 0), datetime(2024, 10, 27, 2)),  # 2:00 for the first time: stands still
@@ -41,14 +41,14 @@ def test_a_whole_number_bound_rounds_to_the_side_that_keeps_the_row() -> None:
         (utc(2024, 3, 31, 2), datetime(2024, 3, 31, 4)),
     ],
 )
-def test_the_bound_waits_where_clocks_go_back_and_forward(moment: datetime, bound: datetime) -> None:
-    assert wall_bound(moment, VIENNA, inclusive=False) == bound
+def test_the_bound_waits_where_clocks_go_back_and_forward(timestamp: datetime, bound: datetime) -> None:
+    assert wall_bound(timestamp, VIENNA, inclusive=False) == bound
 
 
 def test_an_inclusive_bound_stands_still_before_the_repeated_hour() -> None:
-    moment = utc(2024, 10, 27, 0, 30)
-    assert wall_bound(moment, VIENNA, inclusive=True) == datetime(2024, 10, 27, 1, 59, 59, 999_999)
-    text = text_bound(moment, Time("at", Unit.ISO, VIENNA), inclusive=True)
+    timestamp = utc(2024, 10, 27, 0, 30)
+    assert wall_bound(timestamp, VIENNA, inclusive=True) == datetime(2024, 10, 27, 1, 59, 59, 999_999)
+    text = text_bound(timestamp, Time("at", Unit.ISO, VIENNA), inclusive=True)
     assert (text.second, text.next_second) == ("2024-10-27T01:59:59", "2024-10-27T02:00:00")
     assert text.exact == "2024-10-27T01:59:59.999999999"
 

@@ -236,7 +236,7 @@ def unreachable(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_missing_file_is_told_and_never_created(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_and_never_created(tmp_path: Path) -> None:
     path = tmp_path / "missing.db"
     for read_only in (True, False):
         with pytest.raises(Unreachable) as caught:
@@ -247,7 +247,7 @@ def test_a_missing_file_is_told_and_never_created(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_attached_file_is_told_and_never_created(sqlite_database: SqliteDatabase) -> None:
+def test_a_missing_attached_file_is_reported_and_never_created(sqlite_database: SqliteDatabase) -> None:
     missing = sqlite_database.path.with_name("missing.db")
     with pytest.raises(Unreachable, match=r"there is no database at .*missing.db"):
         open_store(resolve_url(sqlite_database.url), StoreSettings(attach=(("other", "missing.db"),)))
@@ -258,7 +258,7 @@ def test_a_directory_is_no_database(tmp_path: Path) -> None:
     assert unreachable(f"sqlite:///{tmp_path}") == f"{tmp_path} is a directory\n  hint: name the database's file"
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Dear diary, " * 1_000)
     assert unreachable(f"sqlite:///{path}") == (
@@ -267,7 +267,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     assert path.read_text() == "Dear diary, " * 1_000
 
 
-def test_a_locked_database_is_told(sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_reported(sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.1)
     sqlite_database.execute("PRAGMA journal_mode = delete")
     holder = sqlite_database.connect()
@@ -298,7 +298,7 @@ def test_a_connection_that_fails_is_closed(tmp_path: Path) -> None:
     sqlite3.connect(path).close()  # Nothing keeps the file.
 
 
-def test_an_unreachable_server_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(tmp_path: Path) -> None:
     message = unreachable("postgresql://somebody:s3cret@127.0.0.1:1/db")
     assert message.startswith("postgresql://somebody:***@127.0.0.1:1/db cannot be reached: ")
     assert message.endswith("hint: check the URL and that it runs")
@@ -306,25 +306,25 @@ def test_an_unreachable_server_is_told(tmp_path: Path) -> None:
     assert "cannot be reached" in unreachable(f"postgresql:///db?host={tmp_path}")
 
 
-def test_a_host_that_does_not_exist_is_told() -> None:
+def test_a_host_that_does_not_exist_is_reported() -> None:
     message = unreachable("postgresql://u:s3cret@host.invalid/db?connect_timeout=2")
     assert message.startswith("postgresql://u:***@host.invalid/db?connect_timeout=2 cannot be reached: ")
     assert "s3cret" not in message
 
 
-def test_a_database_that_the_server_does_not_have_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_database_that_the_server_does_not_have_is_reported(postgres_database: PostgresDatabase) -> None:
     url = postgres_database.url.replace("/wane_test_", "/no_such_")
     assert 'database "no_such_' in unreachable(url)
 
 
-def test_a_role_that_the_server_does_not_have_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_role_that_the_server_does_not_have_is_reported(postgres_database: PostgresDatabase) -> None:
     url = postgres_database.url.replace("postgres@", "nobody_at_all:s3cret@")
     message = unreachable(url)
     assert 'role "nobody_at_all" does not exist' in message
     assert "s3cret" not in message
 
 
-def test_an_option_that_the_driver_does_not_know_is_told() -> None:
+def test_an_option_that_the_driver_does_not_know_is_reported() -> None:
     assert 'invalid URI query parameter: "colour"' in unreachable("postgresql://u:s3cret@h/db?colour=red")
 
 

@@ -74,15 +74,15 @@ class Shell:
 
     def follow(self, page: str) -> None:
         """Do what a page says, and compare what it promises."""
-        told = list(steps(page))
-        for number, step in enumerate(told):
+        reported = list(steps(page))
+        for number, step in enumerate(reported):
             if isinstance(step, File):
                 path = self.folder / step.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(step.text, encoding="utf-8")
                 continue
             printed = self.type(step.text)
-            following = told[number + 1] if number + 1 < len(told) else None
+            following = reported[number + 1] if number + 1 < len(reported) else None
             asked = isinstance(following, Command) and following.text == "echo $?"
             assert self.code == 0 or asked, f"$ {step.text}\n{printed}exits {self.code}"
             pattern = loosely(step.printed)

@@ -75,19 +75,19 @@ def test_it_walks_through_the_main_job(shown: tuple[Path, str]) -> None:
 
 
 def test_what_it_says_left_is_what_the_trail_and_the_tables_say(tmp_path: Path) -> None:
-    told = json.loads(demo(tmp_path, "--json", "--no-archive").stdout)
+    reported = json.loads(demo(tmp_path, "--json", "--no-archive").stdout)
     with closing(sqlite3.connect(tmp_path / ".demo" / "state.db")) as connection:
         trail = connection.execute("SELECT counts FROM wane_audit WHERE kind = 'prune'").fetchall()
         gone: Counter[str] = Counter()
         for (counts,) in trail:
             gone.update(json.loads(counts))
-        for table, before in told["tables"].items():
+        for table, before in reported["tables"].items():
             if "." not in table:
                 [(after,)] = connection.execute(f"SELECT count(*) FROM {table}")
                 assert before - after == gone[table], table
-    for rule, due in told["due"].items():
-        if rule in told["swept"]:
-            assert told["swept"][rule][rule.partition(".")[0]] == due, rule
+    for rule, due in reported["due"].items():
+        if rule in reported["swept"]:
+            assert reported["swept"][rule][rule.partition(".")[0]] == due, rule
 
 
 def test_it_shows_every_trap_with_all_its_rows(shown: tuple[Path, str]) -> None:

@@ -37,7 +37,7 @@ from wane._keeper import Keeper, open_keeper
 from wane._prune.apply import apply_plan
 from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome, Sweeper
-from wane._prune.taking import MOST_LOST
+from wane._prune.take import MOST_LOST
 from wane.errors import BindError, PlanError, StoreError, WrongArgument
 from wane.events import BatchTaken, Event
 
@@ -94,12 +94,12 @@ def test_the_trail_tells_the_counts_of_every_table(database: Database, tmp_path:
         assert gone["jobs"] == (8 if take == "sweep" else 2)
         trail = "wane_audit" if database.store == "sqlite" else "wane.audit"
         batches = 8 if take == "sweep" else 1
-        [(rows, told)] = database.query(f"SELECT row_count, batches FROM {trail}")
+        [(rows, reported)] = database.query(f"SELECT row_count, batches FROM {trail}")
         assert rows == sum(gone.values())
-        assert told >= min(batches, 2)
+        assert reported >= min(batches, 2)
 
 
-def test_taking_nothing_is_told_too(database: Database, tmp_path: Path) -> None:
+def test_taking_nothing_is_reported_too(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 0)
     with kept(database, tmp_path, JOBS) as keeper:
         keeper.prune("jobs", rule="done", limit=4)

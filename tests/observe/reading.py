@@ -12,7 +12,7 @@ def series(text: bytes | str) -> Series:
     text = text.decode() if isinstance(text, bytes) else text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     found = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
-    assert len(found) == len(samples), "a series is told twice"
+    assert len(found) == len(samples), "a series is reported twice"
     return found
 
 

@@ -1,4 +1,4 @@
-"""The age of rows is told by the column that a table declares for it: a dead letter that nobody resolved is seen to grow old."""
+"""The age of rows is reported by the column that a table declares for it: a dead letter that nobody resolved is seen to grow old."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ counted_rows = 10
 LETTERS = "CREATE TABLE letter (id BIGINT PRIMARY KEY, failed_ms BIGINT NOT NULL, resolved_ms BIGINT)"
 
 
-def ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+def ms(timestamp: datetime) -> int:
+    return round(timestamp.timestamp() * 1000)
 
 
 def oldest(keeper: Keeper, table: str) -> datetime | None:
@@ -81,15 +81,15 @@ def test_an_unresolved_dead_letter_and_a_queued_job_have_an_age(substrate: Datab
         view = "SELECT tbl, oldest FROM {}v_queue_retention_pressure WHERE tbl IN ('job_queue', 'job_dead_letter')"
         if substrate.store == "postgres":
             install(keeper)
-            told = dict(substrate.query(view.format("wane.")))
+            reported = dict(substrate.query(view.format("wane.")))
         else:
             with closing(sqlite3.connect(substrate.path)) as connection:  # type: ignore[attr-defined]
                 wane.sqlite.register(connection, contract=keeper.contract)
-                told = {table: datetime.fromisoformat(at) for table, at in connection.execute(view.format(""))}
-        assert told == {"job_queue": enqueued, "job_dead_letter": failed}
+                reported = {table: datetime.fromisoformat(at) for table, at in connection.execute(view.format(""))}
+        assert reported == {"job_queue": enqueued, "job_dead_letter": failed}
 
 
-def test_without_an_index_the_age_of_a_large_table_is_not_told_and_check_names_the_index(
+def test_without_an_index_the_age_of_a_large_table_is_not_reported_and_check_names_the_index(
     database: Database, tmp_path: Path
 ) -> None:
     database.script(LETTERS)

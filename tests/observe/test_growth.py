@@ -1,4 +1,4 @@
-"""Snapshots of tables and what is told from them, on every store."""
+"""Snapshots of tables and what is reported from them, on every store."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def told() -> list[Event]:
+def reported() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def keeper(database: Database, clock: Clock, told: list[Event]) -> Iterator[Keeper]:
+def keeper(database: Database, clock: Clock, reported: list[Event]) -> Iterator[Keeper]:
     database.script(
         "CREATE TABLE events (id bigint PRIMARY KEY, at bigint); CREATE TABLE cache (id integer PRIMARY KEY);"
         f"INSERT INTO events SELECT n, n FROM {numbers(300)}; INSERT INTO cache VALUES (1);"
         "CREATE VIEW seen AS SELECT * FROM events;"
     )
-    with Keeper(loaded(TEXT), open_store(resolve_url(database.url)), listener=told.append) as opened:
+    with Keeper(loaded(TEXT), open_store(resolve_url(database.url)), listener=reported.append) as opened:
         opened.migrate()
         yield opened
 
@@ -87,14 +87,14 @@ def stored(database: Database) -> list[tuple[Any, ...]]:
     return database.query(f"SELECT table_name, grain, row_count FROM {table} ORDER BY taken_at, table_name")
 
 
-def test_every_table_is_measured_and_views_are_not(keeper: Keeper, told: list[Event]) -> None:
+def test_every_table_is_measured_and_views_are_not(keeper: Keeper, reported: list[Event]) -> None:
     taken = {one.table: one for one in keeper.take_snapshots()}
     assert {name: (one.rows, one.exact) for name, one in taken.items()} == {
         full(keeper): (300, True),
         full(keeper, "cache"): (1, True),
     }
     assert all(one.bytes and one.bytes >= 4096 and one.bytes_exact for one in taken.values())
-    [event] = [one for one in told if isinstance(one, SnapshotTaken)]
+    [event] = [one for one in reported if isinstance(one, SnapshotTaken)]
     assert (event.tables, event.counted) == (2, 2)
 
 
@@ -108,7 +108,7 @@ def test_one_snapshot_tells_sizes_and_no_rate(keeper: Keeper) -> None:
     ]
 
 
-def test_nothing_measured_is_told_as_nothing(keeper: Keeper) -> None:
+def test_nothing_measured_is_reported_as_nothing(keeper: Keeper) -> None:
     for one in keeper.growth():
         assert (one.taken_at, one.rows, one.bytes, one.alert, one.history) == (None, None, None, None, ())
         assert one.as_json()["days_to"]["1000000"]["days"] == "n/a"
@@ -141,7 +141,7 @@ def test_a_table_that_grows_says_when_it_will_be_too_large(keeper: Keeper) -> No
         (0, 0, None),
     ],
 )
-def test_somebody_is_told_before_the_threshold(
+def test_somebody_is_reported_before_the_threshold(
     keeper: Keeper, rows: int, a_day: int, alert: tuple[int, str] | None
 ) -> None:
     remember(keeper, "events", *((day * DAY, rows - day * a_day) for day in range(10)))
@@ -206,13 +206,13 @@ def test_the_chore_measures_once_in_an_interval_whoever_runs(keeper: Keeper, dat
         for number, chore in enumerate(chores):
             chore(keeper.store, f"runner {number}")
         clock.advance(minutes=5)
-    moments = {
+    timestamps = {
         row[0]
         for row in database.query(
             f"SELECT DISTINCT taken_at FROM {'wane_snapshot' if database.store == 'sqlite' else 'wane.snapshot'}"
         )
     }
-    assert len(moments) == 3
+    assert len(timestamps) == 3
 
 
 def test_the_chore_waits_while_another_process_measures(keeper: Keeper, database: Database, clock: Clock) -> None:
@@ -228,22 +228,22 @@ def test_the_chore_waits_while_another_process_measures(keeper: Keeper, database
     assert keeper.status().sweeps == ()
 
 
-def test_a_table_near_its_threshold_is_told_once_a_day(keeper: Keeper, told: list[Event], clock: Clock) -> None:
+def test_a_table_near_its_threshold_is_reported_once_a_day(keeper: Keeper, reported: list[Event], clock: Clock) -> None:
     keeper.contract = replace(keeper.contract, growth=GrowthSettings(thresholds=(310,)))
     chore = GrowthChore(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
     for _ in range(49):
         chore(keeper.store, "me")
         clock.advance(hours=1)
-    near = [one for one in told if isinstance(one, TableNearThreshold)]
+    near = [one for one in reported if isinstance(one, TableNearThreshold)]
     assert [(one.table, one.rows, one.threshold, one.reason) for one in near] == [("events", 300, 310, "near")] * 3
 
 
 def test_a_runner_measures_by_itself(database: Database) -> None:
     database.script("CREATE TABLE events (id bigint PRIMARY KEY, at bigint); CREATE TABLE cache (id integer)")
-    stop, told = threading.Event(), list[Event]()
+    stop, reported = threading.Event(), list[Event]()
 
     def listen(event: Event) -> None:
-        told.append(event)
+        reported.append(event)
         if isinstance(event, SnapshotTaken):
             stop.set()
 
@@ -253,7 +253,7 @@ def test_a_runner_measures_by_itself(database: Database) -> None:
         ending.start()
         keeper.run(workers=0, stop=stop)
         ending.cancel()
-        assert [one for one in told if isinstance(one, SnapshotTaken)]
+        assert [one for one in reported if isinstance(one, SnapshotTaken)]
         assert keeper.growth("events")[0].rows == 0
 
 

@@ -1,4 +1,4 @@
-"""Health: a healthy database is healthy, and each sickness is told by its name, alone, with what to do about it."""
+"""Health: a healthy database is healthy, and each condition is reported by its name, alone, with what to do about it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from datetime import timedelta
 
 import pytest
 
-from observe.sick import (
+from observe.unhealthy import (
+    CONDITIONS,
     HOUR,
     MINUTE,
-    SICKNESSES,
     World,
     ago,
     healthy,
@@ -32,7 +32,7 @@ from wane._schedule.own_tables import clean_own_tables
 from wane._schedule.sql import Alive, Timetable
 from wane._sqlfunctions import install
 
-ALONE = {name: one for name, one in SICKNESSES.items() if one[0] != "slow-reads"}
+ALONE = {name: one for name, one in CONDITIONS.items() if one[0] != "slow-reads"}
 
 
 LIVE = {
@@ -40,12 +40,12 @@ LIVE = {
     "broken-rule": ["missing-table"],
     **{
         code: [code]
-        for code, _ in SICKNESSES.values()
+        for code, _ in CONDITIONS.values()
         if code in ("cap-exceeded", "false-excuse", "dangling-reference", "orphaned-follower")
         or code.startswith("stale-")
     },
 }
-"""What `check --live` says of a sickness: nothing of those that are no broken promise."""
+"""What `check --live` says of a condition: nothing of those that are no broken promise."""
 
 
 def test_a_healthy_database_is_healthy(database: Database) -> None:
@@ -63,17 +63,17 @@ def test_a_healthy_database_is_healthy(database: Database) -> None:
 
 
 @pytest.mark.parametrize("make", ALONE, ids=lambda one: one.__name__)
-def test_each_sickness_is_told_alone(database: Database, make: Callable[[World], None]) -> None:
+def test_each_condition_is_reported_alone(database: Database, make: Callable[[World], None]) -> None:
     with healthy(database) as world:
         if database.store == "postgres":
             install(world.keeper)
         make(world)
         health = world.keeper.record_health()
         if database.store == "postgres":
-            [(told,)] = database.query("SELECT wane.fn_retention_health()")
-            assert told["findings"] == [one.as_dict() for one in health.findings]
-            assert told["healthy"] is health.healthy
-        assert [(one.code, one.table) for one in health.findings] == [SICKNESSES[make]]
+            [(reported,)] = database.query("SELECT wane.fn_retention_health()")
+            assert reported["findings"] == [one.as_dict() for one in health.findings]
+            assert reported["healthy"] is health.healthy
+        assert [(one.code, one.table) for one in health.findings] == [CONDITIONS[make]]
         [found] = health.findings
         assert found.message
         assert found.fix
@@ -85,21 +85,23 @@ def test_each_sickness_is_told_alone(database: Database, make: Callable[[World],
         assert health.verdict == (f"unhealthy: {found.code}" if sick else "healthy")
 
 
-def test_a_silent_executor_is_no_sickness_once_another_does_its_work(database: Database) -> None:
+def test_a_silent_executor_is_no_condition_once_another_does_its_work(database: Database) -> None:
     with healthy(database) as world:
         silent_executor(world)
         store = world.keeper.store
         assert not world.keeper.health().healthy
-        Timetable(store.dialect).beat(store.run, Alive("scheduler-1", "scheduler", "idle", "f", 10.0), store.clock())
+        Timetable(store.dialect).heartbeat(
+            store.run, Alive("scheduler-1", "scheduler", "idle", "f", 10.0), store.clock()
+        )
         assert not world.keeper.health().healthy
-        Timetable(store.dialect).beat(store.run, Alive("worker-3", "worker", "idle", "f", 10.0), store.clock())
+        Timetable(store.dialect).heartbeat(store.run, Alive("worker-3", "worker", "idle", "f", 10.0), store.clock())
         health = world.keeper.health()
         [found] = health.findings
         assert (health.healthy, found.code, found.severity) == (True, "silent-executor", Severity.WARNING)
         assert "another worker is alive" in found.message
 
 
-def test_how_long_a_silent_executor_is_told_of_is_a_setting(database: Database) -> None:
+def test_how_long_a_silent_executor_is_reported_of_is_a_setting(database: Database) -> None:
     with healthy(database) as world:
         silent_executor(world)
         store = world.keeper.store
@@ -247,7 +249,7 @@ def test_reads_through_the_index_are_timed_where_a_table_is_large(database: Data
         assert health.healthy
 
 
-def test_a_table_that_cannot_be_read_is_told_and_the_others_are_read(postgres_database: PostgresDatabase) -> None:
+def test_a_table_that_cannot_be_read_is_reported_and_the_others_are_read(postgres_database: PostgresDatabase) -> None:
     with healthy(postgres_database) as world, closing(postgres_database.connect()) as other:
         world.keeper.health()
         other.execute("BEGIN")
@@ -282,13 +284,13 @@ def test_a_keeper_that_is_kept_sees_holds_come_and_go(database: Database) -> Non
             install(world.keeper)
 
         def due() -> set[int]:
-            told = {one.due.rows for one in world.keeper.pressure() if one.table == "job" and one.due is not None}
+            reported = {one.due.rows for one in world.keeper.pressure() if one.table == "job" and one.due is not None}
             if database.store == "postgres":
-                told |= {
+                reported |= {
                     rows
                     for (rows,) in database.query("SELECT due FROM wane.v_queue_retention_pressure WHERE tbl = 'job'")
                 }
-            return told
+            return reported
 
         assert due() == {1}
         number = world.keeper.hold("job", {"id": 10}, reason="a test").id

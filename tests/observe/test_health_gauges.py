@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from observe.reading import of
-from observe.sick import HOUR, World, ago, healthy, overdue, second_singleton, slow_reads, uncovered
+from observe.unhealthy import HOUR, World, ago, healthy, overdue, second_singleton, slow_reads, uncovered
 from prune.keeping import insert
 from servers import Database
 from wane._contract.model import Contract
@@ -51,7 +51,7 @@ def test_a_sick_one_is_none_and_says_why(database: Database) -> None:
         assert of(text, "wane_table_late_seconds")["job",] == pytest.approx(2 * 3_600 - 300, abs=60)
 
 
-def test_paces_and_reads_are_told_where_they_are_known(database: Database) -> None:
+def test_paces_and_reads_are_reported_where_they_are_known(database: Database) -> None:
     with healthy(database) as world:
         slow_reads(world)
         world.record("job", "old", 50, days=HOUR)

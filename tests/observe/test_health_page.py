@@ -8,7 +8,7 @@ import re
 import pytest
 
 from docs.sessions import ROOT
-from observe.sick import SICKNESSES, healthy
+from observe.unhealthy import CONDITIONS, healthy
 from servers import PostgresDatabase, SqliteDatabase
 from wane._sqlfunctions import install
 
@@ -42,7 +42,7 @@ def test_every_code_has_an_entry_and_every_entry_a_code() -> None:
     assert set(re.findall(r"^### `([a-z-]+)`$", PAGE, re.MULTILINE)) == TOLD
 
 
-def test_every_sickness_has_a_test() -> None:
+def test_every_condition_has_a_test() -> None:
     elsewhere = {
         "not-migrated",
         "drifted-functions",
@@ -55,7 +55,7 @@ def test_every_sickness_has_a_test() -> None:
         "no-report",
         "stale-report",
     }
-    assert {code for code, _ in SICKNESSES.values()} | elsewhere == TOLD
+    assert {code for code, _ in CONDITIONS.values()} | elsewhere == TOLD
 
 
 def test_every_key_of_the_report_is_there(sqlite_database: SqliteDatabase) -> None:

@@ -167,10 +167,10 @@ class TestLines:
         configure_logging("info", "json")
         log_event(self.FAILED)
         [line] = capsys.readouterr().err.splitlines()
-        told = json.loads(line)
-        moment = datetime.fromisoformat(told.pop("time"))
-        assert abs(moment - datetime.now(UTC)) < timedelta(minutes=1)
-        assert told == {
+        reported = json.loads(line)
+        timestamp = datetime.fromisoformat(reported.pop("time"))
+        assert abs(timestamp - datetime.now(UTC)) < timedelta(minutes=1)
+        assert reported == {
             "level": "error",
             "event": "outbox.lifecycle_tick_failed",
             "table": "outbox",

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from observe.reading import of, series
-from prune.keeping import DAY, EXPIRES, Keeping, ago, follower, jobs, keeping, moment, notes, rule, table
+from prune.keeping import DAY, EXPIRES, Keeping, ago, follower, jobs, keeping, notes, rule, table, timestamp
 from servers import Database
 from wane._contract.load import load_contract
 from wane._contract.model import Contract, Mark, Scheduler, Table
@@ -240,7 +240,7 @@ def test_an_explicit_prune_counts_like_a_sweep(database: Database) -> None:
     fill(database)
     with counting(database) as (kept, metrics):
         kept.keeper.prune("job", rule="old", limit=3)
-        kept.keeper.prune("job", states=["done"], older_than=moment(ago(8)), limit=3)
+        kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(8)), limit=3)
         counted = of(metrics.text(), "lifecycle_prune_rows_total")
         took = {name: rows for entry in kept.trail() for name, rows in entry.counts.items()}
         total = sum(entry.rows for entry in kept.trail())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from observe.sick import ago, falling_behind, healthy, overdue
+from observe.unhealthy import ago, falling_behind, healthy, overdue
 from prune.keeping import insert
 from servers import Database, PostgresDatabase
 from wane._db import open_store
@@ -123,10 +123,10 @@ def test_the_function_returns_the_report_and_its_age(postgres_database: Postgres
         if make is not None:
             make(world)
         report = plain(world.keeper)
-        told = asked(postgres_database)
-        assert 0 <= told.pop("report_age_seconds") < 60
-        assert told == report
-        assert told["healthy"] is (make is None)
+        reported = asked(postgres_database)
+        assert 0 <= reported.pop("report_age_seconds") < 60
+        assert reported == report
+        assert reported["healthy"] is (make is None)
         age(postgres_database, "90 seconds")
         assert 90 <= asked(postgres_database)["report_age_seconds"] < 150
 
@@ -134,10 +134,10 @@ def test_the_function_returns_the_report_and_its_age(postgres_database: Postgres
 def test_without_a_report_nothing_is_healthy(postgres_database: PostgresDatabase) -> None:
     with healthy(postgres_database) as world:
         install(world.keeper)
-        told = asked(postgres_database)
-        assert (told["healthy"], told["verdict"]) == (False, "unhealthy: no-report")
-        assert (told["report_age_seconds"], told["tables"]) == (None, [])
-        [finding] = told["findings"]
+        reported = asked(postgres_database)
+        assert (reported["healthy"], reported["verdict"]) == (False, "unhealthy: no-report")
+        assert (reported["report_age_seconds"], reported["tables"]) == (None, [])
+        [finding] = reported["findings"]
         assert (finding["code"], finding["severity"]) == ("no-report", "error")
         assert finding["fix"]
 
@@ -152,12 +152,12 @@ def test_a_report_that_was_not_replaced_in_time_is_unhealthy(postgres_database: 
         stale = STALE_AFTER_INTERVALS * world.keeper.contract.health.every.total_seconds()
         assert stale == 180
         age(postgres_database, f"{stale + 1} seconds")
-        told = asked(postgres_database)
-        assert told["healthy"] is False
-        assert told["verdict"] == ("unhealthy: stale-report, overdue" if sick else "unhealthy: stale-report")
-        assert told["tables"] == report["tables"]
-        assert told["findings"][0]["code"] == "stale-report"
-        assert told["findings"][1:] == report["findings"]
+        reported = asked(postgres_database)
+        assert reported["healthy"] is False
+        assert reported["verdict"] == ("unhealthy: stale-report, overdue" if sick else "unhealthy: stale-report")
+        assert reported["tables"] == report["tables"]
+        assert reported["findings"][0]["code"] == "stale-report"
+        assert reported["findings"][1:] == report["findings"]
 
 
 def test_a_report_from_a_clock_that_was_set_back_since_is_stale(postgres_database: PostgresDatabase) -> None:
@@ -165,9 +165,9 @@ def test_a_report_from_a_clock_that_was_set_back_since_is_stale(postgres_databas
         install(world.keeper)
         world.keeper.record_health()
         age(postgres_database, "-1 day")
-        told = asked(postgres_database)
-        assert (told["healthy"], told["report_age_seconds"]) == (False, 0)
-        assert told["verdict"] == "unhealthy: stale-report"
+        reported = asked(postgres_database)
+        assert (reported["healthy"], reported["report_age_seconds"]) == (False, 0)
+        assert reported["verdict"] == "unhealthy: stale-report"
 
 
 def test_the_interval_is_a_setting(postgres_database: PostgresDatabase) -> None:

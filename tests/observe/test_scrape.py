@@ -55,7 +55,7 @@ def scraped(store: Store, promised: Contract | None = None) -> bytes:
         return metrics.text()
 
 
-def test_a_backlog_is_told_with_its_age_and_how_late_it_is(database: Database, store: Store) -> None:
+def test_a_backlog_is_reported_with_its_age_and_how_late_it_is(database: Database, store: Store) -> None:
     jobs(database, (1, "done", ago(9)), (2, "done", ago(8)), (3, "done", ago(1)), (4, "queued", ago(99)))
     database.execute("ALTER TABLE job ADD COLUMN expires_ms bigint")
     database.execute("INSERT INTO job (id, state, at_ms, expires_ms) VALUES (5, 'failed', 0, ?)", [ago(2)])
@@ -86,7 +86,7 @@ def test_a_backlog_is_counted_no_further_than_its_limit(sqlite_database: SqliteD
     assert of(text, "wane_backlog_rows_exact") == {("old", "tick", "job"): 0.0}
 
 
-def test_queues_are_told_by_pool_and_state(store: Store) -> None:
+def test_queues_are_reported_by_pool_and_state(store: Store) -> None:
     now = store.now()
     for pool in ("retention", "other"):
         queue = Queue(store, pool, policy=RetryPolicy(attempts=1), clock=lambda: now - timedelta(hours=2))
@@ -110,10 +110,10 @@ def test_queues_are_told_by_pool_and_state(store: Store) -> None:
             assert age == pytest.approx(7_200, abs=300)
 
 
-def test_executors_and_schedulers_are_told_as_the_database_knows_them(store: Store) -> None:
+def test_executors_and_schedulers_are_reported_as_the_database_knows_them(store: Store) -> None:
     now = store.now()
-    beat = Heartbeat("host:1", "worker", "idle", "f", 15.0, now, now)
-    Timetable(store.dialect).beat(store.run, beat, now - timedelta(minutes=10))
+    heartbeat = Heartbeat("host:1", "worker", "idle", "f", 15.0, now, now)
+    Timetable(store.dialect).heartbeat(store.run, heartbeat, now - timedelta(minutes=10))
     with store.transaction() as transaction:
         found = Timetable(store.dialect).lock_window(transaction.execute, "statestore", now)
         assert found is not None
@@ -246,7 +246,7 @@ def test_a_dead_database_says_so_and_is_found_again(
         assert collected(scrape) == {"wane_up": 0.0}
         lines = [record.getMessage() for record in caplog.records]
         assert lines == ['event=wane.database_unreadable error="there is no database"'], (
-            "told once, not at every scrape"
+            "reported once, not at every scrape"
         )
         dead = False
         now += 60

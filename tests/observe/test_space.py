@@ -70,7 +70,7 @@ def keeper(database: Database) -> Iterator[Keeper]:
 
 
 def settle(database: Database) -> None:
-    """Let PostgreSQL know its own numbers: statistics and activity are told late."""
+    """Let PostgreSQL know its own numbers: statistics and activity are reported late."""
     if database.store == "postgres":
         database.script("ANALYZE")
         [(version,)] = database.query("SELECT current_setting('server_version_num')::int")
@@ -78,7 +78,7 @@ def settle(database: Database) -> None:
             database.query("SELECT pg_stat_force_next_flush()")
 
 
-def test_what_left_is_told_by_the_trail_and_on_the_disk(keeper: Keeper, database: Database) -> None:
+def test_what_left_is_reported_by_the_trail_and_on_the_disk(keeper: Keeper, database: Database) -> None:
     keeper.take_snapshots()
     settle(database)
     before = {one.table: one for one in keeper.space().tables}
@@ -173,9 +173,9 @@ def test_advice_follows_the_state_of_a_table(postgres_database: PostgresDatabase
         [one] = keeper.space("events").tables
         assert one.space.vacuumed_at is not None
         assert (one.space.unused_bytes or 0) > 0.7 * one.space.table_bytes
-        told = advice(keeper)
-        assert told["repack"] == 'VACUUM (FULL, ANALYZE) "public"."events";'
-        postgres_database.execute(told["repack"])
+        reported = advice(keeper)
+        assert reported["repack"] == 'VACUUM (FULL, ANALYZE) "public"."events";'
+        postgres_database.execute(reported["repack"])
         settle(postgres_database)
         assert advice(keeper) == {}
         [one] = keeper.space("events").tables
@@ -206,7 +206,7 @@ def test_small_tables_are_not_worth_a_word(postgres_database: PostgresDatabase) 
         assert advice(keeper) == {}
 
 
-def test_partitions_are_told_together_and_their_indexes_by_name(postgres_database: PostgresDatabase) -> None:
+def test_partitions_are_reported_together_and_their_indexes_by_name(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(
         "CREATE TABLE events (id bigint, at bigint, PRIMARY KEY (id)) PARTITION BY RANGE (id);"
         "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (1000);"
@@ -249,8 +249,8 @@ def test_pages_are_given_back_until_none_is_free(sqlite_database: SqliteDatabase
         before = free(keeper)
         assert before > 100
         [(pages,)] = sqlite_database.query("PRAGMA page_count")
-        [told] = keeper.space().advice
-        assert (told.what, told.statement) == ("incremental vacuum", "wane space --vacuum")
+        [reported] = keeper.space().advice
+        assert (reported.what, reported.statement) == ("incremental vacuum", "wane space --vacuum")
         done = keeper.vacuum()
         assert (done.pages, done.left_pages, done.ended) == (before, 0, "done")
         assert done.bytes == before * 4096
@@ -299,11 +299,11 @@ def test_other_modes_are_refused_with_what_to_do(sqlite_database: SqliteDatabase
     with kept(sqlite_database) as keeper:
         with pytest.raises(StoreError, match=words):
             keeper.vacuum()
-        told = keeper.space().advice
+        reported = keeper.space().advice
         if mode == "full":
-            assert told == ()
+            assert reported == ()
             return
-        [one] = told
+        [one] = reported
         assert one.statement == "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;"
     sqlite_database.script(f"PRAGMA journal_mode = delete; {one.statement}")
     with kept(sqlite_database) as keeper:

@@ -33,8 +33,8 @@ def test_months_are_archived_on_spark_and_then_dropped(postgres_database: Postgr
 
 def test_a_runner_archives_rows_and_lets_their_months_go(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
-    told: list[Event] = []
-    with keeping(postgres_database, tmp_path, COLD.format(folder=tmp_path), told.append) as keeper:
+    reported: list[Event] = []
+    with keeping(postgres_database, tmp_path, COLD.format(folder=tmp_path), reported.append) as keeper:
         aged(postgres_database, keeper)
         before = count(postgres_database, "event")
         kept = f"event_p_{OLDEST.later().name}"
@@ -50,7 +50,7 @@ def test_a_runner_archives_rows_and_lets_their_months_go(postgres_database: Post
         assert count(postgres_database, kept) == 1, "a row that is live keeps its month"
         [cold] = [table for table in keeper.archive.tables() if table.table == "event"]
         assert cold.rows == before - count(postgres_database, "event")
-    assert [event.step for event in told if isinstance(event, PartitionStep) and event.partition == PAST] == [
+    assert [event.step for event in reported if isinstance(event, PartitionStep) and event.partition == PAST] == [
         "quarantined",
         "dropped",
     ]

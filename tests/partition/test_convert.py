@@ -27,12 +27,12 @@ def test_what_would_break_has_to_be_accepted(postgres_database: PostgresDatabase
     before = dump(postgres_database)
     with keeping(postgres_database, tmp_path) as keeper:
         plan = keeper.partition.plan("event")
-        told = [(one.code, one.what) for one in plan.all_breaks]
-        assert {code for code, _ in told} == {"on-conflict", "unique-per-month", "foreign-key", "function"}
-        assert any("ON CONFLICT (id)" in what for _, what in told)
-        assert any("event_read loses its foreign key read_event" in what for _, what in told)
-        assert any("function public.put()" in what for _, what in told)
-        assert not any("note" in what for _, what in told), "a foreign key with the time is kept"
+        reported = [(one.code, one.what) for one in plan.all_breaks]
+        assert {code for code, _ in reported} == {"on-conflict", "unique-per-month", "foreign-key", "function"}
+        assert any("ON CONFLICT (id)" in what for _, what in reported)
+        assert any("event_read loses its foreign key read_event" in what for _, what in reported)
+        assert any("function public.put()" in what for _, what in reported)
+        assert not any("note" in what for _, what in reported), "a foreign key with the time is kept"
         with pytest.raises(PartitionError, match="would break statements"):
             keeper.partition.convert("event")
     assert dump(postgres_database) == before
@@ -64,7 +64,7 @@ def test_the_plan_shows_every_statement_with_its_lock_and_changes_nothing(
         ("CREATE MATERIALIZED VIEW seen AS SELECT code FROM event", "cannot be replaced"),
         ("CREATE FUNCTION f(event) RETURNS int LANGUAGE sql AS 'SELECT 1'", "depends on the table"),
         ("CREATE RULE r AS ON UPDATE TO event DO ALSO NOTHING", "rule r depends"),
-        ("CREATE TABLE heir () INHERITS (event)", "inherits"),
+        ("CREATE TABLE descendant () INHERITS (event)", "inherits"),
         ("ALTER TABLE event ADD CONSTRAINT short CHECK (length(code) < 99) NOT VALID", "is not validated"),
         ("ALTER TABLE event ADD CONSTRAINT mine CHECK (id > 0) NO INHERIT", "NO INHERIT"),
         ("UPDATE event SET created_at = 'infinity' WHERE id = 1", "further ahead"),
@@ -100,7 +100,7 @@ def test_sqlite_refuses_loudly(sqlite_database: SqliteDatabase, tmp_path: Path) 
                 call("event")
 
 
-def test_a_table_that_the_contract_does_not_partition_is_told(
+def test_a_table_that_the_contract_does_not_partition_is_reported(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     postgres_database.script(PLAIN)

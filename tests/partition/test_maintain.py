@@ -81,7 +81,7 @@ def test_rows_beyond_every_month_are_caught_and_get_theirs(postgres_database: Po
         assert rows(postgres_database) == was
 
 
-def test_too_many_rows_beyond_every_month_are_told_and_kept(
+def test_too_many_rows_beyond_every_month_are_reported_and_kept(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)
@@ -146,8 +146,8 @@ def test_a_runner_makes_months_by_itself(postgres_database: PostgresDatabase, tm
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)
         before = months(postgres_database)
-    told: list[Event] = []
-    with keeping(postgres_database, tmp_path, FURTHER, told.append) as keeper:
+    reported: list[Event] = []
+    with keeping(postgres_database, tmp_path, FURTHER, reported.append) as keeper:
         keeper.adopt()
         keeper.enable()
         stop = threading.Event()
@@ -155,7 +155,7 @@ def test_a_runner_makes_months_by_itself(postgres_database: PostgresDatabase, tm
         await_true(lambda: len(months(postgres_database)) == len(before) + 3, "the months are there")
         stop.set()
         assert running.result().failures == 0
-    assert any(isinstance(event, PartitionStep) and event.step == "made" for event in told)
+    assert any(isinstance(event, PartitionStep) and event.step == "made" for event in reported)
 
 
 @pytest.mark.parametrize("encoding", TIMES)

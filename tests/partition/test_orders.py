@@ -140,7 +140,7 @@ def test_the_plain_table_is_as_it_was(postgres_database: PostgresDatabase, tmp_p
     assert late or undo_in_several_attempts in steps or rows(database, *TABLES) == was
     assert len(rows(database)["event"]) == len(was["event"])
     assert sorted(dump(database).splitlines()) == sorted(before.splitlines())
-    for moment in ("now()", "now() + interval '2 years'", "'2001-01-01'"):
-        database.execute(f"INSERT INTO event (code, created_at) VALUES ('new ' || random(), {moment})")
+    for timestamp in ("now()", "now() + interval '2 years'", "'2001-01-01'"):
+        database.execute(f"INSERT INTO event (code, created_at) VALUES ('new ' || random(), {timestamp})")
     with pytest.raises(psycopg.errors.CheckViolation, match="event_body"):
         database.execute("INSERT INTO event (code, body) VALUES ('empty', '')")

@@ -1,4 +1,4 @@
-"""Letting months go: only whole ones, only if every row may, kept aside for a while, and told."""
+"""Letting months go: only whole ones, only if every row may, kept aside for a while, and reported."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_a_month_leaves_with_its_followers_and_is_dropped_after_its_quarantine(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     postgres_database.script(SCHEMA)
-    told: list[Event] = []
-    with keeping(postgres_database, tmp_path, RULES, told.append) as keeper:
+    reported: list[Event] = []
+    with keeping(postgres_database, tmp_path, RULES, reported.append) as keeper:
         aged(postgres_database, keeper)
         all_rows, all_reads = count(postgres_database, "event"), count(postgres_database, "event_read")
         looked = keeper.partition.retire("event", dry_run=True)
@@ -142,30 +142,31 @@ def test_a_month_leaves_with_its_followers_and_is_dropped_after_its_quarantine(
             == 0
         )
         assert not [finding for finding in keeper.check(strict=True) if finding.severity.value == "error"]
-    assert any(isinstance(event, RowsPruned) and event.kind == "retire" for event in told)
-    assert {event.table for event in told if isinstance(event, HardDeleted)} == {"event", "event_read"}
-    assert {event.step for event in told if isinstance(event, PartitionStep)} >= {"quarantined", "dropped"}
+    assert any(isinstance(event, RowsPruned) and event.kind == "retire" for event in reported)
+    assert {event.table for event in reported if isinstance(event, HardDeleted)} == {"event", "event_read"}
+    assert {event.step for event in reported if isinstance(event, PartitionStep)} >= {"quarantined", "dropped"}
 
 
 def test_a_month_that_is_dropped_is_written_to_the_outbox(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
-    postgres_database.script(f"{SCHEMA} CREATE TABLE told (kind text, many bigint, body jsonb);")
+    postgres_database.script(f"{SCHEMA} CREATE TABLE reported (kind text, many bigint, body jsonb);")
     written = (
-        RULES.replace("[excused]", '[excused]\ntold = { elsewhere = "a test" }') + '[events.outbox]\ntable = "told"\n'
+        RULES.replace("[excused]", '[excused]\ntold = { elsewhere = "a test" }')
+        + '[events.outbox]\ntable = "reported"\n'
         'columns = { kind = "{name}", many = "{rows}", body = "{payload}" }\nprunes = true\n'
     )
     with keeping(postgres_database, tmp_path, written) as keeper:
         aged(postgres_database, keeper)
         gone = [one for one in keeper.partition.retire("event") if one.outcome == "quarantined"]
-        assert count(postgres_database, "told") == 0, "what is aside can be put back"
+        assert count(postgres_database, "reported") == 0, "what is aside can be put back"
         hasten(postgres_database)
-        postgres_database.script("ALTER TABLE told RENAME TO elsewhere")
+        postgres_database.script("ALTER TABLE reported RENAME TO elsewhere")
         failed = keeper.partition.retire("event")
         assert set(outcomes(failed).values()) == {"failed"}
-        assert "cannot be written to told" in failed[0].why
+        assert "cannot be written to reported" in failed[0].why
         assert keeper.audit(kind="drop") == [], "what cannot be written is not dropped"
-        postgres_database.script("ALTER TABLE elsewhere RENAME TO told")
+        postgres_database.script("ALTER TABLE elsewhere RENAME TO reported")
         assert set(outcomes(keeper.partition.retire("event")).values()) == {"dropped"}
-        events = postgres_database.query("SELECT kind, many, (body ->> 'audit')::bigint FROM told ORDER BY 3, 1")
+        events = postgres_database.query("SELECT kind, many, (body ->> 'audit')::bigint FROM reported ORDER BY 3, 1")
         audited = {entry.inputs["partition"]: entry.id for entry in keeper.audit(kind="drop")}
         assert events == [
             (f"system/{table}_hard_deleted", one.counts[table], audited[one.partition])

@@ -170,11 +170,11 @@ ENCODINGS = {
 
 TABLE = """
 CREATE TABLE {name} (
-  id {integer} NOT NULL PRIMARY KEY, a {text}, b {integer}, moment {type}, state {state}, code {integer}, flag {flag},
+  id {integer} NOT NULL PRIMARY KEY, a {text}, b {integer}, timestamp {type}, state {state}, code {integer}, flag {flag},
   scope {scope}, parent {integer}, locked {text}, UNIQUE (a, b)
 )
 """
-COLUMNS = ("id", "a", "b", "moment", "state", "code", "flag", "scope", "parent", "locked")
+COLUMNS = ("id", "a", "b", "timestamp", "state", "code", "flag", "scope", "parent", "locked")
 SPELLING = {
     "sqlite": {
         "integer": "INTEGER",
@@ -200,8 +200,8 @@ class Read:
     size: int = 0
 
 
-def seconds_of(moment: datetime) -> Fraction:
-    return Fraction((moment - EPOCH) // timedelta(microseconds=1), 1_000_000)
+def seconds_of(timestamp: datetime) -> Fraction:
+    return Fraction((timestamp - EPOCH) // timedelta(microseconds=1), 1_000_000)
 
 
 NEVER = seconds_of(datetime(9999, 12, 30))
@@ -246,8 +246,8 @@ def read(value: Any, encoding: Encoding, store: str) -> Read | None:
     return Read(seconds, wall=encoding.zone == VIENNA) if seconds >= first else None
 
 
-def is_before(value: Read, moment: datetime, inclusive: bool) -> bool:
-    bound = seconds_of(moment)
+def is_before(value: Read, timestamp: datetime, inclusive: bool) -> bool:
+    bound = seconds_of(timestamp)
     if value.size:  # a float is compared with the float that is nearest to the bound
         bound = Fraction(float(bound * value.size)) / value.size
     instant = value.seconds
@@ -274,7 +274,8 @@ def oracle(
     known = [
         (row, meaning)
         for row in rows
-        if (meaning := read(row["moment"], encoding, store)) is not None and all(row[name] is not None for name in key)
+        if (meaning := read(row["timestamp"], encoding, store)) is not None
+        and all(row[name] is not None for name in key)
     ]
     due = [
         row
@@ -283,14 +284,14 @@ def oracle(
     ]
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        text = isinstance(row["moment"], str) and not (store == "postgres" and encoding.unit is Unit.NATIVE)
-        meaning = read(row["moment"], encoding, store)
+        text = isinstance(row["timestamp"], str) and not (store == "postgres" and encoding.unit is Unit.NATIVE)
+        meaning = read(row["timestamp"], encoding, store)
         assert meaning is not None
-        first: Any = row["moment"].encode() if text else meaning.seconds
+        first: Any = row["timestamp"].encode() if text else meaning.seconds
         if encoding.also:  # As the column has them: numbers stand before texts.
-            number = isinstance(row["moment"], int | float | Decimal)
-            first = (not number, row["moment"] if number else first)
-        return (first, *(row[name] for name in key if name != "moment"))
+            number = isinstance(row["timestamp"], int | float | Decimal)
+            first = (not number, row["timestamp"] if number else first)
+        return (first, *(row[name] for name in key if name != "timestamp"))
 
     return sorted(due, key=order)
 
@@ -314,7 +315,7 @@ def selected(
     if isinstance(bound, Cap):
 
         def place(one: dict[str, Any], when: Read) -> tuple[Any, ...]:
-            return (when.seconds, *(one[name] for name in key if name != "moment"))
+            return (when.seconds, *(one[name] for name in key if name != "timestamp"))
 
         newer = [
             one
@@ -439,10 +440,10 @@ def junk(encoding: Encoding, store: str) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def moments(draw: st.DrawFn, encoding: Encoding, store: str, cutoff: datetime) -> Any:
+def timestamps(draw: st.DrawFn, encoding: Encoding, store: str, cutoff: datetime) -> Any:
     """A value of the column, most often close to the cutoff."""
     if encoding.also:
-        value = draw(moments(draw(st.sampled_from(encoding.each)), store, cutoff))
+        value = draw(timestamps(draw(st.sampled_from(encoding.each)), store, cutoff))
         if store != "postgres" or value is None:
             return value
         if "timestamp" in encoding.type:
@@ -455,23 +456,25 @@ def moments(draw: st.DrawFn, encoding: Encoding, store: str, cutoff: datetime) -
         return None
     if kind == "junk":
         return draw(junk(encoding, store))
-    moment = cutoff + timedelta(microseconds=draw(st.sampled_from(DISTANCES_US)))
+    timestamp = cutoff + timedelta(microseconds=draw(st.sampled_from(DISTANCES_US)))
     if encoding.unit in SIZE:
-        exact = Decimal(int(seconds_of(moment) * 1_000_000)) * SIZE[encoding.unit] / 1_000_000
+        exact = Decimal(int(seconds_of(timestamp) * 1_000_000)) * SIZE[encoding.unit] / 1_000_000
         whole = store == "postgres" and encoding.type in ("integer", "bigint", "text")
         if whole or draw(st.booleans()):
             return int(exact)
         return exact if store == "postgres" and "numeric" in encoding.type else float(exact)
     if encoding.zone == VIENNA:
-        moment += draw(st.sampled_from([HOUR, 2 * HOUR]))
+        timestamp += draw(st.sampled_from([HOUR, 2 * HOUR]))
     if store == "postgres" and encoding.unit is Unit.NATIVE:
-        return moment if encoding.zone else moment.replace(tzinfo=UTC)
+        return timestamp if encoding.zone else timestamp.replace(tzinfo=UTC)
     digits = draw(st.sampled_from([0, 0, 1, 3, 6, 6, 9]))
-    nanos = f"{moment.microsecond:06d}{draw(st.sampled_from(['000', '000', '001', '999']))}"
+    nanos = f"{timestamp.microsecond:06d}{draw(st.sampled_from(['000', '000', '001', '999']))}"
     naive = encoding.zone is not None or encoding.unit is Unit.NATIVE
     suffix = "" if naive else draw(st.sampled_from(["Z", "Z", "+00:00"]))
-    second = moment.isoformat("T" if encoding.unit is Unit.ISO else " ", "seconds") if not moment.microsecond else None
-    second = second or moment.replace(microsecond=0).isoformat("T" if encoding.unit is Unit.ISO else " ")
+    second = (
+        timestamp.isoformat("T" if encoding.unit is Unit.ISO else " ", "seconds") if not timestamp.microsecond else None
+    )
+    second = second or timestamp.replace(microsecond=0).isoformat("T" if encoding.unit is Unit.ISO else " ")
     return second + (f".{nanos[:digits]}" if digits else "") + suffix
 
 
@@ -484,7 +487,7 @@ STATES: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """One rule, one moment, and the rows of its table."""
+    """One rule, one timestamp, and the rows of its table."""
 
     encoding: Encoding
     table: Table
@@ -498,7 +501,7 @@ class Example:
 def examples(draw: st.DrawFn, store: str) -> Example:
     encoding = draw(st.sampled_from(ENCODINGS[store]))
     cutoff = draw(st.sampled_from(CUTOFFS))
-    time = Time("moment", encoding.unit, encoding.zone, encoding.also)
+    time = Time("timestamp", encoding.unit, encoding.zone, encoding.also)
     caps = [] if encoding.also else ["cap", "scoped cap"]
     kind = draw(st.sampled_from(["age", "age", "expiry", "orphans", *caps]))
     now = cutoff
@@ -531,7 +534,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
             unique=True,
         )
     )
-    key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("moment", "id")]))
+    key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("timestamp", "id")]))
     name = TableName(encoding.name)
     table = Table(name, "a test", (Rule("rule", bound, tuple(states), tuple(guards)),), key=key, state=state)
 
@@ -547,7 +550,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
                 number,
                 a,
                 b,
-                draw(moments(encoding, store, cutoff)),
+                draw(timestamps(encoding, store, cutoff)),
                 *(draw(st.sampled_from(STATES[column])) for column in ("state", "code", "flag")),
                 draw(st.sampled_from(["x", "X", "y", None])),
                 draw(st.sampled_from([None, None, 7])),
@@ -594,7 +597,7 @@ class Bench:
         if example.children:
             database.executemany("INSERT INTO child (ref, x, y) VALUES (?, ?, ?)", example.children)
         native = database.store == "postgres" and example.encoding.unit is Unit.NATIVE
-        columns = ", ".join("moment::text" if native and column == "moment" else column for column in COLUMNS)
+        columns = ", ".join("timestamp::text" if native and column == "timestamp" else column for column in COLUMNS)
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in database.query(f"SELECT {columns} FROM {name}")]
         children = database.query("SELECT ref, x, y FROM child")
 
@@ -605,7 +608,7 @@ class Bench:
         now = example.now.replace(tzinfo=UTC)
         key = example.table.key or ("id",)
         found = keys_due(self.store, selection, now, example.limit, SECONDS)
-        places = [index for index, name in enumerate(key) if name != "moment"]
+        places = [index for index, name in enumerate(key) if name != "timestamp"]
         wanted = [tuple(row[name] for name in key) for row in expected][: example.limit]
         assert [[one[i] for i in places] for one in found] == [[one[i] for i in places] for one in wanted]
         due = read_due(self.store, selection, now, SECONDS)
@@ -614,22 +617,22 @@ class Bench:
         self.check_edges(due, expected, example.encoding)
 
     def check_edges(self, due: DueRows, expected: Sequence[dict[str, Any]], encoding: Encoding) -> None:
-        meanings = [read(row["moment"], encoding, self.database.store) for row in expected]
-        moments = sorted(meaning.seconds for meaning in meanings if meaning is not None)
-        if not moments:
+        meanings = [read(row["timestamp"], encoding, self.database.store) for row in expected]
+        timestamps = sorted(meaning.seconds for meaning in meanings if meaning is not None)
+        if not timestamps:
             assert (due.oldest, due.newest) == (None, None)
             return
-        # Texts are told in the order of an index, which is that of moments except inside a second.
+        # Texts are reported in the order of an index, which is that of timestamps except inside a second.
         text = encoding.unit is Unit.NATIVE if self.database.store == "sqlite" else False
         text = text or bool({encoding.unit, *encoding.also} & {Unit.ISO, Unit.TEXT})
         slack = Fraction(1) if text else Fraction(1, 1_000_000)
-        for told, moment in ((due.oldest, moments[0]), (due.newest, moments[-1])):
-            assert told is not None
+        for reported, timestamp in ((due.oldest, timestamps[0]), (due.newest, timestamps[-1])):
+            assert reported is not None
             if encoding.zone == VIENNA:
-                ahead = moment - seconds_of(told.replace(tzinfo=None))
+                ahead = timestamp - seconds_of(reported.replace(tzinfo=None))
                 assert 3600 - slack <= ahead <= 7200 + slack
             else:
-                assert abs(moment - seconds_of(told.replace(tzinfo=None))) <= slack
+                assert abs(timestamp - seconds_of(reported.replace(tzinfo=None))) <= slack
 
 
 def check(database: Database, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The bounds that moments become agree with comparing the moments themselves, in every unit and in places with odd clocks."""
+"""The bounds that timestamps become agree with comparing the timestamps themselves, in every unit and in places with odd clocks."""
 
 from __future__ import annotations
 
@@ -43,25 +43,29 @@ NEARBY = st.one_of(
 
 @st.composite
 def places(draw: st.DrawFn) -> tuple[str, datetime, datetime]:
-    """A zone, a moment near one of its jumps, and a wall-clock time near that moment."""
+    """A zone, a timestamp near one of its jumps, and a wall-clock time near that timestamp."""
     zone = draw(st.sampled_from(list(JUMPS)))
     jump = draw(st.sampled_from(JUMPS[zone])).replace(tzinfo=UTC)
-    moment = jump + draw(NEARBY)
+    timestamp = jump + draw(NEARBY)
     # What clocks show right before the jump and right after it lies at both ends of what is skipped or repeated.
     edge = draw(st.sampled_from([jump, jump - US])).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     wall = edge + draw(NEARBY)
-    return zone, moment, draw(st.sampled_from([wall, edge, moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None)]))
+    return (
+        zone,
+        timestamp,
+        draw(st.sampled_from([wall, edge, timestamp.astimezone(ZoneInfo(zone)).replace(tzinfo=None)])),
+    )
 
 
 def shown(wall: datetime, zone: str) -> list[datetime]:
-    """The moments at which clocks show a wall-clock time."""
+    """The timestamps at which clocks show a wall-clock time."""
     place = ZoneInfo(zone)
     candidates = {wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1)}
     return sorted(one for one in candidates if one.astimezone(place).replace(tzinfo=None) == wall)
 
 
 def latest(wall: datetime, zone: str) -> datetime:
-    """The latest moment that a wall-clock time can mean, by whatever offset is in force around it."""
+    """The latest timestamp that a wall-clock time can mean, by whatever offset is in force around it."""
     place = ZoneInfo(zone)
     return max(wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
 
@@ -70,22 +74,22 @@ def latest(wall: datetime, zone: str) -> datetime:
 def test_a_wall_clock_time_is_never_before_a_moment_too_early(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
-    zone, moment, wall = drawn
-    bound = wall_bound(moment, zone, inclusive=inclusive)
+    zone, timestamp, wall = drawn
+    bound = wall_bound(timestamp, zone, inclusive=inclusive)
     if wall <= bound if inclusive else wall < bound:
-        assert latest(wall, zone) <= moment if inclusive else latest(wall, zone) < moment
+        assert latest(wall, zone) <= timestamp if inclusive else latest(wall, zone) < timestamp
 
 
 @given(places(), st.booleans())
 def test_a_wall_clock_time_is_before_a_moment_unless_it_stands_behind_what_was_skipped(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
-    zone, moment, wall = drawn
-    bound = wall_bound(moment, zone, inclusive=inclusive)
+    zone, timestamp, wall = drawn
+    bound = wall_bound(timestamp, zone, inclusive=inclusive)
     # Wall-clock times are compared in their order, so one waits for all that are less. Steps this small meet every jump.
     if any(not shown(wall - timedelta(minutes=15 * step), zone) for step in range(97)):
         return
-    if latest(wall, zone) <= moment if inclusive else latest(wall, zone) < moment:
+    if latest(wall, zone) <= timestamp if inclusive else latest(wall, zone) < timestamp:
         assert wall <= bound if inclusive else wall < bound
 
 
@@ -93,10 +97,10 @@ def test_a_wall_clock_time_is_before_a_moment_unless_it_stands_behind_what_was_s
 def test_a_wall_clock_time_waits_no_longer_than_clocks_skipped(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
-    zone, moment, wall = drawn
+    zone, timestamp, wall = drawn
     day = timedelta(hours=24 if zone == "Pacific/Apia" else 1, microseconds=1)
-    bound = wall_bound(moment, zone, inclusive=inclusive)
-    if latest(wall, zone) + day < moment:
+    bound = wall_bound(timestamp, zone, inclusive=inclusive)
+    if latest(wall, zone) + day < timestamp:
         assert wall <= bound if inclusive else wall < bound
 
 
@@ -116,8 +120,8 @@ WALLS = {"T": Unit.ISO, " ": Unit.TEXT}
 def test_a_text_is_before_a_text_bound_exactly_if_its_wall_clock_time_is(
     drawn: tuple[str, datetime, datetime], between: str, digits: int, nanos: int, inclusive: bool
 ) -> None:
-    zone, moment, wall = drawn
-    bound = text_bound(moment, Time("at", WALLS[between], zone), inclusive=inclusive)
+    zone, timestamp, wall = drawn
+    bound = text_bound(timestamp, Time("at", WALLS[between], zone), inclusive=inclusive)
     written = f"{wall.microsecond:06d}{nanos:03d}"[:digits]
     text = wall.replace(microsecond=0).isoformat(between) + (f".{written}" if digits else "")
     padded = f"{text[:19]}.{written:0<9}"
@@ -126,60 +130,62 @@ def test_a_text_is_before_a_text_bound_exactly_if_its_wall_clock_time_is(
 
     kept = wall.replace(microsecond=int(f"{written:0<9}"[:6]))
     finer = bool(int(f"{written:0<9}"[6:]))
-    edge = wall_bound(moment, zone, inclusive=False)
-    stands_still = inclusive and wall_bound(moment, zone, inclusive=True) < edge
+    edge = wall_bound(timestamp, zone, inclusive=False)
+    stands_still = inclusive and wall_bound(timestamp, zone, inclusive=True) < edge
     if inclusive and not stands_still:
         assert before == ((kept, finer) <= (edge, False))
     else:
         assert before == (kept < edge)
 
 
-MOMENTS = st.datetimes(datetime(1973, 6, 1), datetime(2200, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))
+MOMENTS = st.datetimes(datetime(1973, 6, 1), datetime(2200, 1, 1)).map(lambda timestamp: timestamp.replace(tzinfo=UTC))
 
 
 @given(MOMENTS)
-def test_microseconds_round_trip(moment: datetime) -> None:
-    assert from_micros(micros(moment)) == moment
+def test_microseconds_round_trip(timestamp: datetime) -> None:
+    assert from_micros(micros(timestamp)) == timestamp
 
 
 @given(MOMENTS, st.sampled_from(list(SIZES)), st.integers(-3, 3), st.booleans())
 def test_a_whole_number_is_before_a_bound_exactly_if_its_moment_is(
-    moment: datetime, unit: Unit, distance: int, inclusive: bool
+    timestamp: datetime, unit: Unit, distance: int, inclusive: bool
 ) -> None:
-    number = micros(moment) // SIZES[unit] + distance
-    bound = number_bound(moment, unit, inclusive=inclusive)
+    number = micros(timestamp) // SIZES[unit] + distance
+    bound = number_bound(timestamp, unit, inclusive=inclusive)
     meant = from_micros(number * SIZES[unit])
-    assert (number <= bound if inclusive else number < bound) == (meant <= moment if inclusive else meant < moment)
+    assert (number <= bound if inclusive else number < bound) == (
+        meant <= timestamp if inclusive else meant < timestamp
+    )
 
 
 @given(MOMENTS, st.sampled_from(list(SIZES)), st.decimals(-3, 3, places=6), st.booleans())
 def test_a_number_with_a_fraction_is_before_a_bound_exactly_if_its_moment_is(
-    moment: datetime, unit: Unit, distance: Decimal, inclusive: bool
+    timestamp: datetime, unit: Unit, distance: Decimal, inclusive: bool
 ) -> None:
-    number = Decimal(micros(moment)) / SIZES[unit] + distance
-    bound = fraction_bound(moment, unit)
+    number = Decimal(micros(timestamp)) / SIZES[unit] + distance
+    bound = fraction_bound(timestamp, unit)
     exact = number * SIZES[unit]
     assert (number <= bound if inclusive else number < bound) == (
-        exact <= micros(moment) if inclusive else exact < micros(moment)
+        exact <= micros(timestamp) if inclusive else exact < micros(timestamp)
     )
 
 
 @given(MOMENTS, st.sampled_from(list(SIZES)))
-def test_numbers_are_read_as_written(moment: datetime, unit: Unit) -> None:
-    whole = micros(moment) // SIZES[unit]
+def test_numbers_are_read_as_written(timestamp: datetime, unit: Unit) -> None:
+    whole = micros(timestamp) // SIZES[unit]
     assert read_time(whole, Time("at", unit)) == from_micros(whole * SIZES[unit])
-    assert read_time(fraction_bound(moment, unit), Time("at", unit)) == moment
-    assert read_time(float(fraction_bound(moment, unit)), Time("at", unit)) == moment
+    assert read_time(fraction_bound(timestamp, unit), Time("at", unit)) == timestamp
+    assert read_time(float(fraction_bound(timestamp, unit)), Time("at", unit)) == timestamp
 
 
 @given(MOMENTS, st.sampled_from(["Z", "+00:00"]), st.integers(6, 9))
-def test_texts_are_read_as_written(moment: datetime, suffix: str, digits: int) -> None:
-    fraction = f".{moment.microsecond:06d}".ljust(digits + 1, "0")
-    wall = moment.replace(microsecond=0, tzinfo=None)
-    assert read_time(wall.isoformat() + fraction + suffix, Time("at", Unit.ISO)) == moment
-    assert read_time(wall.isoformat(" ") + fraction + suffix, Time("at", Unit.TEXT)) == moment
-    assert read_time(wall.isoformat(" ") + fraction, Time("at")) == moment
-    assert read_time(moment, Time("at")) == moment
+def test_texts_are_read_as_written(timestamp: datetime, suffix: str, digits: int) -> None:
+    fraction = f".{timestamp.microsecond:06d}".ljust(digits + 1, "0")
+    wall = timestamp.replace(microsecond=0, tzinfo=None)
+    assert read_time(wall.isoformat() + fraction + suffix, Time("at", Unit.ISO)) == timestamp
+    assert read_time(wall.isoformat(" ") + fraction + suffix, Time("at", Unit.TEXT)) == timestamp
+    assert read_time(wall.isoformat(" ") + fraction, Time("at")) == timestamp
+    assert read_time(timestamp, Time("at")) == timestamp
 
 
 @given(places())
@@ -188,5 +194,5 @@ def test_wall_clock_times_are_read_as_the_latest_moment_they_mean(drawn: tuple[s
     expected = latest(wall, zone)
     assert read_time(wall, Time("at", Unit.NATIVE, zone)) == expected
     assert read_time(wall.isoformat(timespec="microseconds"), Time("at", Unit.ISO, zone)) == expected
-    moments = shown(wall, zone)
-    assert not moments or moments[-1] == expected
+    timestamps = shown(wall, zone)
+    assert not timestamps or timestamps[-1] == expected

@@ -1,4 +1,4 @@
-"""Whatever happens to a database, what leaves it is what a plain reading of the contract lets go, oldest first, and is told exactly.
+"""Whatever happens to a database, what leaves it is what a plain reading of the contract lets go, oldest first, and is reported exactly.
 
 The model is four dictionaries and decides in Python, sharing no code with the stores. After every operation the database must
 equal it: no live, held or referenced row is ever gone, and the trail has counted what is.
@@ -130,7 +130,7 @@ class Model:
             job
             for job in self.rows["job"].values()
             if job["state"] in rule.states
-            and moment(job) is not None
+            and timestamp(job) is not None
             and self.beyond(job, rule, cutoff)
             and not self.saved(job, rule.guards)
             and not self.kept_by_follower(job["id"], rule.followers)
@@ -145,7 +145,7 @@ class Model:
             others = [
                 other
                 for other in self.rows["job"].values()
-                if moment(other) is not None and all(other[name] == job[name] for name in bound.per)
+                if timestamp(other) is not None and all(other[name] == job[name] for name in bound.per)
             ]
             return sum(place(other) > place(job) for other in others) >= bound.most
         assert isinstance(bound, Age | Orphans)
@@ -156,7 +156,7 @@ class Model:
         return bool(job["at_ms"] < limit)
 
 
-def moment(job: Row) -> int | None:
+def timestamp(job: Row) -> int | None:
     at: int | None = job["at_ms"]
     return at if at is not None and at >= 10**11 else None
 
@@ -433,7 +433,7 @@ class Play:
             del self.model.holds[number]
             self.keeper.release_hold(number)
 
-    # Taking
+    # Taking rows
 
     def do_prune(self, choice: int, limit: int) -> None:
         rule = self.example.rules[choice % len(self.example.rules)]
@@ -442,10 +442,10 @@ class Play:
         event(f"{rule.name}: {'some' if pruned.rows else 'none'}")
 
     def do_explicit(self, states: list[str], job: int | None, limit: int) -> None:
-        """The cutoff is the very moment of a row, if there is such a row: it must stay."""
+        """The cutoff is the very timestamp of a row, if there is such a row: it must stay."""
         at = START - 4 * DAY
         if job is not None and job in self.model.rows["job"]:
-            at = moment(self.model.rows["job"][job]) or at
+            at = timestamp(self.model.rows["job"][job]) or at
         cutoff = datetime.fromtimestamp(at // 1_000, UTC) + timedelta(milliseconds=at % 1_000)
 
         def call() -> dict[str, int]:
@@ -488,8 +488,8 @@ class Play:
                 self.take(rule, job)
             assert self.named(swept.counts) == self.difference(started, self.model.rows, rule), rule.name
             self.audits += 1
-        told = {entry.rule: entry for entry in self.keeper.audit(limit=1_000) if entry.run == sweep.run}
-        assert {name: entry.counts for name, entry in told.items()} == {
+        reported = {entry.rule: entry for entry in self.keeper.audit(limit=1_000) if entry.run == sweep.run}
+        assert {name: entry.counts for name, entry in reported.items()} == {
             swept.rule: swept.counts for swept in sweep.rules
         }
 
@@ -527,7 +527,7 @@ class Play:
         return {name: gone for name in before if (gone := len(before[name]) - len(after[name]))}
 
     def taken(self, rule: Rule, cutoff: int | None, limit: int, counts: dict[str, int]) -> None:
-        """A call took the oldest due rows with all that follows them, as far as the limit goes, and told it."""
+        """A call took the oldest due rows with all that follows them, as far as the limit goes, and reported it."""
         self.audits += 1
         [entry, *_] = self.keeper.audit(limit=1)
         assert entry.counts == counts

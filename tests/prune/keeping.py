@@ -55,7 +55,7 @@ def ago(days: float) -> int:
     return round((_START - days * 86_400) * 1_000)
 
 
-def moment(milliseconds: int) -> datetime:
+def timestamp(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
@@ -124,7 +124,7 @@ def referenced_by(target: str, to: Sequence[str] = ()) -> ReferencedBy:
 
 
 class Keeping:
-    """A keeper, what it told, and short questions about the database."""
+    """A keeper, what it reported, and short questions about the database."""
 
     def __init__(self, database: Database, keeper: Keeper, events: list[Event]) -> None:
         self.database = database
@@ -138,7 +138,7 @@ class Keeping:
         """Oldest first."""
         return self.keeper.audit()[::-1]
 
-    def told(self, kind: type) -> list[Any]:
+    def reported(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
 

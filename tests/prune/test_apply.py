@@ -47,7 +47,7 @@ def test_exactly_what_was_planned_leaves(database: Database, tmp_path: Path) -> 
 
 
 def test_a_row_that_became_due_later_stays(database: Database, tmp_path: Path) -> None:
-    """Its moment is after the frozen cutoff and before the one of now."""
+    """Its timestamp is after the frozen cutoff and before the one of now."""
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as kept:
         plan = planned(kept, tmp_path)
@@ -82,7 +82,7 @@ def test_rows_that_are_gone_since_are_no_problem(database: Database, tmp_path: P
         assert kept.ids() == [2, 3]
 
 
-def test_a_step_of_nothing_takes_nothing_and_is_told(database: Database, tmp_path: Path) -> None:
+def test_a_step_of_nothing_takes_nothing_and_is_reported(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(1)))
     with keeping(database) as kept:
         plan = planned(kept, tmp_path)
@@ -176,9 +176,9 @@ def test_no_more_rows_leave_than_the_plan_says_however_it_was_counted(
         plan = planned(kept, tmp_path)
         with pytest.raises(
             PlanError, match=r"job.old: the plan says 4 rows.*, and at least 5 are due by it now"
-        ) as told:
+        ) as reported:
             kept.keeper.apply(saying(plan, Count(4, exactness)), pace=SMALL)
-        assert ("--seconds" in told.value.hint) == (exactness is not Exactness.EXACT)
+        assert ("--seconds" in reported.value.hint) == (exactness is not Exactness.EXACT)
         assert (kept.trail(), len(kept.ids())) == ([], 5)
 
         def insert_once(event: Event) -> None:
@@ -205,17 +205,17 @@ def test_a_step_that_cannot_be_counted_again_in_time_is_refused(
     monkeypatch.setattr("wane._prune.apply.COUNT_SECONDS", 0.0)
     with keeping(database) as kept:
         plan = saying(planned(kept, tmp_path), Count(50_000, exactness))
-        with pytest.raises(PlanError, match="did not finish in 0 seconds") as told:
+        with pytest.raises(PlanError, match="did not finish in 0 seconds") as reported:
             kept.keeper.apply(plan, pace=FAST)
-        assert "wane sweep job.old --approve job.old" in told.value.hint
+        assert "wane sweep job.old --approve job.old" in reported.value.hint
         assert kept.trail() == []
 
 
 # --- Refusals -------------------------------------------------------------------------------------------------------
 
 
-def refused(kept: Keeping, plan: Plan, told: str) -> None:
-    with pytest.raises(PlanError, match=told) as caught:
+def refused(kept: Keeping, plan: Plan, reported: str) -> None:
+    with pytest.raises(PlanError, match=reported) as caught:
         kept.keeper.apply(plan, pace=SMALL)
     assert caught.value.hint
     assert kept.ids() == [1]

@@ -111,7 +111,7 @@ def test_a_wrong_call_changes_nothing(kept: Keeping, arguments: dict[str, Any], 
 
 
 @pytest.mark.parametrize("name", ["jobs", "Job", "main.job", "", "job.old"])
-def test_an_unknown_table_is_told(kept: Keeping, name: str) -> None:
+def test_an_unknown_table_is_reported(kept: Keeping, name: str) -> None:
     with pytest.raises(UnknownTable, match="the contract has no table"):
         kept.keeper.prune(name, rule="old", limit=5)
 

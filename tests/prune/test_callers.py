@@ -316,7 +316,7 @@ def test_a_database_with_another_default_does_not_change_our_own(
         assert transaction.execute("SHOW transaction_isolation", {}) == [("read committed",)]
 
 
-def test_a_failed_transaction_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_failed_transaction_is_reported(postgres_database: PostgresDatabase) -> None:
     with ready(postgres_database) as kept, postgres(postgres_database, autocommit=False) as connection:
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT 1 / 0")
@@ -326,7 +326,7 @@ def test_a_failed_transaction_is_told(postgres_database: PostgresDatabase) -> No
         untouched(kept)
 
 
-def test_a_read_only_transaction_is_told(postgres_database: PostgresDatabase) -> None:
+def test_a_read_only_transaction_is_reported(postgres_database: PostgresDatabase) -> None:
     with ready(postgres_database) as kept, postgres(postgres_database, autocommit=False) as connection:
         connection.read_only = True
         with pytest.raises(StoreError, match="read-only"):
@@ -442,7 +442,7 @@ def test_what_is_no_connection_is_refused(database: Database, wrong: object) -> 
         untouched(kept)
 
 
-def test_a_closed_connection_is_told(database: Database) -> None:
+def test_a_closed_connection_is_reported(database: Database) -> None:
     with ready(database) as kept:
         connection = database.connect()
         connection.close()

@@ -58,12 +58,12 @@ def test_a_sweep_that_lost_a_batch_to_a_crash_ends(database: Database) -> None:
     rows = [(number, "done", ago(60 - number / 100)) for number in range(40)]
     jobs(database, *rows)
     audit = "wane_audit" if database.store == "sqlite" else "wane.audit"
-    told: list[BatchTaken] = []
+    reported: list[BatchTaken] = []
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchTaken):
-            told.append(event)
-            if len(told) == 2:
+            reported.append(event)
+            if len(reported) == 2:
                 # As after a crash between two batches: the second one is undone as a whole.
                 jobs(database, *rows[10:20], create=False)
                 database.execute(f"UPDATE {audit} SET row_count = 10, batches = 1, counts = '{{\"job\": 10}}'")

@@ -18,11 +18,11 @@ from prune.keeping import (
     insert,
     jobs,
     keeping,
-    moment,
     notes,
     referenced_by,
     rule,
     table,
+    timestamp,
 )
 from servers import Database
 from wane._contract.duration import FOREVER
@@ -33,10 +33,10 @@ from wane._contract.model import (
     Mark,
     Orphans,
     Rule,
-    Shelve,
     Table,
     Time,
     ToArchive,
+    ToColdTier,
     Unit,
     WhileNotNull,
     WhileNull,
@@ -51,7 +51,7 @@ def test_a_cutoff_of_ones_own_takes_the_place_of_the_rules(database: Database) -
     jobs(database, (1, "done", ago(3)), (2, "done", ago(1)), (3, "queued", ago(3)))
     with keeping(database) as kept:
         assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
-        assert kept.keeper.prune("job", states=["done"], older_than=moment(ago(2)), limit=10).rows == 1
+        assert kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(2)), limit=10).rows == 1
         assert kept.ids() == [2, 3]
 
 
@@ -131,7 +131,7 @@ def test_rules_with_different_followers_need_a_call_each(
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
-@pytest.mark.parametrize("then", [ToArchive(), Shelve("cold")], ids=["archive", "database"])
+@pytest.mark.parametrize("then", [ToArchive(), ToColdTier("cold")], ids=["archive", "database"])
 def test_rows_that_one_rule_archives_are_not_pruned_by_another(database: Database, then: Action, turn: int) -> None:
     jobs(database, (1, "done", ago(30)))
     rules = [rule("gone", Age(AT, timedelta(days=365))), rule("cold", then=then)][::turn]
@@ -161,7 +161,7 @@ def test_states_that_age_by_different_columns_need_a_call_each(database: Databas
 
 
 @pytest.mark.parametrize(
-    ("states", "told"),
+    ("states", "reported"),
     [
         (["queued"], "'queued' is a live state of job"),
         (["done", "queued"], "'queued' is a live state of job"),
@@ -173,7 +173,7 @@ def test_states_that_age_by_different_columns_need_a_call_each(database: Databas
         ([1], "no rule of job prunes rows in the state 1 by age"),
     ],
 )
-def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[str], told: str) -> None:
+def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[str], reported: str) -> None:
     jobs(database, *[(n, state, ago(300)) for n, state in enumerate(["done", "queued", "marked", "leased", "cold"])])
     database.execute("ALTER TABLE job ADD COLUMN expires_ms bigint")
     declared = table(
@@ -185,18 +185,20 @@ def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[
         rule("kept", FOREVER, when=["kept"]),
     )
     with keeping(database, declared) as kept:
-        with pytest.raises(WrongArgument, match=told):
+        with pytest.raises(WrongArgument, match=reported):
             kept.keeper.prune("job", states=states, older_than=NOW, limit=10)
         assert kept.ids() == [0, 1, 2, 3, 4]
         assert kept.trail() == []
 
 
-@pytest.mark.parametrize(("name", "told"), [("cold", "moves rows to the archive"), ("kept", "keeps its rows forever")])
-def test_rules_that_do_not_prune_are_refused_by_name(database: Database, name: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reported"), [("cold", "moves rows to the archive"), ("kept", "keeps its rows forever")]
+)
+def test_rules_that_do_not_prune_are_refused_by_name(database: Database, name: str, reported: str) -> None:
     jobs(database, (1, "cold", ago(30)), (2, "kept", ago(30)))
     declared = table("job", rule("cold", when=["cold"], then=ToArchive()), rule("kept", FOREVER, when=["kept"]))
     with keeping(database, declared) as kept:
-        with pytest.raises(WrongArgument, match=told):
+        with pytest.raises(WrongArgument, match=reported):
             kept.keeper.prune("job", rule=name, limit=10)
         assert kept.ids() == [1, 2]
 
@@ -204,8 +206,8 @@ def test_rules_that_do_not_prune_are_refused_by_name(database: Database, name: s
 def test_a_table_without_states_needs_none(database: Database) -> None:
     jobs(database, (1, "x", ago(3)), (2, "y", ago(1)))
     with keeping(database, table("job", rule(when=()), state=None)) as kept:
-        assert kept.keeper.prune("job", older_than=moment(ago(2)), limit=10).rows == 1
-        assert kept.trail()[0].inputs == {"states": [], "older_than": moment(ago(2)).isoformat(), "limit": 10}
+        assert kept.keeper.prune("job", older_than=timestamp(ago(2)), limit=10).rows == 1
+        assert kept.trail()[0].inputs == {"states": [], "older_than": timestamp(ago(2)).isoformat(), "limit": 10}
 
 
 def test_a_table_with_states_asks_which(database: Database) -> None:
@@ -221,9 +223,9 @@ def test_no_call_goes_under_a_floor(database: Database) -> None:
     declared = table("job", rule(bound=Age(AT, timedelta(days=100))))
     with keeping(database, declared, floors=[("job", timedelta(days=90))]) as kept:
         with pytest.raises(WrongArgument, match="under the floor of 90d"):
-            kept.keeper.prune("job", states=["done"], older_than=moment(ago(88)), limit=10)
+            kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(88)), limit=10)
         assert kept.ids() == [1, 2]
-        assert kept.keeper.prune("job", states=["done"], older_than=moment(ago(90.5)), limit=10).rows == 1
+        assert kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(90.5)), limit=10).rows == 1
         assert kept.ids() == [2]
 
 
@@ -243,7 +245,7 @@ def test_an_append_only_table_loses_rows_by_explicit_calls_alone(database: Datab
         assert kept.keeper.apply(kept.keeper.plan(), pace=FAST).rules == ()
         assert kept.ids() == [1, 2]
         assert kept.trail() == []
-        assert kept.keeper.prune("job", states=["done"], older_than=moment(ago(25)), limit=10).rows == 1
+        assert kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(25)), limit=10).rows == 1
         assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
         assert len(kept.trail()) == 2
 
@@ -261,15 +263,15 @@ def with_parents(database: Database) -> None:
 def test_only_rows_without_a_parent_leave(database: Database) -> None:
     with_parents(database)
     with keeping(database, ORPHANS) as kept:
-        pruned = kept.keeper.prune_orphans("job", older_than=moment(ago(25)), limit=1)
+        pruned = kept.keeper.prune_orphans("job", older_than=timestamp(ago(25)), limit=1)
         assert (pruned.kind, pruned.counts, pruned.rule) == ("prune_orphans", {"job": 1}, None)
         assert kept.ids() == [1, 2, 3, 9]
-        assert kept.keeper.prune_orphans("job", older_than=moment(ago(25)), limit=10).rows == 1
+        assert kept.keeper.prune_orphans("job", older_than=timestamp(ago(25)), limit=10).rows == 1
         assert kept.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 1
         assert kept.ids() == [1, 2]
         [first, *_] = kept.trail()
-        assert (first.kind, first.rule, first.cutoff) == ("prune_orphans", None, moment(ago(25)))
-        assert first.inputs == {"states": [], "older_than": moment(ago(25)).isoformat(), "limit": 1}
+        assert (first.kind, first.rule, first.cutoff) == ("prune_orphans", None, timestamp(ago(25)))
+        assert first.inputs == {"states": [], "older_than": timestamp(ago(25)).isoformat(), "limit": 1}
         assert len(kept.keeper.audit(kind="prune_orphans")) == 3
 
 

@@ -70,8 +70,8 @@ def test_a_lost_lease_takes_nothing_more(database: Database, shape: str, batches
         assert sum(entry.rows for entry in kept.trail()) == swept.rows
         assert len(kept.trail()) == (batches > 0)
         assert database.query("SELECT count(*) FROM job WHERE tenant = 'seen'") == [(int(batches > 0),)]
-        assert [event.outcome for event in kept.told(RuleSwept)] == ["stopped"]
-        assert kept.told(RuleFailed) == []
+        assert [event.outcome for event in kept.reported(RuleSwept)] == ["stopped"]
+        assert kept.reported(RuleFailed) == []
         assert not sweep.failed
 
 
@@ -103,7 +103,7 @@ def test_it_is_asked_in_every_batch_after_the_flags_and_before_anything_is_taken
         [swept] = sweeper.sweep().rules
         assert swept.outcome is Outcome.DONE
         assert seen[:5] == [45, 35, 25, 15, 5]
-        assert len(seen) == swept.batches == len(kept.told(BatchTaken))
+        assert len(seen) == swept.batches == len(kept.reported(BatchTaken))
         kept.keeper.disable()
         asked = len(seen)
         assert [one.outcome for one in sweeper.sweep().rules] == [Outcome.OFF]

@@ -39,7 +39,7 @@ def test_a_text_of_approvals_is_refused(database: Database) -> None:
         kept.keeper.sweep(approve="job.old")
 
 
-def test_a_follower_is_told_with_whom_it_leaves(database: Database) -> None:
+def test_a_follower_is_reported_with_whom_it_leaves(database: Database) -> None:
     jobs(database)
     database.script("CREATE TABLE note (id integer PRIMARY KEY, job_id integer)")
     declared = table("job", rule(followers=[follower("note.job_id")]))

@@ -194,7 +194,7 @@ def test_whatever_the_limit_no_call_takes_more_and_all_leave(database: Database,
 
 
 @pytest.mark.parametrize("limit", [1, 5, 100])
-def test_followers_are_told_apart_without_a_key_and_in_partitions(
+def test_followers_are_reported_apart_without_a_key_and_in_partitions(
     postgres_database: PostgresDatabase, limit: int
 ) -> None:
     """Each partition numbers its rows from the same number on; the other job's notes must stay."""
@@ -212,7 +212,7 @@ def test_followers_are_told_apart_without_a_key_and_in_partitions(
 
 
 @pytest.mark.parametrize("limit", [1, 5, 100])
-def test_followers_are_told_apart_where_heirs_repeat_a_key(postgres_database: PostgresDatabase, limit: int) -> None:
+def test_followers_are_reported_apart_where_heirs_repeat_a_key(postgres_database: PostgresDatabase, limit: int) -> None:
     jobs(postgres_database, (1, "done", ago(30)), (2, "queued", ago(30)))
     postgres_database.script("""
         CREATE TABLE note (id int PRIMARY KEY, job_id int);
@@ -236,7 +236,7 @@ def test_followers_are_told_apart_where_heirs_repeat_a_key(postgres_database: Po
         "job_id INTEGER",
     ],
 )
-def test_followers_are_told_apart_without_a_key_of_their_own(
+def test_followers_are_reported_apart_without_a_key_of_their_own(
     sqlite_database: SqliteDatabase, columns: str, limit: int
 ) -> None:
     """A column called rowid, or a key that is NULL, tells no two rows apart."""

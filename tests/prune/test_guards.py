@@ -153,9 +153,9 @@ WITHOUT_PROTECTION = {
     "disabled": (PLAIN, "ALTER TABLE note DISABLE TRIGGER ALL"),
     "disabled except on replicas": (PLAIN, ENABLE_REPLICA),
     "disabled on a partition": (PARTITIONED, "ALTER TABLE note_x DISABLE TRIGGER ALL"),
-    "heir": (PLAIN, "CREATE TABLE note_x () INHERITS (note)"),
-    "heir of an heir": (INHERITED, "CREATE TABLE note_x () INHERITS (note_y)"),
-    "heir with a key that is deferred": (
+    "descendant": (PLAIN, "CREATE TABLE note_x () INHERITS (note)"),
+    "descendant of an descendant": (INHERITED, "CREATE TABLE note_x () INHERITS (note_y)"),
+    "descendant with a key that is deferred": (
         PLAIN,
         "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id) DEFERRABLE INITIALLY DEFERRED) INHERITS (note)",
     ),
@@ -170,7 +170,7 @@ WITH_PROTECTION = {
         """,
     ),
     "partitioned": (PARTITIONED, "SELECT 1"),
-    "heir with a key": (PLAIN, "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note)"),
+    "descendant with a key": (PLAIN, "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (note)"),
 }
 
 

@@ -1,4 +1,4 @@
-"""`system/<table>_hard_deleted`: told of every deletion that was committed, of the tables that the contract says."""
+"""`system/<table>_hard_deleted`: reported of every deletion that was committed, of the tables that the contract says."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ keep = "forever"
 
 
 @pytest.fixture
-def told() -> list[Event]:
+def reported() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def keeper(database: Database, told: list[Event]) -> Iterator[Keeper]:
+def keeper(database: Database, reported: list[Event]) -> Iterator[Keeper]:
     database.script(
         "CREATE TABLE events (id bigint PRIMARY KEY, status text NOT NULL, at bigint NOT NULL);"
         "CREATE TABLE parts (id bigint PRIMARY KEY, event_id bigint REFERENCES events (id))"
@@ -54,56 +54,58 @@ def keeper(database: Database, told: list[Event]) -> Iterator[Keeper]:
     rows = [(n, "done" if n % 2 else "failed", 1_700_000_000_000 + n) for n in range(20)]
     database.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
     database.executemany("INSERT INTO parts VALUES (?, ?)", [(n, n) for n in range(20)])
-    with Keeper(loaded(TEXT), open_store(resolve_url(database.url)), listener=told.append) as opened:
+    with Keeper(loaded(TEXT), open_store(resolve_url(database.url)), listener=reported.append) as opened:
         opened.migrate()
         opened.enable()
         yield opened
 
 
-def names(told: list[Event]) -> list[tuple[str, str, int]]:
-    return [(one.name, one.table, one.rows) for one in told if isinstance(one, HardDeleted)]
+def names(reported: list[Event]) -> list[tuple[str, str, int]]:
+    return [(one.name, one.table, one.rows) for one in reported if isinstance(one, HardDeleted)]
 
 
 BOTH = [("system/events_hard_deleted", "events", 10), ("system/parts_hard_deleted", "parts", 10)]
 
 
-def test_a_sweep_tells_of_every_table_that_lost_rows(keeper: Keeper, told: list[Event]) -> None:
+def test_a_sweep_tells_of_every_table_that_lost_rows(keeper: Keeper, reported: list[Event]) -> None:
     keeper.sweep()
-    assert names(told) == BOTH
-    [number] = {one.audit for one in told if isinstance(one, HardDeleted)}
+    assert names(reported) == BOTH
+    [number] = {one.audit for one in reported if isinstance(one, HardDeleted)}
     assert [entry.id for entry in keeper.audit() if entry.rule == "old"] == [number]
-    told.clear()
+    reported.clear()
     keeper.sweep()
-    assert names(told) == []
+    assert names(reported) == []
 
 
-def test_an_explicit_prune_tells_it_once_it_is_committed(keeper: Keeper, told: list[Event], database: Database) -> None:
+def test_an_explicit_prune_tells_it_once_it_is_committed(
+    keeper: Keeper, reported: list[Event], database: Database
+) -> None:
     keeper.prune("events", rule="old", limit=8)
-    assert names(told) == [("system/events_hard_deleted", "events", 4), ("system/parts_hard_deleted", "parts", 4)]
-    told.clear()
+    assert names(reported) == [("system/events_hard_deleted", "events", 4), ("system/parts_hard_deleted", "parts", 4)]
+    reported.clear()
     connection = database.connect()
     connection.execute("BEGIN")
     assert keeper.prune("events", rule="old", limit=100, connection=connection).counts == {"events": 6, "parts": 6}
     connection.execute("ROLLBACK")
-    assert names(told) == []
+    assert names(reported) == []
     keeper.prune("events", rule="marked", limit=100)
-    assert names(told) == []
+    assert names(reported) == []
 
 
 @pytest.mark.parametrize(
     ("setting", "expected"), [(True, BOTH), (False, []), (("parts",), BOTH[1:]), (("elsewhere",), []), ((), [])]
 )
-def test_which_are_told_is_a_setting(
-    keeper: Keeper, told: list[Event], setting: bool | tuple[str, ...], expected: list[tuple[str, str, int]]
+def test_which_are_reported_is_a_setting(
+    keeper: Keeper, reported: list[Event], setting: bool | tuple[str, ...], expected: list[tuple[str, str, int]]
 ) -> None:
     keeper.contract = replace(keeper.contract, events=EventSettings(hard_deleted=setting))
     keeper.sweep()
-    assert names(told) == expected
+    assert names(reported) == expected
 
 
-def test_wane_keeps_quiet_about_its_own_tables(keeper: Keeper, told: list[Event]) -> None:
-    clean_own_tables(keeper.store, keeper.contract, actor="test", listener=told.append)
-    assert names(told) == []
+def test_wane_keeps_quiet_about_its_own_tables(keeper: Keeper, reported: list[Event]) -> None:
+    clean_own_tables(keeper.store, keeper.contract, actor="test", listener=reported.append)
+    assert names(reported) == []
 
 
 def test_the_contract_says_it_in_words() -> None:

@@ -18,18 +18,18 @@ from prune.keeping import (
     insert,
     jobs,
     keeping,
-    moment,
     notes,
     referenced_by,
     rule,
     table,
+    timestamp,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.model import Cap, Mark, Orphans, Table
 from wane._db.statement import Statement
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome
-from wane._prune.taking import gated
+from wane._prune.take import gated
 from wane._rules.statements import RuleStatements
 from wane.errors import BindError, Locked, UnknownTable, WrongArgument
 
@@ -219,7 +219,7 @@ def test_a_hold_that_ended_holds_no_longer(database: Database) -> None:
 
 
 def test_a_hold_ends_by_the_databases_clock(database: Database) -> None:
-    """Two holds, one for a moment: as soon as it is past, and not before, its row leaves."""
+    """Two holds, one for a timestamp: as soon as it is past, and not before, its row leaves."""
     jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
     with keeping(database) as kept:
         ends = kept.keeper.store.now() + timedelta(milliseconds=400)
@@ -268,7 +268,7 @@ def test_a_released_hold_is_remembered_and_cannot_be_released_again(database: Da
 def test_a_hold_says_who_why_and_until_when(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as kept:
-        ends = moment(ago(-30))
+        ends = timestamp(ago(-30))
         made = kept.keeper.hold("job", {"id": 1}, reason=" a case at court ", ends_at=ends)
         [found] = kept.keeper.holds("job")
         assert found == made
@@ -293,7 +293,7 @@ def test_odd_texts_hold_exactly_their_row(database: Database) -> None:
         assert sorted(kept.ids()) == sorted(TEXTS)
 
 
-def test_parts_of_a_key_are_told_apart(database: Database) -> None:
+def test_parts_of_a_key_are_reported_apart(database: Database) -> None:
     database.execute(
         "CREATE TABLE job (a text NOT NULL, b text NOT NULL, state text, at_ms bigint, PRIMARY KEY (b, a))"
     )
@@ -378,7 +378,7 @@ def test_keys_of_every_type_are_held_on_every_connection(postgres_database: Post
 def test_a_domain_over_a_moment_is_held_in_every_zone(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("""
         CREATE DOMAIN moment AS timestamptz;
-        CREATE TABLE job (id moment PRIMARY KEY, state text, at_ms bigint);
+        CREATE TABLE job (id timestamp PRIMARY KEY, state text, at_ms bigint);
     """)
     insert(postgres_database, "job", "id, state, at_ms", ("2024-01-01", "done", ago(30)))
     with keeping(postgres_database) as kept:
@@ -485,7 +485,7 @@ def test_a_held_partition_loses_no_rows(postgres_database: PostgresDatabase, nam
         assert kept.ids("event") == [1]
 
 
-def heirs(database: PostgresDatabase) -> None:
+def descendants(database: PostgresDatabase) -> None:
     """Notes, and two tables that inherit from them; the rows of the last have another key of their own."""
     jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
     notes(database)
@@ -502,7 +502,7 @@ def heirs(database: PostgresDatabase) -> None:
 def test_a_held_heir_keeps_what_it_follows(
     postgres_database: PostgresDatabase, name: str, key: dict[str, object] | None
 ) -> None:
-    heirs(postgres_database)
+    descendants(postgres_database)
     with keeping(postgres_database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
         hold(kept, name, key)
         assert kept.keeper.prune("job", rule="old", limit=10).rows == (0 if key is None else 2)
@@ -515,7 +515,7 @@ def test_a_held_heir_keeps_what_it_follows(
 def test_what_is_held_of_a_table_stays_when_an_heir_loses_rows(
     postgres_database: PostgresDatabase, name: str, key: dict[str, object] | None
 ) -> None:
-    heirs(postgres_database)
+    descendants(postgres_database)
     declared = table("note_older", rule(when=()), state=None)
     with keeping(postgres_database, declared) as kept:
         hold(kept, name, key)
@@ -525,7 +525,7 @@ def test_what_is_held_of_a_table_stays_when_an_heir_loses_rows(
 
 def test_a_hold_waits_for_batches_that_take_rows_through_an_heir(postgres_database: PostgresDatabase) -> None:
     """The gate that a hold closes is the one that the batch is in."""
-    heirs(postgres_database)
+    descendants(postgres_database)
     with keeping(postgres_database, table("note_older", rule(when=()), state=None)) as kept:
         selection = kept.keeper.pruner.bindings.selection(
             kept.keeper.contract.tables[0], kept.keeper.contract.tables[0].rules[0]

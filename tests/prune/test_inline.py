@@ -45,7 +45,7 @@ def test_a_live_row_is_returned_once_and_gone(database: Database) -> None:
         assert found == {"id": 1, "code": "one", "state": "open", "expires_ms": ago(-1)}
         assert kept.ids("ticket") == [2, 3, 4]
         assert kept.keeper.consume("ticket", {"id": 1}) is None
-        assert kept.told(RowConsumed) == [RowConsumed("ticket", "consume")]
+        assert kept.reported(RowConsumed) == [RowConsumed("ticket", "consume")]
         assert kept.trail() == [], "counted, not audited"
 
 
@@ -131,7 +131,7 @@ def test_a_row_is_deleted_whatever_its_age_and_state(database: Database) -> None
         assert kept.keeper.discard("job", {"id": 1}) is True
         assert kept.keeper.discard("job", {"id": 1}) is False
         assert kept.ids() == [2]
-        assert kept.told(RowConsumed) == [RowConsumed("job", "discard")]
+        assert kept.reported(RowConsumed) == [RowConsumed("job", "discard")]
         assert kept.trail() == []
 
 

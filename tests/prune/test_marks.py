@@ -33,7 +33,7 @@ def test_due_rows_are_marked_oldest_first_and_nothing_leaves(database: Database)
         assert kept.keeper.prune("job", rule="cleaned", limit=9).counts == {"job": 0}
         assert states(database) == {1: "cleaned", 2: "cleaned", 3: "done", 4: "queued"}
         assert [(entry.kind, entry.rows) for entry in kept.trail()] == [("mark", 1), ("mark", 1), ("mark", 0)]
-        assert {event.kind for event in kept.told(RowsPruned)} == {"mark"}
+        assert {event.kind for event in kept.reported(RowsPruned)} == {"mark"}
 
 
 def test_the_other_columns_stay_as_they_were(database: Database) -> None:
@@ -51,7 +51,7 @@ def test_a_marked_row_leaves_by_its_own_rule_from_the_same_moment(database: Data
         first, second = kept.keeper.sweep(pace=FAST).rules
         assert (first.action, first.counts, second.action, second.counts) == ("mark", {"job": 2}, "prune", {"job": 1})
         assert states(database) == {2: "cleaned"}
-        assert [event.action for event in kept.told(BatchTaken) if event.counts.get("job")] == ["mark", "prune"]
+        assert [event.action for event in kept.reported(BatchTaken) if event.counts.get("job")] == ["mark", "prune"]
         assert [(entry.kind, entry.rule, entry.rows) for entry in kept.trail()] == [
             ("mark", "cleaned", 2),
             ("prune", "gone", 1),

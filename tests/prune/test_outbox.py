@@ -66,8 +66,8 @@ def test_a_prune_writes_one_event_for_every_table(database: Database) -> None:
         event, part = bodies(database)
         assert (event["table"], event["rows"], event["audit"], event["rule"]) == ("events", 4, done.audit_id, "old")
         assert part["event"] == "system/parts_hard_deleted"
-        [(told,)] = database.query("SELECT part FROM outbox WHERE kind LIKE '%events%'")
-        assert told == "system|events_hard_deleted|events"
+        [(reported,)] = database.query("SELECT part FROM outbox WHERE kind LIKE '%events%'")
+        assert reported == "system|events_hard_deleted|events"
         keeper.prune("events", rule="marked", limit=8)
         assert written(database) == BOTH, "what is marked is not deleted"
 
@@ -162,7 +162,7 @@ def test_the_table_is_the_keepers_in_a_callers_transaction_too(postgres_database
         ('prunes = ["parts"]', BOTH[1:]),
         ('prunes = true\n[events]\nhard_deleted = ["events"]', BOTH[:1]),
     ],
-    ids=["default", "off", "one table", "only what is told at all"],
+    ids=["default", "off", "one table", "only what is reported at all"],
 )
 def test_which_are_written_is_a_setting(database: Database, setting: str, expected: list[Any]) -> None:
     with keeping(database, f"{TEXT}\n{OUTBOX}{setting}\n") as keeper:

@@ -96,7 +96,7 @@ def test_a_plan_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path
     assert [one.name for one in tmp_path.iterdir()] == ["taken"]
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     assert refused(file) == f"{file} cannot be read: No such file or directory"
     assert refused(tmp_path) == f"{tmp_path} cannot be read: Is a directory"

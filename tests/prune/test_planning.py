@@ -105,7 +105,7 @@ def fill(database: Database) -> None:
     seen = [
         (1, "a", ago(5), ago(1)),  # expired; the cap has no room for it either
         (2, "a", ago(4), ago(-1)),
-        (3, "a", ago(3), ago(0)),  # expires at this very moment
+        (3, "a", ago(3), ago(0)),  # expires at this very timestamp
         (4, "b", ago(9), ago(-9)),
     ]
     database.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)
@@ -193,7 +193,7 @@ def test_an_empty_table_has_nothing_due(database: Database) -> None:
     )
 
 
-def test_rules_that_do_not_fit_are_told_and_the_others_planned(database: Database) -> None:
+def test_rules_that_do_not_fit_are_reported_and_the_others_planned(database: Database) -> None:
     fill(database)
     plan = planned(database, loaded(TEXT.replace('column = "ends_ms"', 'column = "end_ms"')))
     assert [f"{step.table}.{step.rule}" for step in plan.steps] == ["jobs.marked", "jobs.cold", "seen.cap"]
@@ -221,7 +221,7 @@ def test_only_what_was_asked_for_is_planned(database: Database, only: tuple[str,
     assert [f"{step.table}.{step.rule}" for step in plan.steps] == steps
 
 
-def test_only_the_problems_of_what_was_asked_for_are_told(database: Database) -> None:
+def test_only_the_problems_of_what_was_asked_for_are_reported(database: Database) -> None:
     fill(database)
     contract = loaded(TEXT.replace('column = "ends_ms"', 'column = "end_ms"'))
     assert planned(database, contract, "jobs").problems == ()
@@ -287,12 +287,12 @@ def test_the_statement_is_shown_with_its_values_and_its_query_plan(database: Dat
     assert quiet.statements == tuple(replace(one, query_plan="") for one in step.statements)
 
 
-def test_progress_is_told_before_each_step(database: Database) -> None:
+def test_progress_is_reported_before_each_step(database: Database) -> None:
     fill(database)
-    told: list[tuple[int, int, str]] = []
+    reported: list[tuple[int, int, str]] = []
     with open_store(resolve_url(database.url), read_only=True) as store:
-        build_plan(store, loaded(TEXT), now=NOW, progress=lambda *step: told.append(step))
-    assert told == [(0, 4, "jobs.marked"), (1, 4, "jobs.cold"), (2, 4, "seen.expired"), (3, 4, "seen.cap")]
+        build_plan(store, loaded(TEXT), now=NOW, progress=lambda *step: reported.append(step))
+    assert reported == [(0, 4, "jobs.marked"), (1, 4, "jobs.cold"), (2, 4, "seen.expired"), (3, 4, "seen.cap")]
 
 
 # Estimates

@@ -17,11 +17,11 @@ from prune.keeping import (
     insert,
     jobs,
     keeping,
-    moment,
     notes,
     referenced_by,
     rule,
     table,
+    timestamp,
 )
 from servers import Database, SqliteDatabase
 from wane._contract.model import Age, Mark, Time, Unit
@@ -84,17 +84,17 @@ def test_a_cutoff_is_strict(database: Database, distance: int) -> None:
     at = ago(30)
     jobs(database, (1, "done", at + distance))
     with keeping(database) as kept:
-        pruned = kept.keeper.prune("job", states=["done"], older_than=moment(at), limit=10)
+        pruned = kept.keeper.prune("job", states=["done"], older_than=timestamp(at), limit=10)
         assert pruned.rows == (1 if distance < 0 else 0)
-        assert pruned.cutoff == moment(at)
+        assert pruned.cutoff == timestamp(at)
 
 
 def test_a_cutoff_between_two_units_of_the_column_is_kept(database: Database) -> None:
-    """Half a millisecond after the column's moment, that moment is before it."""
+    """Half a millisecond after the column's timestamp, that timestamp is before it."""
     at = ago(30)
     jobs(database, (1, "done", at), (2, "done", at + 1))
     with keeping(database) as kept:
-        cutoff = moment(at) + timedelta(microseconds=500)
+        cutoff = timestamp(at) + timedelta(microseconds=500)
         assert kept.keeper.prune("job", states=["done"], older_than=cutoff, limit=10).rows == 1
         assert kept.ids() == [2]
 
@@ -105,8 +105,8 @@ def test_a_cutoff_in_another_zone_is_the_same_moment(database: Database) -> None
     at = ago(30)
     jobs(database, (1, "done", at - 1), (2, "done", at))
     with keeping(database) as kept:
-        there = moment(at).astimezone(ZoneInfo("Asia/Kolkata"))
-        assert kept.keeper.prune("job", states=["done"], older_than=there, limit=10).cutoff == moment(at)
+        there = timestamp(at).astimezone(ZoneInfo("Asia/Kolkata"))
+        assert kept.keeper.prune("job", states=["done"], older_than=there, limit=10).cutoff == timestamp(at)
         assert kept.ids() == [2]
 
 
@@ -229,7 +229,7 @@ def test_if_the_audit_row_cannot_be_written_nothing_leaves(database: Database) -
             kept.keeper.prune("job", rule="old", limit=10)
         assert kept.ids() == [0, 1, 2, 3, 4]
         assert kept.trail() == []
-        assert kept.told(RowsPruned) == []
+        assert kept.reported(RowsPruned) == []
 
 
 def test_if_one_row_cannot_leave_none_does(database: Database) -> None:
@@ -286,7 +286,7 @@ def test_a_limit_is_reached_however_few_values_a_statement_may_bind(
 # --- The audit row --------------------------------------------------------------------------------------------------
 
 
-def test_a_call_by_rule_is_told_in_every_field(database: Database) -> None:
+def test_a_call_by_rule_is_reported_in_every_field(database: Database) -> None:
     jobs(database, (1, "done", ago(30)), (2, "done", ago(30)), (3, "done", ago(1)))
     before = datetime.now(UTC)
     with keeping(database) as kept:
@@ -308,9 +308,9 @@ def test_a_call_by_rule_is_told_in_every_field(database: Database) -> None:
     assert entry.executed_at - entry.cutoff == WEEK
 
 
-def test_an_explicit_call_is_told_with_what_was_asked(database: Database) -> None:
+def test_an_explicit_call_is_reported_with_what_was_asked(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
-    cutoff = moment(ago(20)) + timedelta(microseconds=7)
+    cutoff = timestamp(ago(20)) + timedelta(microseconds=7)
     with keeping(database, table("job", rule(when=["done", "failed"]))) as kept:
         kept.keeper.prune("job", states=["failed", "done"], older_than=cutoff, limit=7, actor="anna@desk")
         [entry] = kept.trail()
@@ -319,7 +319,7 @@ def test_an_explicit_call_is_told_with_what_was_asked(database: Database) -> Non
     assert entry.cutoff == cutoff
 
 
-def test_a_call_that_takes_nothing_is_told_too(database: Database) -> None:
+def test_a_call_that_takes_nothing_is_reported_too(database: Database) -> None:
     jobs(database, (1, "done", ago(1)))
     with keeping(database) as kept:
         pruned = kept.keeper.prune("job", rule="old", limit=7)
@@ -337,11 +337,11 @@ def test_every_call_has_one_row_and_the_newest_is_listed_first(database: Databas
         assert [entry.id for entry in kept.keeper.audit(limit=1)] == numbers[-1:]
         assert kept.keeper.audit(kind="mark") == []
         assert kept.keeper.audit(table="other") == []
-        assert len(kept.keeper.audit(kind="prune", table="job", since=moment(ago(1)))) == 3
-        assert kept.keeper.audit(since=moment(ago(-1))) == []
+        assert len(kept.keeper.audit(kind="prune", table="job", since=timestamp(ago(1)))) == 3
+        assert kept.keeper.audit(since=timestamp(ago(-1))) == []
 
 
-def test_a_cutoff_is_told_to_the_microsecond(database: Database) -> None:
+def test_a_cutoff_is_reported_to_the_microsecond(database: Database) -> None:
     jobs(database)
     cutoff = datetime(2024, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
     with keeping(database) as kept:
@@ -353,8 +353,8 @@ def test_the_event_tells_what_was_committed(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as kept:
         kept.keeper.prune("job", rule="old", limit=7)
-        told = RowsPruned("tick", "job", "old", "job.old", "prune", {"job": 1}, committed=True)
-        assert kept.told(RowsPruned) == [told]
+        reported = RowsPruned("tick", "job", "old", "job.old", "prune", {"job": 1}, committed=True)
+        assert kept.reported(RowsPruned) == [reported]
 
 
 def test_no_rule_of_a_contract_reaches_the_trail(database: Database) -> None:
@@ -371,10 +371,10 @@ def test_a_dry_run_changes_nothing_and_tells_what_would_leave(database: Database
     with keeping(database) as kept:
         step = kept.keeper.preview("job", rule="old")
         assert step.due is not None
-        assert (step.due.rows, step.oldest, step.newest) == (2, moment(ago(30)), moment(ago(20)))
+        assert (step.due.rows, step.oldest, step.newest) == (2, timestamp(ago(30)), timestamp(ago(20)))
         assert any("DELETE" in one.text for one in step.statements)
         assert all(one.query_plan for one in step.statements)
-        step = kept.keeper.preview("job", states=["done"], older_than=moment(ago(25)))
+        step = kept.keeper.preview("job", states=["done"], older_than=timestamp(ago(25)))
         assert step.due is not None
         assert step.due.rows == 1
         assert kept.ids() == [1, 2, 3]

@@ -16,8 +16,8 @@ from servers import Database
 from wane._contract.model import Age, Cap, Mark, Table, WhileNull
 from wane._db.statement import Statement
 from wane._prune.binding import Bindings
+from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.queries import queries_of
-from wane._rules.relied_postgres import read_stamps
 from wane._rules.rows import rows_of
 from wane._rules.selection import Selection
 from wane._rules.statements import statements_of
@@ -298,7 +298,7 @@ def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None
 def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))) as kept:
         bound, store, at = selection(kept), kept.keeper.store, now()
-        unguarded = Filled(kept, replace(bound, saved_by=()), at)
+        unguarded = Filled(kept, replace(bound, guards=()), at)
         *_, (_, *floor) = store.read(unguarded(unguarded.rule.candidates, limit=4_000), 10)
         database.execute("DELETE FROM note WHERE job_id > 16200")
         database.execute("ANALYZE")

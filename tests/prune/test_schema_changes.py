@@ -91,9 +91,9 @@ def test_an_heir_that_is_created_after_a_rule_was_bound_is_refused(postgres_data
     jobs(postgres_database, (1, "done", ago(30)), (2, "done", ago(29)))
     with keeping(postgres_database) as kept:
         assert prune(kept, 1) == {"job": 1}
-        postgres_database.execute("CREATE TABLE heir () INHERITS (job)")
-        postgres_database.execute("INSERT INTO heir (id, state, at_ms) VALUES (2, 'done', ?)", (ago(29),))
-        with pytest.raises(BindError, match="heir"):
+        postgres_database.execute("CREATE TABLE descendant () INHERITS (job)")
+        postgres_database.execute("INSERT INTO descendant (id, state, at_ms) VALUES (2, 'done', ?)", (ago(29),))
+        with pytest.raises(BindError, match="descendant"):
             prune(kept)
         assert kept.ids() == [2, 2]
 
@@ -204,8 +204,8 @@ def test_a_schema_that_the_callers_transaction_changed_is_refused(database: Data
 def test_an_heir_of_the_callers_session_alone_is_refused(postgres_database: PostgresDatabase) -> None:
     jobs(postgres_database, (1, "done", ago(30)), (2, "done", ago(29)))
     connection = postgres_database.connect()
-    connection.execute("CREATE TEMP TABLE heir () INHERITS (job)")
-    connection.execute("INSERT INTO heir (id, state, at_ms) VALUES (1, 'done', %s)", [ago(30)])
+    connection.execute("CREATE TEMP TABLE descendant () INHERITS (job)")
+    connection.execute("INSERT INTO descendant (id, state, at_ms) VALUES (1, 'done', %s)", [ago(30)])
     with keeping(postgres_database) as kept:
         with connection.transaction(), pytest.raises(SchemaChanged):
             prune(kept, connection=connection)
@@ -269,7 +269,7 @@ def test_functions_in_the_database_refuse_a_cascade_that_is_created_after_them(
         postgres_database.query(call)
         assert kept.ids() == [3]
         paid(postgres_database, 3)
-        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="foreign keys, triggers or heirs"):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="foreign keys, triggers or descendants"):
             postgres_database.query(call)
         assert (kept.ids(), kept.ids("payment")) == ([3], [3])
         postgres_database.execute("DROP TABLE payment")

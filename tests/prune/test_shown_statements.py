@@ -12,7 +12,7 @@ import pytest
 
 from prune.keeping import AT, EXPIRES, KEEP_WEEK, Keeping, ago, follower, keeping, notes, referenced_by, rule, table
 from servers import Database, PostgresDatabase
-from wane._contract.model import Cap, Mark, Orphans, Shelve, Table, WhileNull
+from wane._contract.model import Cap, Mark, Orphans, Table, ToColdTier, WhileNull
 from wane._db.sqlite.store import SqliteStore
 from wane._prune.pace import Pace
 from wane._prune.plan import StepStatement
@@ -143,5 +143,5 @@ def test_what_moves_rows_inside_the_database_is_what_is_shown(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(postgres_database, "job (id)")
-    with keeping(postgres_database, table("job", rule("r", then=Shelve("archive"), followers=[NESTED]))) as kept:
+    with keeping(postgres_database, table("job", rule("r", then=ToColdTier("archive"), followers=[NESTED]))) as kept:
         check(kept, monkeypatch)

@@ -1,4 +1,4 @@
-"""Sweeps: batch after batch until nothing is due, within a budget, behind two gates, told exactly in the trail."""
+"""Sweeps: batch after batch until nothing is due, within a budget, behind two gates, reported exactly in the trail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fill(database: Database, rows: int = 45) -> None:
 
 
 def batches(kept: Keeping) -> list[int]:
-    return [sum(event.counts.values()) for event in kept.told(BatchTaken)]
+    return [sum(event.counts.values()) for event in kept.reported(BatchTaken)]
 
 
 # --- To the end -----------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_sweep_has_one_cutoff_however_long_it_takes(database: Database, kind: 
 
     def wait(event: Event) -> None:
         if isinstance(event, BatchTaken) and event.counts["job"]:
-            become_due(kept, 100 + len(kept.told(BatchTaken)), column, keep)
+            become_due(kept, 100 + len(kept.reported(BatchTaken)), column, keep)
 
     with keeping(database, declared, listener=wait) as kept:
         kept.keeper.enable()
@@ -162,11 +162,11 @@ def test_the_trail_has_one_row_per_rule_that_is_the_sum_of_its_batches(database:
         kept.keeper.enable()
         sweep = kept.keeper.sweep(pace=SMALL)
         [entry] = kept.trail()
-        told = kept.told(BatchTaken)
+        reported = kept.reported(BatchTaken)
     assert entry.counts == {"job": 45, "note": 20}
     assert entry.rows == 65
-    assert entry.counts == {name: sum(event.counts.get(name, 0) for event in told) for name in ("job", "note")}
-    assert entry.batches == len(told) == sweep.rules[0].batches
+    assert entry.counts == {name: sum(event.counts.get(name, 0) for event in reported) for name in ("job", "note")}
+    assert entry.batches == len(reported) == sweep.rules[0].batches
     assert (entry.kind, entry.table, entry.rule, entry.run) == ("prune", "job", "old", sweep.run)
     assert entry.actor == "tester"
     assert entry.inputs == {"rule": "old", "budget": 100_000, "sweep": True}
@@ -177,7 +177,7 @@ def test_the_trail_has_one_row_per_rule_that_is_the_sum_of_its_batches(database:
     ) == [(65,)]
 
 
-def test_a_sweep_with_nothing_due_is_told_too(database: Database) -> None:
+def test_a_sweep_with_nothing_due_is_reported_too(database: Database) -> None:
     jobs(database, (1, "done", ago(1)))
     with keeping(database) as kept:
         kept.keeper.enable()
@@ -238,11 +238,11 @@ def test_events_come_after_the_commit_and_in_order(database: Database) -> None:
     with keeping(database, listener=listen) as kept:
         kept.keeper.enable()
         kept.keeper.sweep(pace=SMALL)
-        told = kept.told(RuleSwept)
+        reported = kept.reported(RuleSwept)
     taken = [left for name, left in seen if name == "BatchTaken"]
     assert taken[:3] == [15, 5, 0]
     assert seen[-1] == ("RuleSwept", 0)
-    [swept] = told
+    [swept] = reported
     assert (swept.scheduler, swept.table, swept.rule, swept.label) == ("tick", "job", "old", "job.old")
     assert (swept.action, swept.counts, swept.outcome) == ("prune", {"job": 25}, "done")
 
@@ -266,7 +266,7 @@ def test_the_label_of_rules_without_states_is_the_table(database: Database) -> N
         (Budget(rows=7), "rows", 7),
     ],
 )
-def test_a_budget_ends_a_sweep_and_is_told(database: Database, budget: Budget, spent: str, rows: int) -> None:
+def test_a_budget_ends_a_sweep_and_is_reported(database: Database, budget: Budget, spent: str, rows: int) -> None:
     fill(database)
     with keeping(database) as kept:
         kept.keeper.enable()
@@ -275,7 +275,7 @@ def test_a_budget_ends_a_sweep_and_is_told(database: Database, budget: Budget, s
         assert (swept.outcome, swept.rows) == (Outcome.BUDGET, rows)
         assert f"the budget of {spent} is spent" in swept.message
         assert not sweep.failed
-        assert kept.told(BudgetExhausted) == [BudgetExhausted("tick", "job", "old", "job.old", spent)]
+        assert kept.reported(BudgetExhausted) == [BudgetExhausted("tick", "job", "old", "job.old", spent)]
         assert kept.ids() == [*range(rows, 45), 9_999]
         assert kept.trail()[0].rows == rows
 
@@ -286,7 +286,7 @@ def test_seconds_are_a_budget(database: Database) -> None:
         kept.keeper.enable()
         [swept] = kept.keeper.sweep(pace=SMALL, budget=Budget(seconds=0)).rules
         assert (swept.outcome, swept.rows) == (Outcome.BUDGET, 10), "one batch, however long it took to come to it"
-        assert [event.spent for event in kept.told(BudgetExhausted)] == ["seconds"]
+        assert [event.spent for event in kept.reported(BudgetExhausted)] == ["seconds"]
         assert [entry.rows for entry in kept.trail()] == [10]
 
 
@@ -338,7 +338,7 @@ def test_a_budget_that_is_just_enough_is_not_exhausted(database: Database, decla
         kept.keeper.enable()
         [swept] = kept.keeper.sweep(pace=SMALL, budget=budget).rules
         assert (swept.outcome, swept.message, swept.rows, swept.batches) == (Outcome.DONE, "", 20, 2)
-        assert kept.told(BudgetExhausted) == []
+        assert kept.reported(BudgetExhausted) == []
 
 
 def test_seconds_that_were_just_enough_are_not_exhausted(database: Database) -> None:
@@ -347,7 +347,7 @@ def test_seconds_that_were_just_enough_are_not_exhausted(database: Database) -> 
         kept.keeper.enable()
         [swept] = kept.keeper.sweep(pace=SMALL, budget=Budget(seconds=0)).rules
         assert (swept.outcome, swept.rows) == (Outcome.DONE, 10)
-        assert kept.told(BudgetExhausted) == []
+        assert kept.reported(BudgetExhausted) == []
 
 
 # --- The gates ------------------------------------------------------------------------------------------------------
@@ -504,12 +504,15 @@ def test_a_rule_that_fails_fails_alone(database: Database) -> None:
         assert "job has no column 'nowhere'" in sweep.rules[1].message
         assert "the database has no table missing" in sweep.rules[3].message
         assert kept.ids() == []
-        assert [(event.table, event.rule) for event in kept.told(RuleFailed)] == [("job", "wrong"), ("missing", "old")]
+        assert [(event.table, event.rule) for event in kept.reported(RuleFailed)] == [
+            ("job", "wrong"),
+            ("missing", "old"),
+        ]
         assert [entry.rule for entry in kept.trail()] == ["done", "failed"]
 
 
-def test_what_a_failing_rule_took_before_stays_told(database: Database) -> None:
-    """The third batch meets a row that a trigger refuses: two batches are committed, counted and told."""
+def test_what_a_failing_rule_took_before_stays_reported(database: Database) -> None:
+    """The third batch meets a row that a trigger refuses: two batches are committed, counted and reported."""
     fill(database)
     if database.store == "sqlite":
         database.execute(
@@ -713,7 +716,7 @@ def test_batches_of_a_sweep_adapt_within_their_bounds(database: Database) -> Non
         sizes = batches(kept)
         assert sizes[:5] == [20, 40, 80, 160, 200]
         assert max(sizes) == 200
-        assert all(event.next_batch <= 200 for event in kept.told(BatchTaken))
+        assert all(event.next_batch <= 200 for event in kept.reported(BatchTaken))
     fill_again = [(n, "done", ago(60)) for n in range(300)]
     jobs(database, *fill_again, create=False)
     with keeping(database) as kept:

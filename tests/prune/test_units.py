@@ -1,4 +1,4 @@
-"""A column that writes its moments in several units: each value is judged by its own, and one in none of them never leaves."""
+"""A column that writes its timestamps in several units: each value is judged by its own, and one in none of them never leaves."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 PAST, FUTURE = NOW - timedelta(hours=1), NOW + timedelta(hours=1)
 
 
-def ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+def ms(timestamp: datetime) -> int:
+    return round(timestamp.timestamp() * 1000)
 
 
-def iso(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+def iso(timestamp: datetime) -> str:
+    return timestamp.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
-def native(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+def native(timestamp: datetime) -> str:
+    return timestamp.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def zoned(moment: datetime) -> str:
-    return f"{native(moment)}Z"
+def zoned(timestamp: datetime) -> str:
+    return f"{native(timestamp)}Z"
 
 
 VALUES = {"ms": ms, "iso": iso, "native": native, "text": zoned}
@@ -101,7 +101,7 @@ def test_numbers_and_texts(database: Database, kind: str, units: str) -> None:
         assert [finding.severity.value for finding in found(keeper, "never-due")] == ["note"]
 
 
-def test_two_texts_of_one_day_are_told_apart_by_their_own_bound(database: Database) -> None:
+def test_two_texts_of_one_day_are_reported_apart_by_their_own_bound(database: Database) -> None:
     """A blank stands before a T: by the bound of the other unit, all texts of the day would be due, or none."""
     noon = (NOW - timedelta(days=10)).replace(hour=12, minute=0, second=0)
     past, later = noon - timedelta(hours=1), noon + timedelta(hours=1)
@@ -176,7 +176,7 @@ def test_an_index_serves_each_unit_unless_numbers_are_texts(database: Database) 
     )
     with Keeper(loaded(digits), open_store(resolve_url(database.url))) as keeper:
         [missing] = found(keeper, "no-index")
-        assert (missing.fix, "numbers as texts" in missing.message) == ("write all of its moments in one way", True)
+        assert (missing.fix, "numbers as texts" in missing.message) == ("write all of its timestamps in one way", True)
 
 
 def test_functions_inside_postgresql_judge_alike(postgres_database: PostgresDatabase) -> None:
@@ -184,9 +184,9 @@ def test_functions_inside_postgresql_judge_alike(postgres_database: PostgresData
         values = [str(ms(PAST)), str(ms(FUTURE)), iso(PAST), iso(FUTURE), zoned(PAST), zoned(FUTURE), native(PAST)]
         insert(postgres_database, *values)
         assert install(keeper).refused == ()
-        told = postgres_database.query("SELECT tbl, rows, oldest, newest, due FROM wane.v_queue_retention_pressure")
+        reported = postgres_database.query("SELECT tbl, rows, oldest, newest, due FROM wane.v_queue_retention_pressure")
         [asked] = keeper.pressure()
-        assert told == [("lease", 7, asked.oldest, asked.newest, 3)]
+        assert reported == [("lease", 7, asked.oldest, asked.newest, 3)]
         assert (asked.oldest, asked.newest) == (PAST, FUTURE)
         [(done,)] = postgres_database.query("SELECT wane.prune('lease', 'expired', 10)")
         assert done["rows"] == 3

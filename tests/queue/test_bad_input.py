@@ -105,7 +105,7 @@ WRONG_VALUES: list[tuple[str, Callable[[Queue], object]]] = [
 ]
 
 
-def test_a_wrong_type_is_told_and_nothing_is_written(database: Database, queue: Queue) -> None:
+def test_a_wrong_type_is_reported_and_nothing_is_written(database: Database, queue: Queue) -> None:
     for what, call in WRONG_TYPES:
         with pytest.raises(WrongArgumentType) as refused:
             call(queue)
@@ -113,7 +113,7 @@ def test_a_wrong_type_is_told_and_nothing_is_written(database: Database, queue: 
     assert {row[4] for row in rows(database)} <= {"k"}
 
 
-def test_a_wrong_value_is_told_and_nothing_is_written(database: Database, queue: Queue) -> None:
+def test_a_wrong_value_is_reported_and_nothing_is_written(database: Database, queue: Queue) -> None:
     for what, call in WRONG_VALUES:
         with pytest.raises(WrongArgument) as refused:
             call(queue)
@@ -166,7 +166,7 @@ def test_the_largest_payload_comes_back_as_it_was(queue: Queue) -> None:
 
 
 @pytest.mark.unmigrated
-def test_a_database_without_the_tables_is_told_how_to_get_them(database: Database) -> None:
+def test_a_database_without_the_tables_is_reported_how_to_get_them(database: Database) -> None:
     with opened(database) as store, pytest.raises(NotMigrated, match="wane migrate"):
         Queue(store, "pool")
 

@@ -1,6 +1,6 @@
 """`kill -9` in the middle of everything: no message is lost, and none is done twice.
 
-Processes enqueue, reserve, ack, release and renew as fast as they can, and are killed at seeded moments. WANE_KILLS says how many.
+Processes enqueue, reserve, ack, release and renew as fast as they can, and are killed at seeded timestamps. WANE_KILLS says how many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import pytest
 
-from queueing import message_table, swarm, told
+from queueing import message_table, reported, swarm
 from servers import Database
 from wane._db import Store
 from wane.queue import Queue, RetryPolicy
@@ -34,14 +34,14 @@ def test_nothing_is_lost_and_nothing_is_done_twice(database: Database, store: St
         with swarm(database, "churn", AT_ONCE, seed=generator.randrange(2**32)) as process:
             assert process.stdout is not None
             first: list[str] = []
-            while len(children := {line["process"] for line in told(first) if "ready" in line}) < AT_ONCE:
+            while len(children := {line["process"] for line in reported(first) if "ready" in line}) < AT_ONCE:
                 first.append(process.stdout.readline())
             for child in sorted(children):
                 time.sleep(generator.uniform(0, 0.25))
                 os.kill(child, signal.SIGKILL)
             rest = process.communicate()[0]
             assert process.returncode == 0, f"round {round_}: one of them ended by itself"
-            lines += told([*first, *rest.splitlines()])
+            lines += reported([*first, *rest.splitlines()])
     sent = {line["sent"] for line in lines if "sent" in line}
     acked = Counter(line["acked"] for line in lines if line.get("answer") == "accepted")
     assert len(sent) > KILLS
@@ -65,6 +65,6 @@ def test_nothing_is_lost_and_nothing_is_done_twice(database: Database, store: St
             assert queue.ack(one.message_id, one.token).accepted
             finished += 1
         time.sleep(0.01)
-    # What was acked right before a kill may have no line: done is at least what was told, and never more than what is there.
+    # What was acked right before a kill may have no line: done is at least what was reported, and never more than what is there.
     assert len(acked) <= len(stored) - finished
     assert {state for (state,) in database.query(f"SELECT state FROM {message_table(database)}")} == {"done"}

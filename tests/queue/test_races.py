@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queueing import Clock, message_table, opened, rows, swarm, taken, told
+from queueing import Clock, message_table, opened, reported, rows, swarm, taken
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from servers import Database, PostgresDatabase
 from wane._db import Store
@@ -42,7 +42,7 @@ def test_every_message_goes_to_exactly_one_of_many_processes(database: Database,
     queue = Queue(store, "pool")
     sent = queue.enqueue_many([Draft("abc"[n % 3], work_queue_id="q" if n % 2 else None) for n in range(240)])
     with swarm(database, "drain", 6) as process:
-        lines = told(process.communicate()[0].splitlines())
+        lines = reported(process.communicate()[0].splitlines())
     assert process.returncode == 0
     took = [line for line in lines if "took" in line]
     assert Counter(line["took"] for line in took) == Counter(one.message_id for one in sent)
@@ -207,7 +207,7 @@ def test_reserving_of_several_kinds_locks_only_what_it_takes(postgres_database: 
         queue = Queue(store, "pool")
         one = [queue.enqueue("a"), queue.enqueue("b"), queue.enqueue("c")]
         with reserving(postgres_database, limit=limit, kinds=["c", "b", "a"]):
-            # The oldest went; whoever wants another kind must not be told that there is none.
+            # The oldest went; whoever wants another kind must not be reported that there is none.
             for kind, message in zip("abc"[limit:], one[limit:], strict=True):
                 assert taken(queue, kinds=[kind]).message_id == message.message_id
             assert queue.reserve() is None

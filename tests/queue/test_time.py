@@ -47,11 +47,11 @@ def test_time_goes_on_from_the_latest_moment_when_the_host_is_set_back() -> None
     with closing(connected()) as connection:
         latest = steady_now(connection, NOON)
         back = NOON - HOUR
-        told = [steady_now(connection, back + timedelta(seconds=n)) for n in range(0, 7201, 60)]
-        assert told == sorted(told)
-        assert latest < told[0] <= latest + 2 * SECOND
+        reported = [steady_now(connection, back + timedelta(seconds=n)) for n in range(0, 7201, 60)]
+        assert reported == sorted(reported)
+        assert latest < reported[0] <= latest + 2 * SECOND
         # At half its speed: a lease lasts for two at the most, and the host catches up after twice the hour.
-        assert told[1] - told[0] == timedelta(seconds=30)
+        assert reported[1] - reported[0] == timedelta(seconds=30)
         assert steady_now(connection, back + 3 * HOUR) == back + 3 * HOUR
 
 
@@ -69,11 +69,11 @@ def test_time_never_runs_backwards_whatever_the_host_does(steps: list[int]) -> N
         host, latest = NOON, None
         for step in steps:
             host += timedelta(microseconds=step)
-            moment = steady_now(connection, host)
+            timestamp = steady_now(connection, host)
             if latest is not None:
                 # The mark is written once a second, so less than that can go unnoticed.
-                assert moment >= latest or (moment > latest - SECOND and -1_000_000 < step < 0)
-            latest = moment
+                assert timestamp >= latest or (timestamp > latest - SECOND and -1_000_000 < step < 0)
+            latest = timestamp
 
 
 def test_two_processes_agree_when_one_hosts_clock_is_set_back(sqlite_database: SqliteDatabase) -> None:
@@ -118,9 +118,9 @@ def test_a_mark_that_another_process_moved_meanwhile_is_read_again(sqlite_databa
 
     moved: list[datetime] = []
     with closing(sqlite3.connect(sqlite_database.path, isolation_level=None, factory=Connection)) as connection:
-        moment = steady_now(connection, NOON + 2 * SECOND)
-        assert moment > moved[0]
-    assert steady_now(other, NOON + 5 * HOUR) >= moment
+        timestamp = steady_now(connection, NOON + 2 * SECOND)
+        assert timestamp > moved[0]
+    assert steady_now(other, NOON + 5 * HOUR) >= timestamp
     other.close()
 
 
@@ -221,8 +221,8 @@ def test_what_is_done_by_the_clock_goes_by_the_moment_at_which_the_lock_was_had(
         store.migrate()
 
         def act() -> datetime | None:
-            with store.write() as (_, moment):
-                return moment
+            with store.write() as (_, timestamp):
+                return timestamp
 
         with closing(sqlite_database.connect()) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -231,6 +231,6 @@ def test_what_is_done_by_the_clock_goes_by_the_moment_at_which_the_lock_was_had(
             assert waiting.running, "it waits for the lock"
             released = datetime.now(UTC)
             other.execute("ROLLBACK")
-        moment = waiting.result()
-        assert moment is not None
-        assert moment >= released
+        timestamp = waiting.result()
+        assert timestamp is not None
+        assert timestamp >= released

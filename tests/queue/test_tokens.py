@@ -32,19 +32,19 @@ def test_a_token_is_nowhere_but_in_its_reservation(
     with caplog.at_level(logging.DEBUG):
         reservation = queue.reserve()
         assert reservation is not None
-        told = [repr(reservation), str(reservation), repr(reservation.message), repr(rows(database))]
-        told += [repr(queue.messages()), repr(queue.read_message(sent.message_id))]
+        reported = [repr(reservation), str(reservation), repr(reservation.message), repr(rows(database))]
+        reported += [repr(queue.messages()), repr(queue.read_message(sent.message_id))]
         with pytest.raises(WaneError) as refused:
             queue.ack(sent.message_id, reservation.token.encode())  # type: ignore[arg-type]
-        told.append(repr(refused.value))
+        reported.append(repr(refused.value))
         for broken in (reservation.token + "\0", reservation.token * 100):
             with pytest.raises(WaneError) as refused:
                 queue.ack(sent.message_id, broken)
-            told.append(f"{refused.value!r} {refused.value}")
+            reported.append(f"{refused.value!r} {refused.value}")
         answered = queue.release(sent.message_id, reservation.token, "no")
-        told += [repr(answered), repr(queue.dead_letters()), repr(heard), caplog.text]
+        reported += [repr(answered), repr(queue.dead_letters()), repr(heard), caplog.text]
     assert answered.answer is Answer.DEAD_LETTERED
-    assert all(reservation.token not in text for text in told)
+    assert all(reservation.token not in text for text in reported)
     assert reservation.token.encode() not in pickle.dumps(rows(database))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from queueing import Clock, opened, swarm, taken, told
+from queueing import Clock, opened, reported, swarm, taken
 from races.racing import Background, await_true
 from servers import Database, PostgresDatabase
 from wane._db import Store
@@ -43,7 +43,7 @@ def connections(database: PostgresDatabase) -> set[int]:
     }
 
 
-def test_a_wakeup_that_came_before_the_wait_is_told_at_once(database: Database, queue: Queue) -> None:
+def test_a_wakeup_that_came_before_the_wait_is_reported_at_once(database: Database, queue: Queue) -> None:
     assert queue.wait_for_wakeup(0, 0) is None
     queue.enqueue("k")
     with waiting(database) as other:
@@ -91,7 +91,7 @@ def test_what_makes_nothing_ready_wakes_nobody(store: Store, clock: Clock) -> No
 
 
 def test_a_wait_that_gives_up_does_so_in_time_beside_one_that_goes_on(database: Database, queue: Queue) -> None:
-    """The other thread may watch for a second: nobody else has to wait for it, neither to be told nor to give up."""
+    """The other thread may watch for a second: nobody else has to wait for it, neither to be reported nor to give up."""
     queue.enqueue("k")
     with waiting(database) as other, closing(Queue(other.store, "quiet", wakeups=other._wakeups)) as quiet:
         long = Background(lambda: quiet.wait_for_wakeup(0, SOON))
@@ -132,7 +132,7 @@ def test_a_waiter_whose_connection_is_killed_gets_a_clear_error_and_the_next_wai
         await_true(lambda: watches(postgres_database, queue), "it waits")
         [pid] = connections(postgres_database) - {queue.store._connection.info.backend_pid}  # type: ignore[attr-defined]
         postgres_database.query("SELECT pg_terminate_backend(?)", (pid,))
-        await_true(lambda: not all(one.running for one in threads), "one of them is told")
+        await_true(lambda: not all(one.running for one in threads), "one of them is reported")
         postgres_database.execute("INSERT INTO wane.wakeup (pool, bumps) VALUES ('pool', 1)")
         ends: list[object] = []
         for one in threads:
@@ -243,14 +243,14 @@ def test_processes_that_listen_miss_nothing(database: Database, store: Store) ->
     with swarm(database, "listen", 3) as process:
         assert process.stdout is not None
         lines: list[str] = []
-        while len(told(lines)) < 6:  # Each is ready, and waits.
+        while len(reported(lines)) < 6:  # Each is ready, and waits.
             lines.append(process.stdout.readline())
         for number in range(25):
             queue.enqueue("k")
             time.sleep(0.002 * (number % 3))
         sent = time.time()
         queue.enqueue("end")
-        heard = [line for line in told(process.communicate()[0].splitlines()) if "heard" in line]
+        heard = [line for line in reported(process.communicate()[0].splitlines()) if "heard" in line]
     assert process.returncode == 0
     by_process: dict[int, list[int]] = {}
     for line in heard:
@@ -259,7 +259,9 @@ def test_processes_that_listen_miss_nothing(database: Database, store: Store) ->
     for sequences in by_process.values():
         assert None not in sequences, "it slept until its timeout"
         assert sequences == sorted(set(sequences))
-        assert sequences[-1] <= 26  # Whoever looks for the last message may find it right before its wakeup is told.
+        assert (
+            sequences[-1] <= 26
+        )  # Whoever looks for the last message may find it right before its wakeup is reported.
     assert max(line["at"] for line in heard) - sent < 5
 
 

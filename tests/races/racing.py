@@ -64,8 +64,8 @@ most = 50
 )
 
 
-def ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def ms(timestamp: datetime) -> int:
+    return int(timestamp.timestamp() * 1000)
 
 
 def create(database: Database, references: str = "") -> None:

@@ -78,16 +78,16 @@ def test_every_row_leaves_once_and_is_counted_once(database: Database, tmp_path:
         database.executemany("INSERT INTO notes (id, job_id) VALUES (?, ?)", [(n, n) for n in range(5, 3_000, 10)])
     with kept(database, tmp_path, contract) as keeper:
         answers = prune_at_once(database, tmp_path / "wane.toml", "jobs.done", WAYS, limit=37)
-        told = {name: sum(answer["taken"].get(name, 0) for answer in answers) for name in ("jobs", "notes")}
-        assert told == {"jobs": audited(keeper), "notes": audited(keeper, "notes")}
+        reported = {name: sum(answer["taken"].get(name, 0) for answer in answers) for name in ("jobs", "notes")}
+        assert reported == {"jobs": audited(keeper), "notes": audited(keeper, "notes")}
         if contract is MARKED:
             assert database.query("SELECT status, count(*) FROM jobs GROUP BY status") == [("seen", 3_000)]
-            assert told["jobs"] == 3_000
+            assert reported["jobs"] == 3_000
             return
         left, notes = ids(database), ids(database, "notes")
         assert left == (list(range(5, 3_000, 10)) if contract is GUARDED else [])
-        assert told["jobs"] == 3_000 - len(left)
-        assert told["notes"] == (300 if contract is FOLLOWED else 0)
+        assert reported["jobs"] == 3_000 - len(left)
+        assert reported["notes"] == (300 if contract is FOLLOWED else 0)
         assert len(notes) == (300 if contract is GUARDED else 0)
         assert sum(1 for answer in answers if answer["taken"].get("jobs")) > 1, "one did it all: that was no race"
         _every_entry_adds_up(keeper)
@@ -110,15 +110,15 @@ def test_a_cap_is_never_undercut_beside_heartbeats(database: Database, tmp_path:
     beating, watching = database.connect(), database.connect()
     mark = "?" if database.store == "sqlite" else "%s"
 
-    def beat() -> int:
+    def heartbeat() -> int:
         beats = 0
         while not stop.is_set():
             beats += 1
-            moment = ms(OLD) + 1_000 + beats
+            timestamp = ms(OLD) + 1_000 + beats
             if beats <= 200:  # Without an end to newcomers, there would be no end to evictions.
-                beating.execute(f"INSERT INTO beats VALUES ({mark}, {mark})", (1_000 + beats, moment))
+                beating.execute(f"INSERT INTO beats VALUES ({mark}, {mark})", (1_000 + beats, timestamp))
             beating.execute(
-                f"UPDATE beats SET seen_at = {mark} WHERE id = {mark}", (moment, generator.randint(1, 1_000 + beats))
+                f"UPDATE beats SET seen_at = {mark} WHERE id = {mark}", (timestamp, generator.randint(1, 1_000 + beats))
             )
             time.sleep(0.001)
         return beats
@@ -129,7 +129,7 @@ def test_a_cap_is_never_undercut_beside_heartbeats(database: Database, tmp_path:
             lowest[0] = min(lowest[0], count)
 
     with kept(database, tmp_path, CAPPED) as keeper:
-        heart, watcher = Background(beat), Background(watch)
+        heart, watcher = Background(heartbeat), Background(watch)
         try:
             answers = prune_at_once(database, tmp_path / "wane.toml", "beats.cap", WAYS, limit=7)
         finally:

@@ -32,8 +32,8 @@ CREATE TABLE _honker_live (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT 
 
 def iso(hours: float) -> str:
     """As an application of JavaScript writes it, so many hours ago."""
-    moment = datetime.now(UTC) - timedelta(hours=hours)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
+    timestamp = datetime.now(UTC) - timedelta(hours=hours)
+    return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03}Z"
 
 
 def test_moments_leave_whoever_wrote_them(database: Database, tmp_path: Path) -> None:

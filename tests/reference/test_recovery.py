@@ -73,8 +73,8 @@ class Drill:
         self.keeper = keeper
 
     def native(self, hours: float) -> Any:
-        moment = datetime.now(UTC) - timedelta(hours=hours)
-        return moment.strftime("%Y-%m-%d %H:%M:%S") if self.database.store == "sqlite" else moment
+        timestamp = datetime.now(UTC) - timedelta(hours=hours)
+        return timestamp.strftime("%Y-%m-%d %H:%M:%S") if self.database.store == "sqlite" else timestamp
 
     def put(self, table: str, *rows: dict[str, Any]) -> None:
         for row in rows:
@@ -125,7 +125,7 @@ def drill(database: Database, name: str, tmp_path: Path) -> Iterator[Drill]:
 def test_presence_is_rebuilt_by_heartbeats(database: Database, tmp_path: Path) -> None:
     with drill(database, "statestore", tmp_path) as world:
 
-        def beat(instance: str, hours: float) -> None:
+        def heartbeat(instance: str, hours: float) -> None:
             """What an instance that is there says of itself, again and again."""
             world.database.execute(
                 "INSERT INTO presence_entries (tenant_id, instance_id, role, connected_at_ms, last_seen_at_ms, expires_at_ms)"
@@ -136,11 +136,11 @@ def test_presence_is_rebuilt_by_heartbeats(database: Database, tmp_path: Path) -
 
         there = ["a", "b", "c"]  # The durable truth: the instances themselves.
         for instance in [*there, "gone"]:
-            beat(instance, hours=2)
+            heartbeat(instance, hours=2)
         world.sweep()
         assert world.all("SELECT instance_id FROM presence_entries") == []
         for instance in there:
-            beat(instance, hours=0)
+            heartbeat(instance, hours=0)
         world.sweep()
         assert world.all("SELECT instance_id FROM presence_entries ORDER BY 1") == there
 

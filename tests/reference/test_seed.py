@@ -67,14 +67,14 @@ def fingerprint(path: Path) -> str:
         connection.close()
 
 
-def test_every_table_is_filled_and_progress_is_told(database: Database) -> None:
-    told: list[tuple[str, int, int]] = []
-    counts = seed(database.url, rows=5_000, now=NOW, progress=lambda *step: told.append(step))
+def test_every_table_is_filled_and_progress_is_reported(database: Database) -> None:
+    reported: list[tuple[str, int, int]] = []
+    counts = seed(database.url, rows=5_000, now=NOW, progress=lambda *step: reported.append(step))
     scripts = [sql for name in names() for sql in schema_sql(name, database.store).values()]
     tables = sum(len(re.findall(r"CREATE TABLE (?!wane_)", sql)) for sql in scripts)
-    assert [done for _, done, _ in told] == list(range(1, tables + 1))
-    assert {total for _, _, total in told} == {tables}
-    assert [table for table, _, _ in told] == list(counts)
+    assert [done for _, done, _ in reported] == list(range(1, tables + 1))
+    assert {total for _, _, total in reported} == {tables}
+    assert [table for table, _, _ in reported] == list(counts)
     attach(database)
     for table, count in counts.items():
         assert database.query(f"SELECT count(*) FROM {table}") == [(count,)]
@@ -202,15 +202,15 @@ def quoted(value: State) -> str:
     return f"'{value}'"
 
 
-def literal(store: str, time: Time, moment: datetime) -> Any:
-    seconds = int(moment.timestamp())
+def literal(store: str, time: Time, timestamp: datetime) -> Any:
+    seconds = int(timestamp.timestamp())
     match time.unit:
         case Unit.SECONDS:
             return seconds
         case Unit.MILLISECONDS:
             return seconds * 1000
         case _:
-            text = f"'{moment:%Y-%m-%d %H:%M:%S}{'' if store == 'sqlite' else '+00'}'"
+            text = f"'{timestamp:%Y-%m-%d %H:%M:%S}{'' if store == 'sqlite' else '+00'}'"
             return text if store == "sqlite" else f"timestamptz {text}"
 
 

@@ -277,7 +277,7 @@ def test_where_roles_are_off_nobody_is_asked(world: World) -> None:
     assert {one.outcome for one in swept.rules} == {Outcome.FAILED}
 
 
-def test_a_member_that_does_not_inherit_is_told_so(fresh: World) -> None:
+def test_a_member_that_does_not_inherit_is_reported_so(fresh: World) -> None:
     login, admin = fresh.logins["admin"], fresh.contract.roles.admin
     # Since 16 it is said with the membership, before that with the role.
     fresh.database.script(
@@ -291,7 +291,7 @@ def test_a_member_that_does_not_inherit_is_told_so(fresh: World) -> None:
             store.run("RESET SESSION AUTHORIZATION", {})
 
 
-def test_a_role_that_is_missing_is_told_so(postgres_database: PostgresDatabase) -> None:
+def test_a_role_that_is_missing_is_reported_so(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(SCHEMA)
     contract = replace(loaded(CONTRACT), roles=RoleSettings(enabled=True, admin=f"nobody_{secrets.token_hex(4)}"))
     with Keeper(contract, open_store(resolve_url(postgres_database.url))) as keeper:
@@ -340,8 +340,10 @@ def test_the_reader_sees_the_pressure_of_tables_that_it_may_not_read(fresh: Worl
         keeper.sweep(approve=["job.done", 'shop."Odd %"" name".old'])
     for role in ("reader", "admin"):
         with psycopg.connect(fresh.url(role)) as connection:
-            told = connection.execute("SELECT tbl, rows FROM wane.v_queue_retention_pressure ORDER BY tbl").fetchall()
-            assert told[0] == ("job", 22)
+            reported = connection.execute(
+                "SELECT tbl, rows FROM wane.v_queue_retention_pressure ORDER BY tbl"
+            ).fetchall()
+            assert reported[0] == ("job", 22)
     for role in ("application", "stranger"):
         with psycopg.connect(fresh.url(role)) as connection:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -385,7 +387,7 @@ def test_the_printed_script_does_the_same(postgres_database: PostgresDatabase) -
     unmake(World(postgres_database, contract, {}))
 
 
-def test_who_may_not_set_roles_up_is_told_what_to_do_and_changes_nothing(fresh: World) -> None:
+def test_who_may_not_set_roles_up_is_reported_what_to_do_and_changes_nothing(fresh: World) -> None:
     weak = f"weak_{secrets.token_hex(4)}"
     fresh.database.script(
         f"CREATE ROLE {weak} LOGIN; GRANT USAGE ON SCHEMA wane TO {weak}; GRANT SELECT ON wane.migration TO {weak}"
@@ -458,7 +460,7 @@ def test_an_application_prunes_inline_with_its_own_rights(fresh: World) -> None:
         assert keeper.discard("job", {"id": 4}) in (True, False)
 
 
-@pytest.mark.parametrize("name", ["told", "shop.told"])
+@pytest.mark.parametrize("name", ["reported", "shop.reported"])
 def test_a_member_of_the_admin_role_writes_the_outbox_and_reads_nothing_there(fresh: World, name: str) -> None:
     fresh.database.script(f"CREATE TABLE {name} (kind text, many bigint)")
     outbox = OutboxSettings(name, (("kind", "{name}"), ("many", "{rows}")), prunes=True)

@@ -218,7 +218,7 @@ note = { inline = "yes" }
             partial(probes.oldest_due, selection=selection, now=NOW),
             partial(probes.soon_due, selection=selection, now=NOW, within=timedelta(hours=1), most=100),
             partial(
-                probes.count_dangling, parent=selection.table, reference=selection.saved_by[0], most=100, follower=None
+                probes.count_dangling, parent=selection.table, reference=selection.guards[0], most=100, follower=None
             ),
         ):
             written, p = gather(rows_of(store), [probe])

@@ -55,7 +55,7 @@ def tables(database: Database) -> Database:
     return database
 
 
-def told(database: Database, *declared: Table) -> list[tuple[str, str, str, str]]:
+def reported(database: Database, *declared: Table) -> list[tuple[str, str, str, str]]:
     """Each refusal as (path, code, message, fix)."""
     findings = refusals(database, *declared)
     assert all(finding.severity is Severity.ERROR and finding.table for finding in findings)
@@ -93,7 +93,7 @@ def test_a_rule_that_fits_is_bound_with_everything_it_names(tables: Database) ->
     assert [column.name for column in selection.per] == ["tenant"]
     assert [column.name for column in selection.saved_while_null] == ["parent"]
     assert [column.name for column in selection.saved_while_not_null] == ["tenant"]
-    [guard] = selection.saved_by
+    [guard] = selection.guards
     assert (guard.table.name, guard.columns[0].name, guard.to[0].name) == ("child", "job_id", "id")
     [follower] = selection.followers
     assert (follower.reference.columns[0].name, follower.reference.to[0].name) == ("tenant", "tenant")
@@ -104,8 +104,8 @@ def test_a_rule_that_fits_is_bound_with_everything_it_names(tables: Database) ->
     ("more", "enforced"),
     [
         ("", True),
-        ("CREATE TABLE heir (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (tag)", True),
-        ("CREATE TABLE heir () INHERITS (tag)", False),
+        ("CREATE TABLE descendant (FOREIGN KEY (job_id) REFERENCES job (id)) INHERITS (tag)", True),
+        ("CREATE TABLE descendant () INHERITS (tag)", False),
         ("ALTER TABLE tag ALTER CONSTRAINT tag_job_id_fkey DEFERRABLE", False),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_reference_is_enforced_if_every_table_with_its_rows_has_a_key_that_loc
 ) -> None:
     postgres_database.script(TABLES + "CREATE TABLE tag (id integer, job_id integer REFERENCES job (id));" + more)
     with opened(postgres_database) as store:
-        [guard] = bound_rule(store, referenced("tag", ("job_id",))).saved_by
+        [guard] = bound_rule(store, referenced("tag", ("job_id",))).guards
     assert guard.enforced is enforced
 
 
@@ -132,7 +132,7 @@ def test_one_bad_rule_does_not_stop_the_others(tables: Database) -> None:
 
 def test_two_rules_with_the_same_mistake_tell_it_once(tables: Database) -> None:
     table = Table(TableName("nowhere"), "a test", (Rule("one", AGE), Rule("two", AGE)))
-    assert [code for _, code, _, _ in told(tables, table)] == ["missing-table"]
+    assert [code for _, code, _, _ in reported(tables, table)] == ["missing-table"]
 
 
 def test_a_finding_names_the_file_of_the_contract(tables: Database) -> None:
@@ -147,34 +147,34 @@ def test_a_finding_names_the_file_of_the_contract(tables: Database) -> None:
 # --- Tables ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_table_is_told_with_a_near_name(tables: Database) -> None:
-    assert told(tables, one_rule("jobs", AGE)) == [
+def test_a_missing_table_is_reported_with_a_near_name(tables: Database) -> None:
+    assert reported(tables, one_rule("jobs", AGE)) == [
         ("table.jobs", "missing-table", "the database has no table jobs", "did you mean 'job'?")
     ]
-    [(_, code, message, _)] = told(tables, one_rule("job", AGE, schema="elsewhere"))
+    [(_, code, message, _)] = reported(tables, one_rule("job", AGE, schema="elsewhere"))
     assert (code, message) == ("missing-table", "the database has no table elsewhere.job")
 
 
 def test_names_of_tables_are_exact(tables: Database) -> None:
-    assert [code for _, code, _, _ in told(tables, one_rule("JOB", AGE))] == ["missing-table"]
+    assert [code for _, code, _, _ in reported(tables, one_rule("JOB", AGE))] == ["missing-table"]
     assert [
-        code for _, code, _, _ in told(tables, one_rule("job", Age(Time("Happened", Unit.MILLISECONDS), WEEK)))
+        code for _, code, _, _ in reported(tables, one_rule("job", Age(Time("Happened", Unit.MILLISECONDS), WEEK)))
     ] == ["missing-column"]
 
 
 def test_a_view_is_no_table(tables: Database) -> None:
     tables.execute("CREATE VIEW shown AS SELECT * FROM job")
-    assert told(tables, one_rule("shown", AGE)) == [
+    assert reported(tables, one_rule("shown", AGE)) == [
         ("table.shown", "not-a-table", "shown is a view, and a table is expected", "")
     ]
-    assert told(tables, referenced("shown", ("parent",))) == [
+    assert reported(tables, referenced("shown", ("parent",))) == [
         ("table.job.rule.rule.unless", "not-a-table", "shown is a view, and a table is expected", "")
     ]
 
 
 def test_a_virtual_table_is_no_table(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.execute("CREATE VIRTUAL TABLE search USING fts5(words)")
-    assert told(sqlite_database, one_rule("search", AGE)) == [
+    assert reported(sqlite_database, one_rule("search", AGE)) == [
         ("table.search", "not-a-table", "search is a virtual table, and a table is expected", "")
     ]
 
@@ -188,7 +188,7 @@ def test_materialized_views_foreign_tables_and_partitions_are_no_tables(postgres
         CREATE SERVER far FOREIGN DATA WRAPPER dummy;
         CREATE FOREIGN TABLE remote (id integer, happened bigint) SERVER far;
     """)
-    assert told(postgres_database, *(one_rule(name, AGE) for name in ("summary", "remote", "event_1"))) == [
+    assert reported(postgres_database, *(one_rule(name, AGE) for name in ("summary", "remote", "event_1"))) == [
         ("table.summary", "not-a-table", "summary is a materialized view, and a table is expected", ""),
         ("table.remote", "not-a-table", "remote is a foreign table, and a table is expected", ""),
         ("table.event_1", "not-a-table", "event_1 is a partition", "name its parent, public.event"),
@@ -229,14 +229,14 @@ MISSING = [
 @pytest.mark.parametrize(
     ("table", "place", "name", "fix"), MISSING, ids=[f"{place} {name}" for _, place, name, _ in MISSING]
 )
-def test_a_missing_column_is_told_where_it_is_named(
+def test_a_missing_column_is_reported_where_it_is_named(
     tables: Database, table: Table, place: str, name: str, fix: str
 ) -> None:
-    assert told(tables, table) == [(f"table.job.{place}", "missing-column", f"job has no column {name!r}", fix)]
+    assert reported(tables, table) == [(f"table.job.{place}", "missing-column", f"job has no column {name!r}", fix)]
 
 
-def test_a_column_unlike_any_other_is_told_with_all_there_are(tables: Database) -> None:
-    assert told(tables, one_rule("job", Expiry(Time("xyz")))) == [
+def test_a_column_unlike_any_other_is_reported_with_all_there_are(tables: Database) -> None:
+    assert reported(tables, one_rule("job", Expiry(Time("xyz")))) == [
         (
             "table.job.rule.rule.time",
             "missing-column",
@@ -247,7 +247,7 @@ def test_a_column_unlike_any_other_is_told_with_all_there_are(tables: Database) 
 
 
 def test_a_missing_state_does_not_hide_a_missing_time(tables: Database) -> None:
-    found = told(tables, one_rule("job", Expiry(Time("when")), when=["done"], state="status"))
+    found = reported(tables, one_rule("job", Expiry(Time("when")), when=["done"], state="status"))
     assert [(path, code) for path, code, _, _ in found] == [
         ("table.job.state", "missing-column"),
         ("table.job.rule.rule.time", "missing-column"),
@@ -258,7 +258,7 @@ def test_a_missing_state_does_not_hide_a_missing_time(tables: Database) -> None:
 
 
 def test_a_table_without_a_key_is_refused(tables: Database) -> None:
-    assert told(tables, one_rule("bare", AGE)) == [
+    assert reported(tables, one_rule("bare", AGE)) == [
         ("table.bare.key", "no-key", "bare has no primary key", "name the columns of a unique key: `key = […]`")
     ]
 
@@ -266,7 +266,7 @@ def test_a_table_without_a_key_is_refused(tables: Database) -> None:
 def test_a_key_that_is_not_unique_is_refused(tables: Database) -> None:
     tables.script("CREATE UNIQUE INDEX partly ON bare (id) WHERE happened > 0; CREATE INDEX all_ids ON bare (id)")
     tables.script("CREATE UNIQUE INDEX folded ON bare (abs(id)); CREATE UNIQUE INDEX pair ON bare (id, happened)")
-    assert told(tables, one_rule("bare", AGE, key=["id"])) == [
+    assert reported(tables, one_rule("bare", AGE, key=["id"])) == [
         ("table.bare.key", "no-key", "(id) is not unique in bare", "name columns with a unique index")
     ]
     with opened(tables) as store:
@@ -293,8 +293,8 @@ WRONG_TIMES = {
         ("DECIMAL(10)", Time("x", Unit.TEXT), f"x is declared DECIMAL(10) and needs a unit of numbers: {NUMBERS}"),
         ("TEXT", Time("x", Unit.SECONDS), f"x is declared TEXT and needs a unit of text: {TEXTS}"),
         ("VARCHAR(30)", Time("x", Unit.MILLISECONDS), f"x is declared VARCHAR(30) and needs a unit of text: {TEXTS}"),
-        ("BLOB", Time("x", Unit.ISO), "x is declared BLOB, which holds no moments"),
-        ("BLOB", Time("x", Unit.SECONDS), "x is declared BLOB, which holds no moments"),
+        ("BLOB", Time("x", Unit.ISO), "x is declared BLOB, which holds no timestamps"),
+        ("BLOB", Time("x", Unit.SECONDS), "x is declared BLOB, which holds no timestamps"),
         (
             "TEXT",
             Time("x", zone="Europe/Vienna"),
@@ -324,11 +324,11 @@ WRONG_TIMES = {
         ("bigint", Time("x", Unit.TEXT), 'x is bigint, and unit = "text" needs a text'),
         ("text", Time("x"), 'x is text and needs a unit: "iso" or "text"'),
         ("character(30)", Time("x", Unit.ISO), 'x is character(30), and unit = "iso" needs a text'),
-        ("date", Time("x"), "x is date, which is no moment"),
-        ("time", Time("x"), "x is time without time zone, which is no moment"),
-        ("interval", Time("x"), "x is interval, which is no moment"),
-        ("jsonb", Time("x"), "x is jsonb, which is no moment"),
-        ("timestamptz[]", Time("x"), "x is timestamp with time zone[], which is no moment"),
+        ("date", Time("x"), "x is date, which is no timestamp"),
+        ("time", Time("x"), "x is time without time zone, which is no timestamp"),
+        ("interval", Time("x"), "x is interval, which is no timestamp"),
+        ("jsonb", Time("x"), "x is jsonb, which is no timestamp"),
+        ("timestamptz[]", Time("x"), "x is timestamp with time zone[], which is no timestamp"),
     ],
 }
 
@@ -336,15 +336,15 @@ WRONG_TIMES = {
 def test_a_time_that_its_column_cannot_hold_is_refused(database: Database) -> None:
     for number, (type_, time, message) in enumerate(WRONG_TIMES[database.store]):
         database.execute(f"CREATE TABLE item_{number} (id integer NOT NULL PRIMARY KEY, x {type_})")
-        assert told(database, one_rule(f"item_{number}", Expiry(time))) == [
+        assert reported(database, one_rule(f"item_{number}", Expiry(time))) == [
             (f"table.item_{number}.rule.rule.time", "wrong-time-type", message, "")
         ]
 
 
 def test_a_domain_is_not_guessed_at(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("CREATE DOMAIN stamp AS timestamptz; CREATE TABLE item (id int PRIMARY KEY, x stamp)")
-    [(_, code, message, _)] = told(postgres_database, one_rule("item", Expiry(Time("x"))))
-    assert (code, message) == ("wrong-time-type", "x is public.stamp, which is no moment")
+    [(_, code, message, _)] = reported(postgres_database, one_rule("item", Expiry(Time("x"))))
+    assert (code, message) == ("wrong-time-type", "x is public.stamp, which is no timestamp")
 
 
 # --- Types of states ------------------------------------------------------------------------------------------------
@@ -383,10 +383,11 @@ def test_a_state_that_its_column_cannot_hold_is_refused(database: Database) -> N
         expected = [(f"table.{name}.state", "wrong-state-type", message, "")]
         rules = (Rule("rule", AGE, (state,)),)
         other = (Rule("rule", AGE),)
-        assert told(database, Table(TableName(name), "a test", rules, state="x")) == expected
-        assert told(database, Table(TableName(name), "a test", other, state="x", live=(state,))) == expected
+        assert reported(database, Table(TableName(name), "a test", rules, state="x")) == expected
+        assert reported(database, Table(TableName(name), "a test", other, state="x", live=(state,))) == expected
         assert (
-            told(database, Table(TableName(name), "a test", other, state="x", excused=((state, excuse),))) == expected
+            reported(database, Table(TableName(name), "a test", other, state="x", excused=((state, excuse),)))
+            == expected
         )
 
 
@@ -399,22 +400,22 @@ def test_the_largest_numbers_are_states(database: Database) -> None:
 # --- References -----------------------------------------------------------------------------------------------------
 
 
-def test_a_reference_to_nothing_is_told_where_it_is_named(tables: Database) -> None:
-    assert told(tables, referenced("childs", ("job_id",))) == [
+def test_a_reference_to_nothing_is_reported_where_it_is_named(tables: Database) -> None:
+    assert reported(tables, referenced("childs", ("job_id",))) == [
         ("table.job.rule.rule.unless", "missing-table", "the database has no table childs", "did you mean 'child'?")
     ]
-    assert told(tables, referenced("child", ("jobid",))) == [
+    assert reported(tables, referenced("child", ("jobid",))) == [
         ("table.job.rule.rule.unless", "missing-column", "child has no column 'jobid'", "did you mean 'job_id'?")
     ]
     follower = Follower(Reference(TableName("child"), ("job_id",)), (("tennant", "x"),))
-    assert told(tables, with_rule(Rule("rule", AGE, followers=(follower,)))) == [
+    assert reported(tables, with_rule(Rule("rule", AGE, followers=(follower,)))) == [
         ("table.job.rule.rule.with", "missing-column", "child has no column 'tennant'", "did you mean 'tenant'?")
     ]
 
 
 def test_a_reference_names_as_many_columns_as_it_points_at(tables: Database) -> None:
     fix = "name all columns of the reference: { table, columns, to }"
-    assert told(tables, referenced("child", ("job_id", "tenant"))) == [
+    assert reported(tables, referenced("child", ("job_id", "tenant"))) == [
         (
             "table.job.rule.rule.unless",
             "wrong-reference",
@@ -422,7 +423,7 @@ def test_a_reference_names_as_many_columns_as_it_points_at(tables: Database) -> 
             fix,
         )
     ]
-    assert told(tables, referenced("child", ("job_id",), ("id", "tenant"))) == [
+    assert reported(tables, referenced("child", ("job_id",), ("id", "tenant"))) == [
         (
             "table.job.rule.rule.unless",
             "wrong-reference",
@@ -435,7 +436,7 @@ def test_a_reference_names_as_many_columns_as_it_points_at(tables: Database) -> 
 def test_a_follower_of_a_table_without_a_key_says_what_it_points_at(tables: Database) -> None:
     inner = Follower(Reference(TableName("child"), ("job_id",)))
     outer = Follower(Reference(TableName("bare"), ("id",)), (), (inner,))
-    [(path, code, message, _)] = told(tables, with_rule(Rule("rule", AGE, followers=(outer,))))
+    [(path, code, message, _)] = reported(tables, with_rule(Rule("rule", AGE, followers=(outer,))))
     assert (path, code) == ("table.job.rule.rule.with", "wrong-reference")
     assert message.startswith("child.job_id has 1 columns, the key it points at 0")
     named = Follower(
@@ -449,7 +450,7 @@ def test_a_follower_of_a_table_without_a_key_says_what_it_points_at(tables: Data
 def test_what_cannot_be_compared_is_no_reference(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(TABLES + "CREATE TABLE tag (job text, n numeric, u uuid);")
     for column, type_ in (("job", "text"), ("u", "uuid")):
-        assert told(postgres_database, referenced("tag", (column,))) == [
+        assert reported(postgres_database, referenced("tag", (column,))) == [
             (
                 "table.job.rule.rule.unless",
                 "wrong-reference",
@@ -458,7 +459,7 @@ def test_what_cannot_be_compared_is_no_reference(postgres_database: PostgresData
             )
         ]
     with opened(postgres_database) as store:
-        assert bound_rule(store, referenced("tag", ("n",))).saved_by
+        assert bound_rule(store, referenced("tag", ("n",))).guards
 
 
 COMPARED = {
@@ -504,12 +505,12 @@ def test_sqlite_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
     )
     declared = referenced("child", ("job_id",))
     if not COMPARED[key, reference]:
-        [(path, code, message, _)] = told(sqlite_database, declared)
+        [(path, code, message, _)] = reported(sqlite_database, declared)
         assert (path, code) == ("table.job.rule.rule.unless", "wrong-reference")
         assert "otherwise than a foreign key does" in message
         return
     with opened(sqlite_database) as store:
-        [guard] = bound_rule(store, declared).saved_by
+        [guard] = bound_rule(store, declared).guards
         joined = f"SELECT 1 FROM job AS t, child AS g WHERE {rows_of(store).refers(guard, 'g', 't')}"
         among = " AND ".join(rows_of(store).refers_among(guard, "g", "SELECT id FROM job"))
     connection = sqlite_database.connect()
@@ -550,12 +551,12 @@ def test_postgres_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
     postgres_database.script(
         f"CREATE TABLE job (id {key} PRIMARY KEY, happened bigint); CREATE TABLE child (job_id {reference})"
     )
-    found = told(postgres_database, referenced("child", ("job_id",)))
+    found = reported(postgres_database, referenced("child", ("job_id",)))
     assert [code for _, code, _, _ in found] == ([] if fits else ["wrong-reference"])
 
 
 def test_a_fixed_value_of_a_follower_must_fit_its_column(tables: Database) -> None:
     follower = Follower(Reference(TableName("child"), ("job_id",)), (("job_id", "one"),))
-    [(path, code, message, _)] = told(tables, with_rule(Rule("rule", AGE, followers=(follower,))))
+    [(path, code, message, _)] = reported(tables, with_rule(Rule("rule", AGE, followers=(follower,))))
     assert (path, code) == ("table.job.rule.rule.with", "wrong-state-type")
     assert "'one' is not" in message

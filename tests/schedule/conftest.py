@@ -10,5 +10,5 @@ from schedule.scheduling import Clock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The database's clock, standing still until it is told."""
+    """The database's clock, standing still until it is reported."""
     return Clock(monkeypatch)

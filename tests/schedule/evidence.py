@@ -1,7 +1,7 @@
 """What triggers of the database write down while many processes run, whatever Wane itself says about it.
 
-Every deletion of a swept row tells which process did it and who had the table's lease at that moment, seen from inside the
-deleting transaction. Every change of a message tells its states, its token and the moment.
+Every deletion of a swept row tells which process did it and who had the table's lease at that timestamp, seen from inside the
+deleting transaction. Every change of a message tells its states, its token and the timestamp.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def write_everything_down(database: Database) -> None:
         database.script((_SQLITE_TABLE if sqlite else _POSTGRES_TABLE).format(name=name))
 
 
-def moment(stamp: Any) -> datetime:
+def timestamp(stamp: Any) -> datetime:
     if isinstance(stamp, str):
         return datetime.fromisoformat(stamp).astimezone(UTC)
     assert isinstance(stamp, datetime)
@@ -85,7 +85,7 @@ def moment(stamp: Any) -> datetime:
 
 
 def _maybe(stamp: Any) -> datetime | None:
-    return None if stamp is None else moment(stamp)
+    return None if stamp is None else timestamp(stamp)
 
 
 @dataclass(frozen=True)
@@ -120,17 +120,17 @@ class Evidence:
     def __init__(self, database: Database) -> None:
         self.database = database
         rows = database.query("SELECT tbl, id, process, holder, fence, at FROM evidence_row ORDER BY seq")
-        self.deletions = [Deletion(row[0], row[1], row[2], row[3], row[4], moment(row[5])) for row in rows]
+        self.deletions = [Deletion(row[0], row[1], row[2], row[3], row[4], timestamp(row[5])) for row in rows]
         rows = database.query(
             "SELECT message_id, was, becomes, was_token, token, was_due, due, at FROM evidence_message ORDER BY seq"
         )
         self.changes = [
-            Change(row[0], row[1], row[2], row[3], row[4], _maybe(row[5]), _maybe(row[6]), moment(row[7]))
+            Change(row[0], row[1], row[2], row[3], row[4], _maybe(row[5]), _maybe(row[6]), timestamp(row[7]))
             for row in rows
         ]
 
     def check_sweeps(self) -> None:
-        """Whoever deleted a row had the table's lease at that moment; fences only rise, and two processes never take turns under one."""
+        """Whoever deleted a row had the table's lease at that timestamp; fences only rise, and two processes never take turns under one."""
         for name in TABLES:
             mine = [one for one in self.deletions if one.table == name]
             fence, latest = 0, datetime.min.replace(tzinfo=UTC)
@@ -179,16 +179,16 @@ class Evidence:
 
     def check_books(self, ever: dict[str, set[int]]) -> None:
         """Every row that ever was is there, or left once and is in the trail."""
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
         for counts, rows in self.database.query(f"SELECT counts, row_count FROM {audit}"):
             by_table = json.loads(counts) if isinstance(counts, str) else counts
             assert sum(by_table.values()) == rows
-            told.update(by_table)
+            reported.update(by_table)
         for name in TABLES:
             there = {number for (number,) in self.database.query(f"SELECT id FROM {name}")}
             gone = [one.id for one in self.deletions if one.table == name]
             assert len(gone) == len(set(gone)), f"{name}: a row left twice"
             assert there | set(gone) == ever[name]
             assert not there & set(gone)
-            assert told[name] == len(gone), f"{name}: {len(gone)} rows left, and the trail says {told[name]}"
+            assert reported[name] == len(gone), f"{name}: {len(gone)} rows left, and the trail says {reported[name]}"

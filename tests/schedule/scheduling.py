@@ -68,7 +68,7 @@ def contract_of(
 
 
 class World:
-    """One process's view: a contract, a store, and everything that was told."""
+    """One process's view: a contract, a store, and everything that was reported."""
 
     def __init__(self, database: Database, store: Store, contract: Contract) -> None:
         self.database = database
@@ -103,7 +103,7 @@ class World:
     def runner(self, **options: Any) -> Runner:
         return Runner(self.store, self.contract, listener=self.events.append, **options)
 
-    def told(self, kind: type[E]) -> list[E]:
+    def reported(self, kind: type[E]) -> list[E]:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
     def messages(self) -> list[Message]:

@@ -64,7 +64,7 @@ def running(one: World, **options: Any) -> Iterator[Background[Ran]]:
 
 
 def failures(one: World) -> int:
-    return len(one.told(TickFailed)) + len(one.told(WorkFailed))
+    return len(one.reported(TickFailed)) + len(one.reported(WorkFailed))
 
 
 def sweeps_again(one: World, database: PostgresDatabase | SqliteDatabase, number: int) -> None:
@@ -73,7 +73,7 @@ def sweeps_again(one: World, database: PostgresDatabase | SqliteDatabase, number
     await_true(lambda: database.query("SELECT count(*) FROM job WHERE state = 'done'") == [(0,)], "it sweeps")
 
 
-def test_a_sqlite_file_that_is_replaced_is_told_of_and_swept(sqlite_database: SqliteDatabase) -> None:
+def test_a_sqlite_file_that_is_replaced_is_reported_of_and_swept(sqlite_database: SqliteDatabase) -> None:
     """A restore from a backup, by moving a file, beside a runner that has the old one open."""
     create_jobs(sqlite_database, 5)
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
@@ -90,8 +90,10 @@ def test_a_sqlite_file_that_is_replaced_is_told_of_and_swept(sqlite_database: Sq
         restored = SqliteDatabase(path)
         sweeps_again(one, restored, 1)
         assert failures(one) > before
-        told = [event.error for event in one.told(TickFailed)] + [event.error for event in one.told(WorkFailed)]
-        assert any("was replaced by another file while it was open" in error for error in told)
+        reported = [event.error for event in one.reported(TickFailed)] + [
+            event.error for event in one.reported(WorkFailed)
+        ]
+        assert any("was replaced by another file while it was open" in error for error in reported)
         restored.close()
 
 
@@ -132,18 +134,18 @@ def test_a_server_that_restarts_in_the_middle_of_a_sweep_is_survived(own_server:
         schedulers=SECOND, sweep=SLOWLY, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1)
     )
     with world(database, contract) as one, running(one) as run:
-        await_true(lambda: bool(one.told(BatchTaken)), "it sweeps")
+        await_true(lambda: bool(one.reported(BatchTaken)), "it sweeps")
         database.close()
         own_server.crash()
         await_true(lambda: failures(one) >= 2, "it tells that the server is away")
         assert run.running
         own_server.start()
         database = PostgresDatabase(own_server.url)
-        batches = len(one.told(BatchTaken))
-        await_true(lambda: len(one.told(BatchTaken)) > batches, "it goes on")
+        batches = len(one.reported(BatchTaken))
+        await_true(lambda: len(one.reported(BatchTaken)) > batches, "it goes on")
     [(left,)] = database.query("SELECT count(*) FROM job WHERE state = 'done'")
-    [(told,)] = database.query("SELECT sum(row_count) FROM wane.audit")
-    assert left + told == 3_000
+    [(reported,)] = database.query("SELECT sum(row_count) FROM wane.audit")
+    assert left + reported == 3_000
     database.close()
 
 
@@ -154,7 +156,7 @@ def test_a_batch_whose_audit_row_was_lost_takes_nothing(postgres_database: Postg
         one.tick()
         AfterBatch(one, lambda: postgres_database.execute("DELETE FROM wane.audit"))
         assert one.worker().work() is Worked.FAILED
-        [batch] = one.told(BatchTaken)
+        [batch] = one.reported(BatchTaken)
         assert one.count("job") == 1_201 - batch.counts["job"]
         assert one.keeper.audit() == []
         [message] = one.messages()
@@ -266,7 +268,9 @@ def test_a_runner_survives_half_open_connections(
             sweeps_again(one, postgres_database, 1)
             assert proxy.fall_silent() >= 3
             sweeps_again(one, postgres_database, 2)
-            assert any("has said nothing" in event.error for event in one.told(TickFailed) + one.told(WorkFailed))
+            assert any(
+                "has said nothing" in event.error for event in one.reported(TickFailed) + one.reported(WorkFailed)
+            )
             one.store.close()
         database.close()
 
@@ -316,7 +320,7 @@ def send(backends: list[int], number: signal.Signals, folder: Path) -> None:
 # --- SQLite -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_locked_sqlite_database_is_told_and_waited_for(
+def test_a_locked_sqlite_database_is_reported_and_waited_for(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite.store, "BUSY_SECONDS", 0.3)
@@ -330,4 +334,4 @@ def test_a_locked_sqlite_database_is_told_and_waited_for(
         await_true(lambda: failures(one) > 0, "it tells that the database is locked")
         application.execute("COMMIT")
         sweeps_again(one, sqlite_database, 2)
-        assert any("locked" in event.error for event in one.told(TickFailed) + one.told(WorkFailed))
+        assert any("locked" in event.error for event in one.reported(TickFailed) + one.reported(WorkFailed))

@@ -187,10 +187,10 @@ def test_on_sqlite_a_clock_that_is_set_back_gives_no_lease_its_life_back_and_let
         assert not holds(one, ended)
         _, lease = take(one, "b", began + timedelta(milliseconds=400))
         Host.shift = timedelta(hours=-5)
-        moments = [one.store.clock() for _ in range(50)]
-        assert moments == sorted(moments, key=lambda moment: moment or began)
-        assert moments[0] is not None
-        assert moments[0] >= began
+        timestamps = [one.store.clock() for _ in range(50)]
+        assert timestamps == sorted(timestamps, key=lambda timestamp: timestamp or began)
+        assert timestamps[0] is not None
+        assert timestamps[0] >= began
         assert not holds(one, ended)
         await_true(lambda: not holds(one, lease), "the lease ends though the host's clock is behind")
         mine, _ = take(one, "c", began + timedelta(hours=1))
@@ -247,18 +247,18 @@ def test_a_worker_whose_lease_was_taken_between_two_batches_takes_nothing_more(d
         stolen = AfterBatch(one, lambda: steal(one, two))
         assert one.worker().work() is Worked.FAILED
         assert stolen.acted
-        [batch] = one.told(BatchTaken)
+        [batch] = one.reported(BatchTaken)
         assert 0 < batch.counts["job"] < 1_200
         assert one.count("job") == 1_201 - batch.counts["job"]
         [entry] = one.keeper.audit()
         assert entry.counts["job"] == batch.counts["job"]
-        assert [swept.outcome for swept in one.told(RuleSwept)] == ["stopped"]
+        assert [swept.outcome for swept in one.reported(RuleSwept)] == ["stopped"]
         assert one.fence() == 2
         [message] = one.messages()
         assert message.release_reason is not None
         assert "lost its lease" in message.release_reason
-        [told] = one.told(WorkFailed)
-        assert (told.scheduler, told.error) == ("tick", message.release_reason)
+        [reported] = one.reported(WorkFailed)
+        assert (reported.scheduler, reported.error) == ("tick", message.release_reason)
         [(holder, until)] = database.query(f"SELECT holder, until FROM {one.own('lease')}")
         assert holder == "thief"
         assert one.store.dialect.decode_time(until) > datetime.now(UTC), "the loser did not end the other's lease"
@@ -271,7 +271,7 @@ def test_adopting_another_contract_stops_a_running_sweep_at_its_next_batch(datab
         one.tick()
         AfterBatch(one, lambda: adopt(two.store, other, by="two"))
         assert one.worker().work() is Worked.FAILED
-        [batch] = one.told(BatchTaken)
+        [batch] = one.reported(BatchTaken)
         assert one.count("job") == 1_201 - batch.counts["job"]
         assert one.states() == ["delayed"]
 

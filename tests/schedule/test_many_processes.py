@@ -250,7 +250,9 @@ def test_no_kill_and_no_stop_breaks_what_is_promised(database: Database, tmp_pat
         check(database, crowd, application)
         assert status.alive
         assert keeper.status().dead_letters == 0
-        assert [one for one in keeper.status().executors if not one.silent and alive_by_name(one.beat.executor)] == []
+        assert [
+            one for one in keeper.status().executors if not one.silent and alive_by_name(one.heartbeat.executor)
+        ] == []
 
 
 def prepare(database: Database, keeper: Keeper) -> None:
@@ -267,9 +269,9 @@ def alive_by_name(executor: str) -> bool:
 def check(database: Database, crowd: Crowd, application: Application) -> None:
     evidence = Evidence(database)
     hit = crowd.hit
-    told = ", ".join(f"{many} {name}" for name, many in sorted(hit.items()))
-    assert hit["kills of a sweep at work"], f"no kill hit a sweep at work: {told}"
-    assert hit["stops of a sweep at work"], f"no stop hit a sweep at work: {told}"
+    reported = ", ".join(f"{many} {name}" for name, many in sorted(hit.items()))
+    assert hit["kills of a sweep at work"], f"no kill hit a sweep at work: {reported}"
+    assert hit["stops of a sweep at work"], f"no stop hit a sweep at work: {reported}"
     evidence.check_sweeps()
     evidence.check_reservations()
     evidence.check_books(application.ever)
@@ -283,7 +285,7 @@ def check(database: Database, crowd: Crowd, application: Application) -> None:
     # `make soak` shows this.
     fences = max(one.fence for one in evidence.deletions)
     sys.stdout.write(
-        f"seed {SEED}: {told}; {len(evidence.deletions)} rows, {len(windows)} windows, {len(waits)} takeovers"
+        f"seed {SEED}: {reported}; {len(evidence.deletions)} rows, {len(windows)} windows, {len(waits)} takeovers"
         f" up to {max(waits):.2f} s after the lease, fences up to {fences}\n"
     )
 

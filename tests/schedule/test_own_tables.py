@@ -53,7 +53,7 @@ def test_finished_messages_resolved_dead_letters_and_silent_executors_leave_afte
     database: Database, clock: Clock
 ) -> None:
     settings = contract_of(attempts=1, remember=7 * DAY, dead_letters=365 * DAY)
-    message, beat, snapshot = (own(database, name) for name in ("message", "heartbeat", "snapshot"))
+    message, heartbeat, snapshot = (own(database, name) for name in ("message", "heartbeat", "snapshot"))
     with world(database, settings) as one:
         finish(one, "done")
         bury(one, "resolved", resolve=True)
@@ -62,28 +62,28 @@ def test_finished_messages_resolved_dead_letters_and_silent_executors_leave_afte
         one.queue.reserve()
         one.queue.enqueue("k", message_id="delayed", delay=3640 * DAY)
         one.queue.enqueue("k", message_id="ready")
-        Executor("worker", "0" * 16, one.events.append).beat(one.store, "waiting")
+        Executor("worker", "0" * 16, one.events.append).heartbeat(one.store, "waiting")
         clock.now += 7 * DAY
-        Executor("worker", "0" * 16, one.events.append).beat(one.store, "waiting")
+        Executor("worker", "0" * 16, one.events.append).heartbeat(one.store, "waiting")
         clock.now += timedelta(seconds=-1)
-        none = {f"{message}.done": 0, f"{message}.resolved": 0, f"{beat}.silent": 0}
+        none = {f"{message}.done": 0, f"{message}.resolved": 0, f"{heartbeat}.silent": 0}
         none |= {f"{snapshot}.fine": 0, f"{snapshot}.day": 0}
-        assert kept(one) == {**none, f"{beat}.silent": 1}
-        assert one.count(beat) == 1, "who beats stays"
+        assert kept(one) == {**none, f"{heartbeat}.silent": 1}
+        assert one.count(heartbeat) == 1, "who beats stays"
         clock.now += timedelta(seconds=2)
         assert kept(one) == {**none, f"{message}.done": 1}
         assert "done" not in names(one)
         clock.now += 358 * DAY
-        assert kept(one) == {**none, f"{message}.resolved": 1, f"{beat}.silent": 1}
+        assert kept(one) == {**none, f"{message}.resolved": 1, f"{heartbeat}.silent": 1}
         clock.now += 3000 * DAY
         assert kept(one) == none
         assert names(one) == ["unresolved", "reserved", "delayed", "ready"]
         trail = one.keeper.audit()
         assert len(trail) == 20, "one row for each rule and call, also where nothing left"
         assert sum(entry.rows for entry in trail) == 4
-        assert {entry.table for entry in trail} == {message, beat, snapshot}
+        assert {entry.table for entry in trail} == {message, heartbeat, snapshot}
         assert {entry.actor for entry in trail} == {"tester"}
-        assert len(one.told(RowsPruned)) == 20
+        assert len(one.reported(RowsPruned)) == 20
 
 
 def test_forever_is_a_word(database: Database, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The runner: schedulers and workers in one process, until told to stop; what fails is told and tried again, and never ends the loop."""
+"""The runner: schedulers and workers in one process, until reported to stop; what fails is reported and tried again, and never ends the loop."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_run_ends_after_its_windows_when_their_sweeps_are_done(database: Datab
         assert (one.count("job"), one.count("note")) == (1, 1)
         assert one.states() == ["done", "done"]
         assert one.keeper.status().executors == (), "who leaves on purpose is not missed"
-        assert {beat.role for beat in one.told(Beat)} == {"scheduler", "worker"}
+        assert {heartbeat.role for heartbeat in one.reported(Beat)} == {"scheduler", "worker"}
 
 
 def test_windows_follow_each_other(database: Database) -> None:
@@ -73,7 +73,7 @@ def test_windows_follow_each_other(database: Database) -> None:
     with world(database, contract(every=SECOND)) as one:
         ran = one.runner(max_runs=2).run()
         assert ran == Ran(ticks=2, sweeps=2, failures=0)
-        assert len({event.window for event in one.told(SweepsEnqueued)}) == 2
+        assert len({event.window for event in one.reported(SweepsEnqueued)}) == 2
 
 
 def test_schedulers_only_and_workers_only(database: Database) -> None:
@@ -83,8 +83,8 @@ def test_schedulers_only_and_workers_only(database: Database) -> None:
         assert one.states() == ["ready"]
         assert two.runner(schedulers=[], max_runs=1).run() == Ran(sweeps=1)
         assert one.states() == ["done"]
-        assert {beat.role for beat in one.told(Beat)} == {"scheduler"}
-        assert {beat.role for beat in two.told(Beat)} == {"worker"}
+        assert {heartbeat.role for heartbeat in one.reported(Beat)} == {"scheduler"}
+        assert {heartbeat.role for heartbeat in two.reported(Beat)} == {"worker"}
 
 
 def test_named_schedulers(database: Database) -> None:
@@ -123,13 +123,13 @@ def test_a_stop_ends_a_sweep_within_one_batch(database: Database) -> None:
     create_jobs(database, 5_000)
     with world(database, contract(sweep=SLOWLY)) as one:
         with running(one) as (run, stop):
-            await_true(lambda: bool(one.told(BatchTaken)), "a batch was taken")
+            await_true(lambda: bool(one.reported(BatchTaken)), "a batch was taken")
             began = time.monotonic()
             stop.set()
             ran = run.result()
             assert time.monotonic() - began < 2
             assert ran == Ran(ticks=1, sweeps=0, failures=0), "a stop is no failure"
-        assert one.count("job") == 5_001 - sum(batch.counts["job"] for batch in one.told(BatchTaken))
+        assert one.count("job") == 5_001 - sum(batch.counts["job"] for batch in one.reported(BatchTaken))
         [message] = one.messages()
         assert message.release_reason == "job.old: stop requested"
         assert one.keeper.status().executors == ()
@@ -163,8 +163,8 @@ def test_an_interrupt_in_the_calling_thread_stops_the_others(
         original = runner._wait
 
         def interrupted(self: Runner, threads: list[threading.Thread]) -> None:
-            if not one.told(BatchTaken):
-                await_true(lambda: bool(one.told(BatchTaken)), "a batch was taken")
+            if not one.reported(BatchTaken):
+                await_true(lambda: bool(one.reported(BatchTaken)), "a batch was taken")
                 raise KeyboardInterrupt
             original(threads)
 
@@ -178,35 +178,35 @@ def test_an_interrupt_in_the_calling_thread_stops_the_others(
 # --- What fails -------------------------------------------------------------------------------------------------------
 
 
-def test_a_failing_scheduler_is_told_and_counted_with_growing_pauses(
+def test_a_failing_scheduler_is_reported_and_counted_with_growing_pauses(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_jobs(database, 5)
     schedulers = (Scheduler("broken", timedelta(days=1)), Scheduler("tick", timedelta(days=1)))
     with world(database, contract_of(table("job"), schedulers=schedulers)) as one:
-        moments: list[float] = []
+        timestamps: list[float] = []
         original = Timetable(one.store.dialect).__class__.lock_window
 
         def failing(this: Any, run: Any, scheduler: str, now: Any) -> Any:
             if scheduler == "broken":
-                moments.append(time.monotonic())
+                timestamps.append(time.monotonic())
                 raise OSError("out of paper\nmore")
             return original(this, run, scheduler, now)
 
         monkeypatch.setattr(Timetable(one.store.dialect).__class__, "lock_window", failing)
         with running(one) as (run, stop):
             await_true(lambda: one.states() == ["done"], "the other scheduler works")
-            await_true(lambda: len(moments) == 3, "the broken one is tried again")
+            await_true(lambda: len(timestamps) == 3, "the broken one is tried again")
             stop.set()
             ran = run.result()
-        told = one.told(TickFailed)
-        assert {(event.scheduler, event.error) for event in told} == {("broken", "out of paper")}
-        assert ran.failures == len(told) == len(moments)
+        reported = one.reported(TickFailed)
+        assert {(event.scheduler, event.error) for event in reported} == {("broken", "out of paper")}
+        assert ran.failures == len(reported) == len(timestamps)
         assert ran.sweeps == 1
-        assert moments[2] - moments[1] > 0.45, "half a second, then a second, half of it random"
+        assert timestamps[2] - timestamps[1] > 0.45, "half a second, then a second, half of it random"
 
 
-def test_a_worker_that_fails_before_its_sweep_is_told_and_goes_on(
+def test_a_worker_that_fails_before_its_sweep_is_reported_and_goes_on(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_jobs(database, 5)
@@ -222,7 +222,7 @@ def test_a_worker_that_fails_before_its_sweep_is_told_and_goes_on(
         monkeypatch.setattr(type(one.queue), "reserve", failing)
         ran = one.runner(max_runs=1).run()
         assert (ran.sweeps, ran.failures) == (1, 2)
-        assert [event.error for event in one.told(WorkFailed)] == ["a bug", "a refusal"]
+        assert [event.error for event in one.reported(WorkFailed)] == ["a bug", "a refusal"]
 
 
 def test_a_listener_that_fails_ends_nothing(database: Database) -> None:
@@ -250,7 +250,7 @@ def test_a_table_that_is_dropped_and_created_again_is_swept_again(database: Data
     with world(database, contract(every=SECOND, attempts=1)) as one, running(one):
         await_true(lambda: one.count("job") == 1, "it sweeps")
         database.execute("DROP TABLE job")
-        await_true(lambda: bool(one.told(RuleFailed)), "it fails")
+        await_true(lambda: bool(one.reported(RuleFailed)), "it fails")
         create_jobs(database, 7)
         await_true(lambda: one.count("job") == 1, "it sweeps again")
         await_true(lambda: not one.queue.dead_letters(), "and the dead letter is dealt with")
@@ -301,8 +301,8 @@ def test_two_first_runners_agree_on_one_contract(database: Database) -> None:
                     return "refused"
 
         answers = [Background(lambda mine=mine: try_it(mine)) for mine in contracts]  # type: ignore[misc]
-        told = sorted(answer.result() for answer in answers)
-        assert told.count("refused") == 1
+        reported = sorted(answer.result() for answer in answers)
+        assert reported.count("refused") == 1
 
 
 def test_a_runner_stops_when_another_contract_is_adopted(database: Database) -> None:
@@ -311,7 +311,7 @@ def test_a_runner_stops_when_another_contract_is_adopted(database: Database) -> 
     with world(database, contract(sweep=SLOWLY)) as one, beside(one, other) as two:
         stop = threading.Event()
         run = Background(one.runner(stop=stop).run)
-        await_true(lambda: bool(one.told(BatchTaken)), "it sweeps")
+        await_true(lambda: bool(one.reported(BatchTaken)), "it sweeps")
         adopt(two.store, other, by="two")
         with pytest.raises(NotInForce):
             run.result()
@@ -331,19 +331,22 @@ def test_every_executor_beats_in_place_and_its_silence_is_noticed(
     with world(database, contract()) as one:
         with running(one, workers=2):
             await_true(lambda: len(one.keeper.status().executors) == 3, "all are there")
-            first = {found.beat.executor: found.beat for found in one.keeper.status().executors}
+            first = {found.heartbeat.executor: found.heartbeat for found in one.keeper.status().executors}
             await_true(
                 lambda: all(
-                    found.beat.beat_at > first[found.beat.executor].beat_at for found in one.keeper.status().executors
+                    found.heartbeat.beat_at > first[found.heartbeat.executor].beat_at
+                    for found in one.keeper.status().executors
                 ),
-                "all beat again",
+                "all heartbeat again",
             )
             found = one.keeper.status()
-            assert [one.beat.role for one in found.executors] == ["scheduler", "worker", "worker"]
-            assert {one.beat.started_at for one in found.executors} == {beat.started_at for beat in first.values()}
+            assert [one.heartbeat.role for one in found.executors] == ["scheduler", "worker", "worker"]
+            assert {one.heartbeat.started_at for one in found.executors} == {
+                heartbeat.started_at for heartbeat in first.values()
+            }
             assert not any(one.other_contract for one in found.executors)
             assert one.count(one.own("heartbeat")) == 3
-        beats = one.told(Beat)
+        beats = one.reported(Beat)
         assert len(beats) > 6
         assert one.count(one.own("heartbeat")) == 0
 
@@ -351,12 +354,12 @@ def test_every_executor_beats_in_place_and_its_silence_is_noticed(
 def test_silence_is_noticed_after_three_beats(database: Database) -> None:
     with world(database, contract()) as one:
         mine = executor.Executor("worker", "0" * 16, one.events.append)
-        mine.beat(one.store, "sweeping job")
+        mine.heartbeat(one.store, "sweeping job")
         [found] = one.keeper.status().executors
-        assert (found.silent, found.other_contract, found.beat.doing) == (False, True, "sweeping job")
+        assert (found.silent, found.other_contract, found.heartbeat.doing) == (False, True, "sweeping job")
         for seconds, silent in ((29, False), (31, True)):
-            moment = one.store.now() - timedelta(seconds=seconds)
-            stamp = one.store.dialect.encode_time(moment)
+            timestamp = one.store.now() - timedelta(seconds=seconds)
+            stamp = one.store.dialect.encode_time(timestamp)
             database.execute(f"UPDATE {one.own('heartbeat')} SET beat_at = ?", (stamp,))
             [found] = one.keeper.status().executors
             assert found.silent is silent
@@ -367,8 +370,8 @@ def test_a_beat_is_written_when_something_changed_or_after_a_while(database: Dat
     with world(database, contract()) as one:
         mine = executor.Executor("worker", "0" * 16, one.events.append)
         for doing in ("waiting", "waiting", None, "sweeping job", "waiting"):
-            mine.beat(one.store, doing)
-        assert [beat.doing for beat in one.told(Beat)] == ["waiting", "sweeping job", "waiting"]
+            mine.heartbeat(one.store, doing)
+        assert [heartbeat.doing for heartbeat in one.reported(Beat)] == ["waiting", "sweeping job", "waiting"]
         mine.leave(one.store)
         assert one.count(one.own("heartbeat")) == 0
 
@@ -377,7 +380,7 @@ def test_a_beat_is_written_when_something_changed_or_after_a_while(database: Dat
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "reported"),
     [
         ({"workers": -1}, WrongArgument, "workers must be from 0 to 64, not -1"),
         ({"workers": 65}, WrongArgument, "workers must be from 0 to 64"),
@@ -396,10 +399,10 @@ def test_a_beat_is_written_when_something_changed_or_after_a_while(database: Dat
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_runs(
-    sqlite_database: SqliteDatabase, options: dict[str, Any], error: type[Exception], told: str
+    sqlite_database: SqliteDatabase, options: dict[str, Any], error: type[Exception], reported: str
 ) -> None:
     with world(sqlite_database, contract()) as one:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=reported):
             one.keeper.run(**{"max_runs": 1, **options})
         assert one.messages() == []
 
@@ -443,7 +446,7 @@ def test_an_awaited_run_stops_within_a_batch_and_other_calls_go_on_beside_it(dat
             keeper = AsyncKeeper(one.keeper)
             stop = asyncio.Event()
             run = asyncio.ensure_future(keeper.run(stop=stop))
-            while not one.told(BatchTaken):
+            while not one.reported(BatchTaken):
                 assert (await keeper.status()).enabled
                 await asyncio.sleep(0.01)
             if how == "event":

@@ -63,7 +63,7 @@ def test_a_restart_more_often_than_the_interval_neither_starves_nor_doubles(data
     with world(database):
         pass
     for _ in range(21):
-        with world(database) as one:  # A process that lives for a moment, every minute.
+        with world(database) as one:  # A process that lives for a timestamp, every minute.
             opened += [window] if (window := one.opened()) else []
             finish(one)
         clock.advance(minutes=1)
@@ -147,8 +147,8 @@ def test_one_message_per_table_and_window_names_table_scheduler_and_window(datab
         assert [message.target for message in one.messages()] == [
             {"table": name, "scheduler": "tick", "window": "2100-06-01T12:00:00+00:00"} for name in ("job", "ns.note")
         ]
-        [told] = one.told(SweepsEnqueued)
-        assert told == SweepsEnqueued("tick", NOON.isoformat(), ("retention_sweep_job", "retention_sweep_ns.note"))
+        [reported] = one.reported(SweepsEnqueued)
+        assert reported == SweepsEnqueued("tick", NOON.isoformat(), ("retention_sweep_job", "retention_sweep_ns.note"))
         assert one.opened("slow") == NOON
         assert [message.kind for message in one.messages()][2:] == ["retention_sweep_other"]
 

@@ -66,7 +66,7 @@ def test_a_sweep_that_succeeds_is_acked_and_gives_its_lease_back(database: Datab
             worker.executor.name,
         )
         assert Leases(one.store.dialect).current(one.store.run, one.store.clock()) == []
-        assert [beat.doing for beat in one.told(Beat)] == ["sweeping job", "waiting"]
+        assert [heartbeat.doing for heartbeat in one.reported(Beat)] == ["sweeping job", "waiting"]
         assert worker.work() is None
 
 
@@ -77,7 +77,7 @@ def test_a_budget_that_is_spent_is_no_failure(database: Database) -> None:
         assert one.worker().work() is Worked.DONE
         assert one.states() == ["done"]
         assert one.count("job") == 26
-        assert len(one.told(BudgetExhausted)) == 1
+        assert len(one.reported(BudgetExhausted)) == 1
 
 
 class Statements:
@@ -173,8 +173,8 @@ def test_a_sweep_that_fails_comes_back_after_a_pause_that_doubles_and_ends_as_a_
             clock.advance(seconds=1)
         assert one.worker().work() is Worked.FAILED
         assert one.states() == ["dead"]
-        assert len(one.told(RuleFailed)) == 3
-        assert [event.kind for event in one.told(MessageDead)] == ["retention_sweep_job"]
+        assert len(one.reported(RuleFailed)) == 3
+        assert [event.kind for event in one.reported(MessageDead)] == ["retention_sweep_job"]
         [letter] = one.queue.dead_letters()
         assert letter.reason == "max_delivery_attempts_reached"
         assert letter.release_reason is not None
@@ -257,16 +257,16 @@ def test_a_sweep_of_another_table_resolves_nothing(database: Database, clock: Cl
         assert [letter.message.kind for letter in one.queue.dead_letters()] == ["retention_sweep_job"]
 
 
-def test_an_unknown_table_is_told_and_ends_as_a_dead_letter(database: Database) -> None:
+def test_an_unknown_table_is_reported_and_ends_as_a_dead_letter(database: Database) -> None:
     with world(database, contract_of(attempts=2, backoff=timedelta(0))) as one:
         one.queue.enqueue("retention_sweep_gone", target={"table": "gone", "scheduler": "old"})
         one.queue.enqueue("something else")
         for _ in range(4):
             assert one.worker().work() is Worked.FAILED
         assert one.states() == ["dead", "dead"]
-        told = one.told(WorkFailed)
-        assert {event.scheduler for event in told} == {"old", None}
-        assert "the contract has no table 'gone'" in told[0].error
+        reported = one.reported(WorkFailed)
+        assert {event.scheduler for event in reported} == {"old", None}
+        assert "the contract has no table 'gone'" in reported[0].error
 
 
 def test_a_table_that_another_sweeps_is_left_to_it(database: Database, clock: Clock) -> None:
@@ -277,8 +277,8 @@ def test_a_table_that_another_sweeps_is_left_to_it(database: Database, clock: Cl
             one.store.run, "sweep:job", "somebody@there", clock.now + timedelta(seconds=25), clock.now
         )
         assert one.worker().work() is Worked.FAILED
-        [told] = one.told(WorkFailed)
-        assert "somebody@there sweeps job" in told.error
+        [reported] = one.reported(WorkFailed)
+        assert "somebody@there sweeps job" in reported.error
         assert one.count("job") == 6
         clock.advance(seconds=30)
         assert one.worker().work() is Worked.DONE
@@ -298,7 +298,7 @@ def test_flags_that_are_off_mean_no_rows_an_ack_and_a_word(database: Database, c
         assert window(one, clock) is Worked.DONE
         assert one.states() == ["dead", "done"]
         assert one.count("job") == 6
-        assert [event.outcome for event in one.told(RuleSwept)] == ["failed", "off"]
+        assert [event.outcome for event in one.reported(RuleSwept)] == ["failed", "off"]
         assert one.keeper.audit() == []
         assert len(one.queue.dead_letters()) == 1, "a sweep that was off proves nothing"
         one.keeper.enable(which)
@@ -314,24 +314,24 @@ def test_a_flag_turned_off_in_the_middle_stops_the_sweep_at_its_next_batch(datab
         AfterBatch(one, lambda: two.keeper.disable())
         assert one.worker().work() is Worked.DONE
         assert 1 < one.count("job") < 1_201
-        assert [event.outcome for event in one.told(RuleSwept)] == ["off"]
+        assert [event.outcome for event in one.reported(RuleSwept)] == ["off"]
 
 
-def test_the_fuse_is_told_in_every_window_and_makes_no_dead_letters(database: Database, clock: Clock) -> None:
+def test_the_fuse_is_reported_in_every_window_and_makes_no_dead_letters(database: Database, clock: Clock) -> None:
     create_jobs(database, 60)
     fused = SweepSettings(fuse_rows=50)
     with world(database, contract_of(attempts=1, sweep=fused)) as one:
         for number in (1, 2, 3):
             assert window(one, clock) is Worked.FAILED
-            told = one.told(WorkFailed)
-            assert len(told) == number
-            assert "--approve job.old" in told[-1].error
+            reported = one.reported(WorkFailed)
+            assert len(reported) == number
+            assert "--approve job.old" in reported[-1].error
         assert one.states() == ["done"] * 3
         assert one.count("job") == 61
         assert one.queue.dead_letters() == []
         one.keeper.sweep("job", approve=["job.old"])
         assert window(one, clock) is Worked.DONE
-        assert len(one.told(WorkFailed)) == 3
+        assert len(one.reported(WorkFailed)) == 3
 
 
 # --- Takeover ---------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_a_dead_worker_is_replaced_when_its_lease_has_ended(
         clock.now = NOON + timedelta(seconds=30, microseconds=-1)
         assert two.worker().work() is None
         clock.now = NOON + timedelta(seconds=30)
-        assert two.worker().work() is Worked.DONE, "the message and the table are free at the same moment"
+        assert two.worker().work() is Worked.DONE, "the message and the table are free at the same timestamp"
         assert two.fence() == 2
         assert [message.deliveries for message in two.messages()] == [2]
 
@@ -370,7 +370,7 @@ def test_a_sweep_that_lasts_several_leases_keeps_its_message_and_its_table(datab
         slow = one.worker()
 
         def listen(event: Event) -> None:
-            first = not one.told(BatchTaken)
+            first = not one.reported(BatchTaken)
             one.events.append(event)
             if first and isinstance(event, BatchTaken):
                 time.sleep(2.5 * lease.total_seconds())
@@ -426,7 +426,7 @@ def test_attempts_of_one_window_add_to_one_audit_row_per_rule(database: Database
         robbed = AfterBatch(one, lambda: None)
 
         def act() -> None:
-            if len(one.told(type(one.events[-1]))) == 2:
+            if len(one.reported(type(one.events[-1]))) == 2:
                 robbed.acted = True
                 steal(one, two)
             else:
@@ -459,17 +459,17 @@ def stopped_in_the_middle(database: Database, **settings: Any) -> Iterator[tuple
         yield one, one.worker(stop).work()
 
 
-def test_a_worker_that_is_told_to_stop_gives_its_sweep_back(database: Database) -> None:
+def test_a_worker_that_is_reported_to_stop_gives_its_sweep_back(database: Database) -> None:
     with stopped_in_the_middle(database) as (one, ended):
         assert ended is Worked.STOPPED
         [message] = one.messages()
         assert (message.state.value, message.release_reason) == ("delayed", "job.old: stop requested")
         assert 1 < one.count("job") < 3_001
-        assert not one.told(WorkFailed)
-        assert not one.told(RuleFailed)
+        assert not one.reported(WorkFailed)
+        assert not one.reported(RuleFailed)
 
 
-def test_being_told_to_stop_makes_no_dead_letter(database: Database) -> None:
+def test_being_reported_to_stop_makes_no_dead_letter(database: Database) -> None:
     """What is left leaves with the next window, as when a budget is spent."""
     with stopped_in_the_middle(database, attempts=1) as (one, ended):
         assert ended is Worked.STOPPED

@@ -144,7 +144,7 @@ def fill(database: Database, seed: int, rows: int = 60) -> None:
     luck = random.Random(seed)
     now = datetime.now(UTC)
 
-    def moment() -> datetime:
+    def timestamp() -> datetime:
         return now - timedelta(hours=luck.randrange(-24, 24 * 10) + 0.5, microseconds=luck.randrange(1_000_000))
 
     def micros(when: datetime) -> int:
@@ -160,19 +160,21 @@ def fill(database: Database, seed: int, rows: int = 60) -> None:
     numbers = range(1, rows + 1)
     tables: dict[str, list[tuple[object, ...]]] = {
         "job": [
-            (n, some("queued", "succeeded", "cancelled", "cleaned"), some(None, 0, *[micros(moment()) // 1000] * 9))
+            (n, some("queued", "succeeded", "cancelled", "cleaned"), some(None, 0, *[micros(timestamp()) // 1000] * 9))
             for n in numbers
         ],
-        "inbox": [(n, some("open", "done", "void"), some(None, *[moment()] * 9)) for n in numbers],
+        "inbox": [(n, some("open", "done", "void"), some(None, *[timestamp()] * 9)) for n in numbers],
         "outbox": [(n, some(None, luck.randrange(1, rows + 30))) for n in range(1, rows // 3)],
-        '"odd % name"': [(some("a", "B", "é"), f"k{n}", some(iso(moment()), "soon", iso(moment()))) for n in numbers],
-        "post": [(n, moment().replace(tzinfo=None), some(None, None, now)) for n in numbers],
+        '"odd % name"': [
+            (some("a", "B", "é"), f"k{n}", some(iso(timestamp()), "soon", iso(timestamp()))) for n in numbers
+        ],
+        "post": [(n, timestamp().replace(tzinfo=None), some(None, None, now)) for n in numbers],
         "comment": [(n, luck.randrange(1, rows + 1), some("web", "mail")) for n in range(1, rows * 2)],
         "vote": [(n, luck.randrange(1, rows * 2)) for n in numbers],
-        "presence": [(n, some(None, "a", "b", "A"), micros(moment()) / 1e6) for n in numbers],
-        "lease": [(f"l{n}", some(None, micros(moment()))) for n in numbers],
-        "draft": [(n, some(None, n), some("open", "dropped", "sent"), moment()) for n in numbers],
-        "receipt": [(n, some(None, n), moment()) for n in numbers],
+        "presence": [(n, some(None, "a", "b", "A"), micros(timestamp()) / 1e6) for n in numbers],
+        "lease": [(f"l{n}", some(None, micros(timestamp()))) for n in numbers],
+        "draft": [(n, some(None, n), some("open", "dropped", "sent"), timestamp()) for n in numbers],
+        "receipt": [(n, some(None, n), timestamp()) for n in numbers],
     }
     for name, found in tables.items():
         database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(found[0]))})", found)

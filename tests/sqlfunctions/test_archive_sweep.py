@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from archive.cold import STAYING, cold_keeper, events
-from archive.test_shelve import SHELVED, everything, shelved, sweep
+from archive.test_cold_tier import SHELVED, everything, shelved, sweep
 from servers import PostgresDatabase
 from wane._sqlfunctions import install, sql_surface
 
@@ -141,22 +141,22 @@ def test_a_place_that_does_not_fit_is_an_error_before_anything_moves(
         call(database)
         assert database.query(f"SELECT note FROM archive.{first} WHERE id = 901") == [("x",)]
         mended = f"COMMENT ON TABLE archive.{first} IS 'wane: public.event'; ALTER TABLE event ALTER COLUMN body TYPE varchar(99)"
-        for change, told in (
+        for change, reported in (
             (f"COMMENT ON TABLE archive.{first} IS 'wane: other.event'", "is not the place of rows"),
             (mended, "body is character varying"),
         ):
             database.script(change)
             database.execute(f"{insert.format(902)} ON CONFLICT DO NOTHING")
-            with pytest.raises(psycopg.errors.InvalidParameterValue, match=told):
+            with pytest.raises(psycopg.errors.InvalidParameterValue, match=reported):
                 call(database)
             assert 902 in cold.hot()
 
 
 def test_its_events_are_written_in_the_same_transaction(database: PostgresDatabase, tmp_path: Path) -> None:
     events(database, 20)
-    database.script("CREATE TABLE told (kind text, many bigint)")
+    database.script("CREATE TABLE reported (kind text, many bigint)")
     contract = SHELVED + (
-        '[events.outbox]\ntable = "told"\ncolumns = {{ kind = "{{name}}", many = "{{rows}}" }}\n'
+        '[events.outbox]\ntable = "reported"\ncolumns = {{ kind = "{{name}}", many = "{{rows}}" }}\n'
         '[excused]\ntold = {{ elsewhere = "a test" }}\n'
     )
     with cold_keeper(database, tmp_path, contract) as cold:
@@ -164,10 +164,10 @@ def test_its_events_are_written_in_the_same_transaction(database: PostgresDataba
         with psycopg.connect(database.url) as connection:
             connection.execute(CALL.format(""))
             connection.rollback()
-        assert database.query("SELECT count(*) FROM told") == [(0,)]
+        assert database.query("SELECT count(*) FROM reported") == [(0,)]
         assert len(cold.hot()) == 20 + len(STAYING)
         call(database)
-        assert database.query("SELECT kind, many FROM told") == [("system/event_archived", 20)]
+        assert database.query("SELECT kind, many FROM reported") == [("system/event_archived", 20)]
 
 
 def test_only_the_admin_role_may_call_it_where_roles_are_on(database: PostgresDatabase, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_from_nothing_to_installed_and_back(command: Wane, database: PostgresDat
     assert "nothing was installed" in command("uninstall").stderr
 
 
-def test_drift_is_told_and_replaced(command: Wane, database: PostgresDatabase, tmp_path: Path) -> None:
+def test_drift_is_reported_and_replaced(command: Wane, database: PostgresDatabase, tmp_path: Path) -> None:
     command("install")
     mark = fingerprint(load_contract(tmp_path / "wane.toml"))
     contract_file(tmp_path, CONTRACT.replace('keep = "5d"', 'keep = "6d"'))
@@ -87,7 +87,7 @@ def test_print_changes_nothing_and_its_script_installs(command: Wane, database: 
     assert command("status").exit_code == 0
 
 
-def test_sqlite_is_told_what_to_do_instead(tmp_path: Path) -> None:
+def test_sqlite_is_reported_what_to_do_instead(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.touch()
     words = ["sql", "install", "--url", f"sqlite:///{path}", "--contract", str(contract_file(tmp_path, ""))]

@@ -53,7 +53,7 @@ def test_the_archive_sweep_of_the_reference_contract_runs(postgres_database: Pos
     postgres_database.script(schema_sql("substrate", "postgres")["main"])
     postgres_database.execute(
         "INSERT INTO event_outbox (event_domain, event_type, event_stream, actor, payload, created_at)"
-        " SELECT 'd', 't', 's', 'a', '{}', moment FROM unnest(ARRAY['2026-01-05'::timestamptz, now()]) AS m(moment)"
+        " SELECT 'd', 't', 's', 'a', '{}', timestamp FROM unnest(ARRAY['2026-01-05'::timestamptz, now()]) AS m(timestamp)"
     )
     file = tmp_path / "wane.toml"
     file.write_text(

@@ -105,13 +105,15 @@ def test_orphans_leave_by_a_moment_of_ones_own(
     keeper: Keeper, postgres_database: PostgresDatabase, table: str, days: float
 ) -> None:
     fill(postgres_database, 4)
-    moment = datetime.now(UTC) - timedelta(days=days)
+    timestamp = datetime.now(UTC) - timedelta(days=days)
     undone = Undone(postgres_database, NAMES)
-    pruned, *engine = undone.by_engine(lambda c: keeper.prune_orphans(table, older_than=moment, limit=20, connection=c))
-    answer, *by_sql = undone.by_sql("SELECT wane.prune_orphans(%s, %s, 20)", table, moment)
+    pruned, *engine = undone.by_engine(
+        lambda c: keeper.prune_orphans(table, older_than=timestamp, limit=20, connection=c)
+    )
+    answer, *by_sql = undone.by_sql("SELECT wane.prune_orphans(%s, %s, 20)", table, timestamp)
     assert by_sql == engine
     assert answer["counts"] == pruned.counts
-    assert answer["cutoff"] == moment.isoformat()
+    assert answer["cutoff"] == timestamp.isoformat()
     assert pruned.rows > 0
 
 
@@ -252,12 +254,12 @@ def test_every_encoding_has_the_same_edges(postgres_database: PostgresDatabase, 
         for n, encoding in enumerate(ENCODINGS):
             found = set()
             for step in STEPS:
-                moment = cut + timedelta(microseconds=step)
+                timestamp = cut + timedelta(microseconds=step)
                 pruned, left, trail = undone.by_engine(
-                    lambda c, m=moment, t=f"edge_{n}": keeper.prune_orphans(t, older_than=m, limit=100, connection=c)
+                    lambda c, m=timestamp, t=f"edge_{n}": keeper.prune_orphans(t, older_than=m, limit=100, connection=c)
                 )
-                answer, *rest = undone.by_sql("SELECT wane.prune_orphans(%s, %s, 100)", f"edge_{n}", moment)
-                assert rest == [left, trail], f"{encoding} at {moment}"
+                answer, *rest = undone.by_sql("SELECT wane.prune_orphans(%s, %s, 100)", f"edge_{n}", timestamp)
+                assert rest == [left, trail], f"{encoding} at {timestamp}"
                 assert answer["counts"] == pruned.counts
                 found.add(pruned.rows)
             assert len(found) >= 3, encoding
@@ -281,45 +283,45 @@ STEPS = [
 ]
 
 
-def written(moment: datetime, kind: str, time: str) -> object:
-    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def written(timestamp: datetime, kind: str, time: str) -> object:
+    micros = (timestamp - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     size = {'"s"': 1_000_000, '"ms"': 1_000, '"us"': 1}.get(time.removeprefix("unit = ").split(",")[0])
     if size is not None:
         return micros // size if kind in ("bigint", "integer") else micros / size
     if kind == "timestamptz":
-        return moment
+        return timestamp
     if kind == "timestamp":
-        return moment.replace(tzinfo=None)
+        return timestamp.replace(tzinfo=None)
     between = "T" if '"iso"' in time else " "
-    return moment.replace(tzinfo=None).isoformat(between, "microseconds") + ("" if "zone" in time else "Z")
+    return timestamp.replace(tzinfo=None).isoformat(between, "microseconds") + ("" if "zone" in time else "Z")
 
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2199, 1, 1), timezones=st.just(UTC))
 
 
-@given(moment=MOMENTS, inclusive=st.booleans())
-@example(moment=datetime(2026, 1, 1, tzinfo=UTC), inclusive=True)
-@example(moment=datetime(2026, 1, 1, 0, 0, 0, 999_999, tzinfo=UTC), inclusive=False)
-def test_bounds_in_sql_are_the_bounds_of_the_engine(clusters: Any, moment: datetime, inclusive: bool) -> None:
+@given(timestamp=MOMENTS, inclusive=st.booleans())
+@example(timestamp=datetime(2026, 1, 1, tzinfo=UTC), inclusive=True)
+@example(timestamp=datetime(2026, 1, 1, 0, 0, 0, 999_999, tzinfo=UTC), inclusive=False)
+def test_bounds_in_sql_are_the_bounds_of_the_engine(clusters: Any, timestamp: datetime, inclusive: bool) -> None:
     connection = clusters["postgres"]._admin
     connection.execute("SET timezone = 'Asia/Kathmandu'")
 
     def value(kind: str, time: Time, name: str = "cutoff") -> Any:
         type_, text = bounds(Column("at", kind, True), time, inclusive=inclusive)[name]
-        text = re.sub("wane_moment", "%(moment)s::timestamptz", text)
-        [(found,)] = connection.execute(f"SELECT ({text})::{type_}", {"moment": moment}).fetchall()
+        text = re.sub("wane_moment", "%(timestamp)s::timestamptz", text)
+        [(found,)] = connection.execute(f"SELECT ({text})::{type_}", {"timestamp": timestamp}).fetchall()
         return found
 
     for unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
-        assert value("bigint", Time("at", unit)) == number_bound(moment, unit, inclusive=inclusive)
-        assert value("numeric", Time("at", unit)) == fraction_bound(moment, unit)
-    assert value("timestamp with time zone", Time("at")) == moment
+        assert value("bigint", Time("at", unit)) == number_bound(timestamp, unit, inclusive=inclusive)
+        assert value("numeric", Time("at", unit)) == fraction_bound(timestamp, unit)
+    assert value("timestamp with time zone", Time("at")) == timestamp
     native = Time("at", Unit.NATIVE, "UTC")
-    assert value("timestamp without time zone", native) == wall_bound(moment, "UTC", inclusive=inclusive)
+    assert value("timestamp without time zone", native) == wall_bound(timestamp, "UTC", inclusive=inclusive)
     for unit in (Unit.ISO, Unit.TEXT):
         for zone in (None, "UTC"):
             time = Time("at", unit, zone)
-            bound = text_bound(moment, time, inclusive=inclusive)
+            bound = text_bound(timestamp, time, inclusive=inclusive)
             assert value("text", time) == bound.exact
             assert value("text", time, "cutoff_second") == bound.second
             assert value("text", time, "cutoff_next_second") == bound.next_second

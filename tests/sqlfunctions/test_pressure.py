@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import wane.sqlite
-from observe.sick import CONTRACT, World, ago, contract, healthy
+from observe.unhealthy import CONTRACT, World, ago, contract, healthy
 from prune.keeping import insert
 from servers import PostgresDatabase, SqliteDatabase
 from wane._sqlfunctions import install, uninstall
@@ -36,11 +36,11 @@ def test_the_view_of_postgresql_is_what_the_command_tells(postgres_database: Pos
     with healthy(postgres_database) as world:
         fill(world)
         install(world.keeper)
-        told = postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")
-        assert told == [as_row(one) for one in world.keeper.pressure()]
-        exactness = {row[0]: row[6:] for row in told}
+        reported = postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")
+        assert reported == [as_row(one) for one in world.keeper.pressure()]
+        exactness = {row[0]: row[6:] for row in reported}
         assert exactness["job"] == ("estimate", "estimate")
-        assert {row[0]: row[4] for row in told}["job"] > 100, "the planner's estimate, not the least that is known"
+        assert {row[0]: row[4] for row in reported}["job"] > 100, "the planner's estimate, not the least that is known"
         assert exactness["presence"] == ("estimate", "at least")
         assert exactness["inbox"] == ("exact", "exact")
         assert exactness["reply"] == ("exact", None)
@@ -55,9 +55,9 @@ def test_the_view_keeps_nobody_from_changing_a_table(postgres_database: Postgres
     with healthy(postgres_database) as world:
         install(world.keeper)
         postgres_database.script("ALTER TABLE job ALTER COLUMN id TYPE bigint; DROP TABLE inbox")
-        told = {row[0]: row for row in postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")}
-        assert told["inbox"][1:] == (None,) * 7
-        assert told["job"][1] == 3
+        reported = {row[0]: row for row in postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")}
+        assert reported["inbox"][1:] == (None,) * 7
+        assert reported["job"][1] == 3
 
 
 def test_functions_of_an_earlier_version_leave_with_the_view_that_depended_on_them(

@@ -210,7 +210,7 @@ def test_beside_a_writer_it_fails_and_takes_nothing(database: SqliteDatabase, co
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "reported"),
     [
         ("wane_prune('inbx', 'failed', 100)", "did you mean 'inbox'"),
         ("wane_prune('inbox', 'faild', 100)", "did you mean 'failed'"),
@@ -225,11 +225,11 @@ def test_beside_a_writer_it_fails_and_takes_nothing(database: SqliteDatabase, co
     ],
 )
 def test_a_failing_call_says_why_when_asked(
-    connection: sqlite3.Connection, database: SqliteDatabase, call: str, told: str
+    connection: sqlite3.Connection, database: SqliteDatabase, call: str, reported: str
 ) -> None:
     with pytest.raises(sqlite3.OperationalError, match="user-defined function raised exception"):
         connection.execute(f"SELECT {call}")
-    assert told in one(connection, "SELECT wane_last_error()")
+    assert reported in one(connection, "SELECT wane_last_error()")
     connection.rollback()
     assert audits(database) == 0
 
@@ -360,7 +360,7 @@ def test_a_pass_in_sql_is_a_pass_for_the_loop_too(hooked: sqlite3.Connection, ho
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "reported"),
     [
         ("knocker_prune_events('handled', 1700000000, 10, NULL)", "JSON array"),
         ("knocker_prune_events('\"handled\"', 1700000000, 10, NULL)", "must be a list"),
@@ -376,11 +376,11 @@ def test_a_pass_in_sql_is_a_pass_for_the_loop_too(hooked: sqlite3.Connection, ho
     ],
 )
 def test_slips_in_webhook_calls_are_refused(
-    hooked: sqlite3.Connection, hooks: SqliteDatabase, call: str, told: str
+    hooked: sqlite3.Connection, hooks: SqliteDatabase, call: str, reported: str
 ) -> None:
     event(hooks, 1, "handled", T - 10)
     with pytest.raises(sqlite3.OperationalError):
         hooked.execute(f"SELECT {call}")
-    assert told in one(hooked, "SELECT wane_last_error()")
+    assert reported in one(hooked, "SELECT wane_last_error()")
     assert events(hooks) == [1]
     assert audits(hooks) == 0

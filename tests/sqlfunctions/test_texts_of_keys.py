@@ -7,7 +7,7 @@ import pytest
 from prune.keeping import KEEP_WEEK, ago, keeping, rule, table
 from servers import PostgresDatabase
 from wane._db.postgres.settings import TEXT_SETTINGS
-from wane._sqlfunctions import install, pressure, taking
+from wane._sqlfunctions import install, pressure, take
 
 KEYS = [
     ("bytea", "'\\x00ff01'", "\\x00ff01", "SET bytea_output = 'escape'"),
@@ -51,7 +51,7 @@ def test_a_held_row_stays_whatever_the_session_is_set_to(
 
 
 def test_the_engine_and_what_it_installs_write_texts_alike() -> None:
-    for settings in (taking.SETTINGS, pressure.SETTINGS):
+    for settings in (take.SETTINGS, pressure.SETTINGS):
         written = dict(line.removeprefix("SET ").split(" = ") for line in settings.splitlines())
         assert {name: written[name].strip("'") for name in TEXT_SETTINGS} == TEXT_SETTINGS
         assert written["search_path"] == "pg_catalog, pg_temp"

@@ -14,7 +14,7 @@ from wane._db.url import resolve_url
 from wane.reference import contract_path, schema_sql
 
 T = 1_700_000_000
-"""Some moment, in unix seconds."""
+"""Some timestamp, in unix seconds."""
 
 
 def contract() -> Contract:

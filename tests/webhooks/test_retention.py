@@ -86,7 +86,7 @@ def test_a_pass_inside_the_callers_transaction_vanishes_with_it(webhooks: Webhoo
     assert audits(database) == 0
 
 
-def test_the_loop_runs_as_often_as_it_is_told(webhooks: WebhookRetention, database: Database) -> None:
+def test_the_loop_runs_as_often_as_it_is_reported(webhooks: WebhookRetention, database: Database) -> None:
     assert webhooks.run_retention(QUICK, max_runs=3) == RetentionRuns(passes=3, failures=0)
     assert audits(database) == 3
 
@@ -158,24 +158,24 @@ def test_a_loop_that_is_stopped_before_it_begins_does_nothing(webhooks: WebhookR
     assert audits(database) == 0
 
 
-def test_a_failing_pass_is_told_and_the_loop_goes_on(database: Database) -> None:
+def test_a_failing_pass_is_reported_and_the_loop_goes_on(database: Database) -> None:
     prepare(database)
     fill(database)
     keep_attempts(database)
-    told: list[Event] = []
+    reported: list[Event] = []
 
     def listener(happened: Event) -> None:
-        told.append(happened)
-        if isinstance(happened, RetentionPassFailed) and len(told) == 2:
+        reported.append(happened)
+        if isinstance(happened, RetentionPassFailed) and len(reported) == 2:
             database.execute("DROP TRIGGER keep" + ("" if database.store == "sqlite" else " ON knocker_attempts"))
 
     with WebhookRetention.open(database.url, contract=contract(), listener=listener) as webhooks:
         assert webhooks.run_retention(QUICK, max_runs=3) == RetentionRuns(passes=1, failures=2)
-    passes = [one for one in told if not isinstance(one, HardDeleted)]
+    passes = [one for one in reported if not isinstance(one, HardDeleted)]
     assert [type(one) for one in passes] == [RetentionPassFailed, RetentionPassFailed, RowsPruned]
-    assert isinstance(told[0], RetentionPassFailed)
-    assert told[0].table == "knocker_events"
-    assert "attempts stay" in told[0].error
+    assert isinstance(reported[0], RetentionPassFailed)
+    assert reported[0].table == "knocker_events"
+    assert "attempts stay" in reported[0].error
     assert events(database) == [2]
     assert audits(database) == 1
 

@@ -25,9 +25,9 @@ from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry
 from wane._prune.batches import Batches, pass_gates, require_running
-from wane._prune.dialects import taking
+from wane._prune.dialects import row_taker
 from wane._prune.pace import Pace
-from wane._prune.taking import Taking
+from wane._prune.take import RowTaker
 from wane._rules.rows import cutoff
 from wane._rules.selection import Selection
 from wane.errors import Locked, SchemaChanged, TimedOut
@@ -148,7 +148,7 @@ class Eviction:
         """
         copied = self.archive.copied(batch.texts, batch.versions)
 
-        def take(taker: Taking, now: datetime) -> Evicted:
+        def take(taker: RowTaker, now: datetime) -> Evicted:
             if taker.transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
                 raise _Differs
             return self._evicted(len(batch))
@@ -186,7 +186,7 @@ class Eviction:
             self.batches.stop.wait(_WAIT_SECONDS)
 
     def _check(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
-        def take(taker: Taking, now: datetime) -> Evicted:
+        def take(taker: RowTaker, now: datetime) -> Evicted:
             if self.keeping:
                 return self._keep(taker.transaction, batch)
             return evict(taker, self.archive, batch, now, skip_locked=skip_locked)
@@ -211,15 +211,15 @@ class Eviction:
 
         return pass_gates(transaction, self.archive.selection, self.contract.sweep, fence)
 
-    def _transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
+    def _transaction(self, step: _Step, take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
         with suppress(SchemaChanged):
             return self._try_transaction(step, take)
         self.archive.selection = self.rebind()
         return self._try_transaction(step, take)
 
-    def _try_transaction(self, step: _Step, take: Callable[[Taking, datetime], Evicted]) -> Evicted:
+    def _try_transaction(self, step: _Step, take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
         with self.batches.open() as batch:
-            transaction, taker = batch.transaction, taking(batch.transaction)
+            transaction, taker = batch.transaction, row_taker(batch.transaction)
             evicted = take(taker, self.sweep.decided_at)
             if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
                 raise _Changed

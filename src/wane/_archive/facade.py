@@ -14,7 +14,7 @@ from wane._archive.journal_restore import JournaledRestore, RestoreJournal
 from wane._archive.sql_log import ArchiveLog, archive_findings
 from wane._contract.duration import format_duration
 from wane._contract.lookup import find_table, require_known
-from wane._contract.model import Contract, Rule, Shelve, Table, ToArchive
+from wane._contract.model import Contract, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._findings import Finding, did_you_mean
@@ -319,7 +319,7 @@ class Archive:
         """
         chosen = find_table(self._contract, table)
         if not any(name == chosen for name, _ in self._rules()):
-            shelved = next((one.action for one in chosen.rules if isinstance(one.action, Shelve)), None)
+            shelved = next((one.action for one in chosen.rules if isinstance(one.action, ToColdTier)), None)
             hint = "rows that left with others come back with those"
             if shelved is not None:
                 hint = f"its rows are in {shelved.schema}.{chosen.name.name}_<yyyymm>, in the same database: see docs/how-to/archive.md"
@@ -464,7 +464,7 @@ def _restore_status(transaction: Transaction, restore: JournaledRestore) -> Rest
         dict(sum((Counter(piece.counts) for piece in pieces), Counter())),
         sum(piece.there for piece in pieces),
         sum(piece.replaced for piece in pieces),
-        journal.count_kept(restore.id),
+        journal.count_unrestored(restore.id),
     )
 
 

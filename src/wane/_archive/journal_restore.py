@@ -173,12 +173,12 @@ class RestoreJournal:
         for key, reason in kept:
             self._kept.add(restore_id=number, number=piece.number, key=key, reason=reason)
 
-    def kept(self, number: int, *, piece: int | None = None, limit: int) -> list[UnrestoredRow]:
+    def unrestored(self, number: int, *, piece: int | None = None, limit: int) -> list[UnrestoredRow]:
         """Return the keys of rows that did not come back, each with the reason."""
         of_piece: dict[str, Any] = {} if piece is None else {"number": piece}
         return self._kept.find(restore_id=number, limit=limit, **of_piece)
 
-    def count_kept(self, number: int) -> int:
+    def count_unrestored(self, number: int) -> int:
         """Count the rows that did not come back."""
         return self._kept.count(restore_id=number)
 

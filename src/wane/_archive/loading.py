@@ -124,7 +124,7 @@ def _load(job: LoadJob, number: int) -> dict[str, Any]:
         if loading.piece.looked_at != piece.rows:
             raise ArchiveError(
                 f"a piece of restore {job.restore} has {loading.piece.looked_at:,} rows, not {piece.rows:,}",
-                "the staged rows were changed by somebody; run again",
+                "the staged rows were changed by another session; run again",
             )
     return {"piece": number}
 

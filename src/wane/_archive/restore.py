@@ -380,7 +380,7 @@ class _Restore:
         for number in range(pieces):
             with self.store.transaction() as transaction:
                 journal = RestoreJournal(transaction)
-                kept = journal.kept(restore.id, piece=number, limit=2**31)
+                kept = journal.unrestored(restore.id, piece=number, limit=2**31)
                 [left] = [piece.looked_at for piece in journal.pieces(restore.id) if piece.number == number]
             stay = {key for key, _ in kept}
             for some in staging.keys(folder, 0, number):
@@ -435,7 +435,7 @@ class _Restore:
         with self.store.transaction() as transaction:
             journal = RestoreJournal(transaction)
             found = journal.pieces(restore.id)
-            kept, reasons = journal.count_kept(restore.id), journal.kept(restore.id, limit=_SHOWN)
+            kept, reasons = journal.count_unrestored(restore.id), journal.unrestored(restore.id, limit=_SHOWN)
         restored: Counter[str] = Counter({str(self.table.name): 0})
         for piece in found:
             restored.update(piece.counts)

@@ -19,7 +19,7 @@ from typing import Any
 from wane._archive.sql import ArchiveRows
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
-from wane._prune.taking import Key, Taking
+from wane._prune.take import Key, RowTaker
 from wane.errors import Locked
 
 _MODULUS = 2**128
@@ -63,16 +63,18 @@ class Evicted:
     """Rows that others hold locked; to be retried."""
 
 
-def evict(taking: Taking, archive: ArchiveRows, copies: Sequence[Copy], now: datetime, *, skip_locked: bool) -> Evicted:
+def evict(
+    taker: RowTaker, archive: ArchiveRows, copies: Sequence[Copy], now: datetime, *, skip_locked: bool
+) -> Evicted:
     """Delete the rows of these copies, as far as they may leave, and report what became of each.
 
     Raise Locked if followers changed meanwhile.
     """
     selection = archive.selection
-    transaction = taking.transaction
-    taking.close_references(selection)
+    transaction = taker.transaction
+    taker.close_references(selection)
     by_text = {copy.text: copy for copy in copies}
-    keys = taking.lock(selection, [copy.key for copy in copies], skip_locked=skip_locked)
+    keys = taker.lock(selection, [copy.key for copy in copies], skip_locked=skip_locked)
     mine = {tuple(key) for key in keys}
     found: dict[str, str] = dict(_read(transaction, archive.present([copy.key for copy in copies])))
     # A key that is compared case-insensitively finds its row's successor too, which is another row.
@@ -92,7 +94,7 @@ def evict(taking: Taking, archive: ArchiveRows, copies: Sequence[Copy], now: dat
             chosen.append(copy)
     counts: dict[str, int] = {str(selection.name): 0}
     if chosen:
-        counts.update(taking.take_chosen(selection, now, [copy.key for copy in chosen]))
+        counts.update(taker.take_chosen(selection, now, [copy.key for copy in chosen]))
         gone = sum(counts.values()) - counts[str(selection.name)]
         if gone != sum(copy.following.rows for copy in chosen):
             # A follower was added since they were compared; the next attempt sees it.

@@ -34,7 +34,7 @@ from wane._archive.verify import FileJob, ProofJob, files_of, prove
 from wane._contract.model import Rule, Table
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger, add_counts
-from wane._prune.sql_outbox import tell
+from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
 from wane._rules.rows import cutoff, rows_of
 from wane.errors import ArchiveError, Unproven
@@ -321,7 +321,7 @@ class TableSweep:
                 proven = _fingerprint(sweep.columns) if sweep.strict else None
                 journal.remember(str(self.table.name), sweep.columns, proven)
             if state is State.DONE and self._emits_archived(moved):
-                tell(
+                emit(
                     self.store,
                     transaction,
                     self.contract.events.outbox,

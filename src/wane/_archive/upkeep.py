@@ -23,7 +23,7 @@ from wane._contract.model import Table, ToArchive
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
-from wane._prune.sql_outbox import tell
+from wane._prune.sql_outbox import emit
 from wane.errors import ArchiveChanged
 from wane.events import ArchiveMaintained, hard_deleted
 
@@ -161,7 +161,7 @@ class Upkeep:
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.emits_hard_deleted(change.table):
                 event = hard_deleted(change.table, None, change.gone, audit)
-                tell(
+                emit(
                     self.store,
                     transaction,
                     self.contract.events.outbox,

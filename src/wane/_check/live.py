@@ -262,7 +262,7 @@ class Live:
         """Return the checks that no referenced row is gone, and that no follower stayed behind."""
         asked: dict[object, Question] = {}
         for selection in self.selections:
-            for guard in selection.saved_by:
+            for guard in selection.guards:
                 self._reference(asked, "dangling-reference", selection, selection.table, guard, None)
             self._followers(asked, selection, selection.table, selection.followers)
         return list(asked.values())

@@ -139,15 +139,15 @@ def main(group: str | None = None) -> None:
     except WaneError as problem:
         from rich.markup import escape
 
-        from wane._cli.output import print_findings, say
+        from wane._cli.output import print_findings, print_line
 
         if isinstance(problem, ContractError | BindError):
             print_findings(problem.findings, stderr=True)
-            say(f"[red]{escape(problem.message)}[/]")
+            print_line(f"[red]{escape(problem.message)}[/]")
         else:
-            say(f"[red]error:[/] {escape(problem.message)}")
+            print_line(f"[red]error:[/] {escape(problem.message)}")
             if problem.hint:
-                say(f"[green]hint:[/] {escape(problem.hint)}")
+                print_line(f"[green]hint:[/] {escape(problem.hint)}")
         sys.exit(1)
     finally:
         _flush()

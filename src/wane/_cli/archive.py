@@ -11,7 +11,7 @@ from rich.markup import escape
 from wane._archive.model import ArchiveRun, ColdStatus, Proof, RestoreStatus, SweepStatus
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, ShownOption
-from wane._cli.output import console, counts_text, many, print_findings, say, table, time_text
+from wane._cli.output import console, counts_text, many, print_findings, print_line, table, time_text
 from wane._findings import Finding
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome
@@ -27,7 +27,7 @@ NO_RULES = 'no rule archives: such a rule says `then = "archive"`'
 
 def starting(master: str) -> None:
     """Print that Spark is starting, which takes seconds."""
-    say(f"[dim]starting Spark at {escape(master)}: this takes some seconds[/]")
+    print_line(f"[dim]starting Spark at {escape(master)}: this takes some seconds[/]")
 
 
 @command(app, "run", LONG_WORK)
@@ -72,9 +72,9 @@ def print_run(done: ArchiveRun) -> None:
     console().print(shown)
     for rule in done.rules:
         if rule.message:
-            say(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
+            print_line(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
     if not done.rules:
-        say(NO_RULES)
+        print_line(NO_RULES)
 
 
 @command(app, "status")
@@ -105,9 +105,9 @@ def _print_status(
         )
     console().print(shown)
     if not sweeps:
-        say(EMPTY)
+        print_line(EMPTY)
     for one in unfinished:
-        say(f"[yellow]restore {one.id} of {escape(one.table)} is {one.state}[/]: `wane archive restores`")
+        print_line(f"[yellow]restore {one.id} of {escape(one.table)} is {one.state}[/]: `wane archive restores`")
     print_findings(findings)
 
 
@@ -126,7 +126,7 @@ def _print_tables(found: Sequence[ColdStatus]) -> None:
         shown.add_row(escape(one.table), *counts, *months, escape(one.place))
     console().print(shown)
     if not found:
-        say(EMPTY)
+        print_line(EMPTY)
 
 
 @command(app, "verify")
@@ -141,13 +141,13 @@ def _print_proofs(proofs: Sequence[Proof]) -> None:
         rows, files = many(proof.rows, "row", bold=True), many(proof.files, "file")
         console().print(f"{escape(proof.table)}: {rows} in {files}")
         for problem in proof.problems:
-            say(f"[red]error:[/] {escape(problem)}")
+            print_line(f"[red]error:[/] {escape(problem)}")
     problems = sum(len(proof.problems) for proof in proofs)
     if not proofs:
-        say(EMPTY)
+        print_line(EMPTY)
     elif problems:
-        say(
+        print_line(
             f"[red]damaged: {many(problems, 'problem')}[/]; try `wane archive repair`, or restore the files from a backup"
         )
     else:
-        say(f"[green]verified: {many(len(proofs), 'table')}, every file as the log has it[/]")
+        print_line(f"[green]verified: {many(len(proofs), 'table')}, every file as the log has it[/]")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from wane._archive.model import CompactedTable, ExpiredTable, TidiedTable
 from wane._cli.archive import COLOURS, LONG_WORK, NO_RULES, app, starting
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, say, table, time_text
+from wane._cli.output import console, print_line, table, time_text
 from wane._cli.values import parse_length
 from wane._prune.sweep import Outcome
 
@@ -41,7 +41,7 @@ def archive_expire(call: Call, only: TablesArgument = None, dry_run: DryRunOptio
         _print_tables(done, ("table", "month", "rows", "before"), rows)
         for one in done:
             if one.held:
-                say(f"[yellow]{escape(one.table)}: nothing went: {escape(one.held)}[/]")
+                print_line(f"[yellow]{escape(one.table)}: nothing went: {escape(one.held)}[/]")
 
     return _result(done, show)
 
@@ -93,7 +93,7 @@ def archive_tidy(
         for one in done:
             if one.erased:
                 numbers = ", ".join(str(number) for number in one.erased)
-                say(escape(f"{one.table}: rows deleted by audit entries {numbers} are now erased from disk"))
+                print_line(escape(f"{one.table}: rows deleted by audit entries {numbers} are now erased from disk"))
 
     return _result(done, show)
 
@@ -109,6 +109,6 @@ def _print_tables(done: Maintained, heads: Sequence[str], rows: Iterable[Sequenc
     console().print(shown)
     for one in done:
         if one.message:
-            say(f"[{COLOURS.get(one.outcome, 'yellow')}]{escape(f'{one.table}: {one.message}')}[/]")
+            print_line(f"[{COLOURS.get(one.outcome, 'yellow')}]{escape(f'{one.table}: {one.message}')}[/]")
     if not done:
-        say(NO_RULES)
+        print_line(NO_RULES)

@@ -22,7 +22,7 @@ from rich.markup import escape
 from wane._archive.condition import refused, spark_errors
 from wane._cli.archive import app, starting
 from wane._cli.harness import Call, command
-from wane._cli.output import console, many, prints_unicode, say, table
+from wane._cli.output import console, many, print_line, prints_unicode, table
 from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ def query(
                 more = next(rows, None) is not None
             else:
                 written = _write_parquet(found.limit(limit), folder, out)
-                say(f"{many(written, 'row')} written to {escape(str(out))}")
+                print_line(f"{many(written, 'row')} written to {escape(str(out))}")
                 more = written == limit and found.count() > limit
         except spark_errors() as problem:
             # A condition may fail on a row only: a text that is no number, a division by zero.
             raise refused(problem, found.columns) from None
     if more:
-        say(f"[yellow]the first {many(limit, 'row')}:[/] there are more, --limit shows them")
+        print_line(f"[yellow]the first {many(limit, 'row')}:[/] there are more, --limit shows them")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rich.markup import escape
 from wane._cli.archive import app, starting
 from wane._cli.archive_maintenance import TablesArgument
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import console, many, say
+from wane._cli.output import console, many, print_line
 
 if TYPE_CHECKING:
     from wane._archive.repair import Repaired
@@ -36,12 +36,12 @@ def _print_repaired(done: Sequence[Repaired]) -> None:
         sweeps = ", ".join(str(number) for number in one.sweeps) or "none"
         console().print(f"{escape(one.table)}: {missing}: {how}; sweeps among them: {sweeps}")
         for job in one.given_up:
-            say(
+            print_line(
                 f"{escape(job)} could not be made again: nothing is lost, what it replaced is in the archive as before;"
                 " the next expiry or compaction does it anew"
             )
     if any(one.lost for one in done):
-        say("read all files back: `wane archive verify`")
+        print_line("read all files back: `wane archive verify`")
 
 
 @command(app, "adopt", Services(actor=True))

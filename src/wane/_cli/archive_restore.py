@@ -14,7 +14,7 @@ from wane._archive.model import Restored, RestoreStatus
 from wane._cli.archive import TableArgument, app, starting
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, ShownOption
-from wane._cli.output import console, counts_text, many, say, table, time_text
+from wane._cli.output import console, counts_text, many, print_line, table, time_text
 from wane._cli.values import parse_key, parse_length
 from wane._prune.pace import FAST
 
@@ -114,7 +114,7 @@ def _print_restores(found: Sequence[RestoreStatus]) -> None:
         )
     console().print(shown)
     if not found:
-        say("nothing was restored, or not lately")
+        print_line("nothing was restored, or not lately")
 
 
 @command(app, "cancel-restore", Services(actor=True))
@@ -130,7 +130,7 @@ def cancel_restore(
     ended = call.open().archive.cancel_restore(number)
     came = counts_text(ended.restored) or "no row"
     text = f"restore {ended.id} of {escape(ended.table)} has ended: {came} came back, the rest stays in the archive"
-    return CommandResult(ended, lambda: say(text))
+    return CommandResult(ended, lambda: print_line(text))
 
 
 def print_restored(done: Restored, missing: int = 0) -> None:
@@ -141,23 +141,25 @@ def print_restored(done: Restored, missing: int = 0) -> None:
         shown.add_row(escape(name), f"{chosen:,}", f"{done.restored.get(name, 0):,}")
     console().print(shown)
     if not any(done.chosen.values()):
-        say("the archive has no such row; what was restored has left it: `wane archive restores`")
+        print_line("the archive has no such row; what was restored has left it: `wane archive restores`")
     elif missing:
-        say(
+        print_line(
             f"the archive has no row for {many(missing, 'key')}; what was restored has left it: `wane archive restores`"
         )
     if done.there:
-        say(f"{many(done.there, 'row')} {'was' if done.there == 1 else 'were'} there already, exactly as archived")
+        print_line(
+            f"{many(done.there, 'row')} {'was' if done.there == 1 else 'were'} there already, exactly as archived"
+        )
     if done.replaced:
-        say(f"{many(done.replaced, 'row')} replaced others")
+        print_line(f"{many(done.replaced, 'row')} replaced others")
     if done.kept:
-        say(f"[yellow]{many(done.kept, 'row')}[/] {'stays' if done.kept == 1 else 'stay'} in the archive:")
+        print_line(f"[yellow]{many(done.kept, 'row')}[/] {'stays' if done.kept == 1 else 'stay'} in the archive:")
         for key, reason in done.reasons:
-            say(f"  {escape(key)}: {escape(reason)}")
+            print_line(f"  {escape(key)}: {escape(reason)}")
     if done.protected_until is not None:
-        say(f"no sweep takes them before {time_text(done.protected_until)}")
+        print_line(f"no sweep takes them before {time_text(done.protected_until)}")
     if done.into is not None and not done.dry_run:
-        say(f"they are in [bold]{escape(done.into)}[/], and in the archive still")
+        print_line(f"they are in [bold]{escape(done.into)}[/], and in the archive still")
 
 
 def _only_conflicts(reasons: Sequence[tuple[str, str]]) -> bool:

@@ -12,7 +12,7 @@ from wane._archive.model import Surveyed
 from wane._cli.archive import app, starting
 from wane._cli.growth import days_number
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, count_text, say, table
+from wane._cli.output import console, count_text, print_line, table
 from wane._db.counting import Count, Exactness
 
 _BAR = 30
@@ -75,7 +75,7 @@ def print_survey(found: Sequence[Surveyed]) -> None:
 def _print_months(one: Surveyed) -> None:
     if not one.months:
         return
-    say("")
+    print_line("")
     most = max(one.months.values())
     shown = table("month", "rows", "", title=f"{one.table} ({one.tier})", right=("rows",))
     for month, rows in one.months.items():

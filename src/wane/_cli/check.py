@@ -19,7 +19,7 @@ from wane._check.live import live
 from wane._check.propose import propose
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import CONTRACT
-from wane._cli.output import many, print_findings, print_json, print_widest, say, summary, table
+from wane._cli.output import many, print_findings, print_json, print_line, print_widest, summary, table
 from wane._contract.fingerprint import fingerprint
 from wane._contract.load import read_contract
 from wane._contract.model import Contract
@@ -131,10 +131,10 @@ def _print_verdict(contract: Contract | None, path: Path, database: str, finding
     counts = summary(findings)
     subject = escape(f"{path} against {database}" if database else str(path))
     if contract is None or errors_of(findings):
-        say(f"[red]{subject}: {counts}[/]")
+        print_line(f"[red]{subject}: {counts}[/]")
     else:
         covered = f"{many(len(contract.tables), 'table')} with rules, {len(contract.excused)} excused"
-        say(f"[green]{subject}: fine[/] ({covered}; {counts})")
+        print_line(f"[green]{subject}: fine[/] ({covered}; {counts})")
 
 
 @command(app, "schema", Services(database=False))
@@ -171,8 +171,8 @@ def init(
             typer.echo(text, nl=False)
             return
         check_it = "wane check --cover" if out == CONTRACT else f"wane check --cover -c {out}"
-        say(f"wrote [bold]{escape(str(out))}[/] with {many(undecided, 'thing')} to DECIDE")
-        say(f"then run [bold]{escape(check_it)}[/]")
+        print_line(f"wrote [bold]{escape(str(out))}[/] with {many(undecided, 'thing')} to DECIDE")
+        print_line(f"then run [bold]{escape(check_it)}[/]")
 
     file = None if to_stdout else str(out)
     return CommandResult({"database": database, "file": file, "undecided": undecided, "contract": text}, show)

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import PrintOption
-from wane._cli.output import console, count_text, many, print_fitting, say, table, time_text
+from wane._cli.output import console, count_text, many, print_fitting, print_line, table, time_text
 from wane._prune.plan import Step
 from wane.claims import Finished, Vacuumed, Work, WorkClaims, WorkState
 from wane.claims._arguments import require_hours, require_state
@@ -37,7 +37,7 @@ def install(call: Call, print_: PrintOption = False) -> CommandResult:
         return CommandResult(data, lambda: typer.echo(script, nl=False))
     created, database = claims.install(), claims.store.shown
     text = f"created {', '.join(created)}" if created else "nothing is missing"
-    return CommandResult({"created": created}, lambda: say(f"{escape(database)}: {escape(text)}"))
+    return CommandResult({"created": created}, lambda: print_line(f"{escape(database)}: {escape(text)}"))
 
 
 @command(app, "list")
@@ -72,7 +72,7 @@ def _print_list(found: Sequence[Work]) -> None:
         (("task", "state"), "minutes"),
         right=("fence",),
     )
-    say(many(len(found), "piece") + " of work")
+    print_line(many(len(found), "piece") + " of work")
 
 
 @command(app, "show")
@@ -98,7 +98,7 @@ def _show(task: str, work: Work | None, memory: Finished | None) -> None:
         text = f"{task} was {memory.outcome}{who} at {at} by the fence {memory.fence}; its row is gone, and it is remembered {until}"
         console().print(escape(text), soft_wrap=True)
     else:
-        say(f"nothing is known of {escape(task)}")
+        print_line(f"nothing is known of {escape(task)}")
 
 
 @command(app, "return-expired")
@@ -111,7 +111,7 @@ def return_expired(
     def show() -> None:
         for work in returned:
             console().print(escape(f"{work.task_id} of {work.owner}, ran out at {time_text(work.expires_at)}"))
-        say(f"[bold]{len(returned):,}[/] returned")
+        print_line(f"[bold]{len(returned):,}[/] returned")
 
     return CommandResult(returned, show)
 
@@ -158,7 +158,7 @@ def _print_preview(steps: dict[WorkState, Step]) -> None:
     for state, step in steps.items():
         span = "" if step.oldest is None else f", from {time_text(step.oldest)} to {time_text(step.newest)}"
         console().print(f"{state.value} [bold]{count_text(step.due)}[/] would leave{span}")
-    say("nothing was changed")
+    print_line("nothing was changed")
 
 
 def _print_vacuumed(done: Vacuumed) -> None:
@@ -166,7 +166,7 @@ def _print_vacuumed(done: Vacuumed) -> None:
         audits = many(len(one.audit_ids), "audit row")
         console().print(f"{state.value} [bold]{one.rows:,}[/] pruned, older than {time_text(one.cutoff)} ({audits})")
     if done.more:
-        say("[yellow]the limit was reached:[/] there may be more")
+        print_line("[yellow]the limit was reached:[/] there may be more")
 
 
 def _open(call: Call, *, read_only: bool = False) -> WorkClaims:

@@ -18,7 +18,7 @@ from wane._cli.archive_restore import print_restored
 from wane._cli.archive_survey import print_survey
 from wane._cli.audit import print_trail
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import console, many, print_findings, say, summary, table
+from wane._cli.output import console, many, print_findings, print_line, summary, table
 from wane._cli.plan import print_plan
 from wane._cli.prune import print_pruned, print_sweep
 from wane._demo import walk
@@ -150,7 +150,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
         return walk.archive(built, starting, print_step)
     except SparkError as problem:
         # Everything else works without it.
-        say(f"[yellow]the archive is left out:[/] {escape(str(problem))}")
+        print_line(f"[yellow]the archive is left out:[/] {escape(str(problem))}")
         return None
 
 

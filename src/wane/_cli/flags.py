@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import say
+from wane._cli.output import print_line
 
 app = typer.Typer()
 TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; the master flag if left out.")]
@@ -18,11 +18,11 @@ TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One 
 def enable(call: Call, name: TableArgument = None) -> CommandResult:
     """Turn sweeps on: all of them (the master flag), or one table's."""
     flag = call.open().enable(name)
-    return CommandResult({"flag": flag, "enabled": True}, lambda: say(f"{escape(flag)} is [bold]on[/]"))
+    return CommandResult({"flag": flag, "enabled": True}, lambda: print_line(f"{escape(flag)} is [bold]on[/]"))
 
 
 @command(app, "disable")
 def disable(call: Call, name: TableArgument = None) -> CommandResult:
     """Turn sweeps off: all of them, or one table's. A running sweep stops at its next batch."""
     flag = call.open().disable(name)
-    return CommandResult({"flag": flag, "enabled": False}, lambda: say(f"{escape(flag)} is [bold]off[/]"))
+    return CommandResult({"flag": flag, "enabled": False}, lambda: print_line(f"{escape(flag)} is [bold]off[/]"))

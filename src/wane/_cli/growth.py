@@ -9,7 +9,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, many, print_widest, prints_unicode, say, table, time_text
+from wane._cli.output import console, many, print_line, print_widest, prints_unicode, table, time_text
 from wane._cli.sparkline import short, sparkline
 from wane._forecast import DaysTo, Verdict
 from wane.observe._growth import TableGrowth
@@ -42,7 +42,9 @@ def growth_snapshot(call: Call) -> CommandResult:
     counted = sum(one.exact for one in taken)
     missing = sum(one.rows is None for one in taken)
     text = f"{many(len(taken), 'table')}: {counted} counted, {len(taken) - counted - missing} estimated"
-    return CommandResult(taken, lambda: say(text + (f", {missing} neither: counting took too long" if missing else "")))
+    return CommandResult(
+        taken, lambda: print_line(text + (f", {missing} neither: counting took too long" if missing else ""))
+    )
 
 
 @command(app, "show")
@@ -61,10 +63,10 @@ def growth_show(
         else:
             _print_one(found[0])
         if all(one.taken_at is None for one in found):
-            say("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
+            print_line("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
         for one in found:
             if one.alert is not None:
-                say(f"[yellow]warning:[/] {_alert_text(one)}")
+                print_line(f"[yellow]warning:[/] {_alert_text(one)}")
 
     return CommandResult([one.as_json() for one in found], show)
 

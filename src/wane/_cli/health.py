@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from wane._check.live import about
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, count_text, print_findings, print_widest, say, summary, table, time_text
+from wane._cli.output import console, count_text, print_findings, print_line, print_widest, summary, table, time_text
 from wane.observe._health import Health, TableHealth
 from wane.observe._pressure import Pressure
 
@@ -72,7 +72,7 @@ def _print_health(found: Health) -> None:
     print_widest(wide, narrow)
     print_findings(found.findings)
     colour = "green" if found.healthy else "red"
-    say(f"[{colour}]{escape(found.database)}: {escape(found.verdict)}[/] ({summary(list(found.findings))})")
+    print_line(f"[{colour}]{escape(found.database)}: {escape(found.verdict)}[/] ({summary(list(found.findings))})")
 
 
 def _length(seconds: float | None) -> str:

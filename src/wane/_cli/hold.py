@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, command
 from wane._cli.options import ShownOption
-from wane._cli.output import console, say, table, time_text
+from wane._cli.output import console, print_line, table, time_text
 from wane._cli.values import parse_end, parse_key
 from wane._contract.names import TableName
 from wane._ledger import Hold
@@ -51,7 +51,7 @@ def _print_hold(name: str, hold: Hold) -> None:
     held = name if TableName.parse(name).name == TableName.parse(hold.table).name else hold.table
     what = escape(held) if hold.key is None else f"{escape(held)} {escape(hold.key)}"
     until = "" if hold.ends_at is None else f" until {time_text(hold.ends_at)}"
-    say(f"hold [bold]{hold.id}[/]: {what} stays{until}")
+    print_line(f"hold [bold]{hold.id}[/]: {what} stays{until}")
 
 
 @command(app, "list")
@@ -82,7 +82,7 @@ def _print_holds(holds: Sequence[Hold]) -> None:
     console().print(shown)
     for hold in holds:
         if hold.lost and hold.released_at is None:
-            say(
+            print_line(
                 f"[red]hold {hold.id} keeps no row: the database has no table {escape(hold.table)}[/]; hold it under its new"
                 f" name, then `wane hold release {hold.id}`"
             )
@@ -94,4 +94,4 @@ def hold_release(
 ) -> CommandResult:
     """Release a hold: the rules decide again."""
     call.open(call.load(without_file=WITHOUT_TABLES)).release_hold(number)
-    return CommandResult({"released": number}, lambda: say(f"hold [bold]{number}[/] is released"))
+    return CommandResult({"released": number}, lambda: print_line(f"hold [bold]{number}[/] is released"))

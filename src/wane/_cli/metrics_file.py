@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from wane._cli.output import say
+from wane._cli.output import print_line
 from wane._contract.model import Contract
 from wane._db import Store, open_store
 from wane._keeper import database_url
@@ -35,7 +35,7 @@ def measured(file: Path, contract: Contract, url: str | None) -> Iterator[Listen
         try:
             metrics.write_textfile(file)
         except MetricsError as problem:  # The first error is the one to raise.
-            say(f"[red]error:[/] {escape(problem.message)}")
+            print_line(f"[red]error:[/] {escape(problem.message)}")
         raise
     else:
         metrics.write_textfile(file)

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.options import PrintOption
-from wane._cli.output import say
+from wane._cli.output import print_line
 from wane._contract.settings import StoreSettings
 from wane._db import open_store
 from wane._db.url import resolve_url
@@ -35,4 +35,4 @@ def migrate(call: Call, print_: PrintOption = False) -> CommandResult:
             return CommandResult(data, lambda: typer.echo(script, nl=False))
         applied, name = store.migrate(), store.shown
     text = f"applied {', '.join(applied)}" if applied else "up to date"
-    return CommandResult({"applied": applied}, lambda: say(f"{escape(name)}: {text}"))
+    return CommandResult({"applied": applied}, lambda: print_line(f"{escape(name)}: {text}"))

@@ -33,7 +33,7 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line for people, in rich's markup: escape what came from elsewhere."""
     console(stderr=True).print(text, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption
-from wane._cli.output import console, counted, counts_text, many, say, seconds_text, table, time_text
+from wane._cli.output import console, counted, counts_text, many, print_line, seconds_text, table, time_text
 from wane._keeper import Keeper
 from wane._partition.model import PartitionDone, PartitionPlan, Retiring
 from wane._prune.pace import FAST
@@ -34,14 +34,14 @@ def _print_plan(plan: PartitionPlan) -> None:
     out = console()
     advice = "recommended" if plan.recommended else "not recommended"
     out.print(f"[bold]{escape(plan.table)}[/] {escape(plan.state)}, {counted(plan.rows, 'row')}", soft_wrap=True)
-    say(f"{advice}: {escape(plan.why)}" if plan.state == "plain" else escape(plan.why))
+    print_line(f"{advice}: {escape(plan.why)}" if plan.state == "plain" else escape(plan.why))
     for what, fix in plan.refused:
-        say(f"[red]refused:[/] {escape(what)}")
-        say(f"  [green]fix:[/] {escape(fix)}")
+        print_line(f"[red]refused:[/] {escape(what)}")
+        print_line(f"  [green]fix:[/] {escape(fix)}")
     if plan.until is not None:
-        say(f"everything before {plan.until} stays where it is; then {', '.join(map(escape, plan.partitions))}")
+        print_line(f"everything before {plan.until} stays where it is; then {', '.join(map(escape, plan.partitions))}")
     elif plan.partitions:
-        say(f"its partitions: {', '.join(map(escape, plan.partitions))}")
+        print_line(f"its partitions: {', '.join(map(escape, plan.partitions))}")
     for step in plan.steps:
         lock = ""
         for one in step.statements:
@@ -50,10 +50,10 @@ def _print_plan(plan: PartitionPlan) -> None:
                 lock = one.lock
             out.print(f"{escape(one.text)};", soft_wrap=True, highlight=False)
     for broken in plan.breaks:
-        say(f"[yellow]{broken.code}:[/] {escape(broken.what)}")
-        say(f"  [green]instead:[/] {escape(broken.instead)}")
+        print_line(f"[yellow]{broken.code}:[/] {escape(broken.what)}")
+        print_line(f"  [green]instead:[/] {escape(broken.instead)}")
     for note in plan.notes:
-        say(f"[dim]note: {escape(note)}[/]")
+        print_line(f"[dim]note: {escape(note)}[/]")
     for following in plan.along:
         _print_plan(following)
 
@@ -102,7 +102,7 @@ def partition_maintain(
 
     def show() -> None:
         if not done:
-            say("no table is partitioned yet: `wane partition convert TABLE` does that")
+            print_line("no table is partitioned yet: `wane partition convert TABLE` does that")
         _print_done(done)
 
     return CommandResult(done, show)
@@ -137,7 +137,9 @@ def partition_retire(
     partition = _open(call).partition
     if reattach is not None:
         done = [partition.reattach(name, reattach)]
-        say("still past its retention window: `wane run` will retire it again unless you add a hold or raise `keep`")
+        print_line(
+            "still past its retention window: `wane run` will retire it again unless you add a hold or raise `keep`"
+        )
     else:
         done = partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=call.stop.event)
     failed = any(one.outcome == "failed" for one in done)
@@ -146,7 +148,7 @@ def partition_retire(
 
 def _print_retired(name: str, done: list[Retiring]) -> None:
     if not done:
-        say(f"no month of {escape(name)} is past its time, and none has been aside for long enough")
+        print_line(f"no month of {escape(name)} is past its time, and none has been in quarantine for long enough")
         return
     shown = table("partition", "ended", "rows", "where", "until", right=("rows",))
     for one in done:
@@ -161,7 +163,7 @@ def _print_retired(name: str, done: list[Retiring]) -> None:
     console().print(shown)
     for one in done:
         if one.why:
-            say(f"{escape(one.partition or name)}: {escape(one.why)}")
+            print_line(f"{escape(one.partition or name)}: {escape(one.why)}")
 
 
 @command(app, "undo", _LONG_WORK)
@@ -188,7 +190,7 @@ def _open(call: Call) -> Keeper:
     def print_step(event: Event) -> None:
         if isinstance(event, PartitionStep) and not call.as_json:
             what = f"{event.partition} is {event.step}" if event.partition else event.step
-            say(f"[dim]{escape(event.table)}: {escape(what)} ({seconds_text(event.seconds) or '< 1 s'})[/]")
+            print_line(f"[dim]{escape(event.table)}: {escape(what)} ({seconds_text(event.seconds) or '< 1 s'})[/]")
 
     return call.open(listeners=[print_step])
 
@@ -204,8 +206,8 @@ def _print_done(done: Sequence[PartitionDone]) -> None:
             parts.append(f"the longest lock {one.longest_lock_seconds * 1000:.0f} ms")
         if one.lock_waits:
             parts.append(f"{many(one.lock_waits, 'lock')} retried")
-        say(", ".join(parts))
+        print_line(", ".join(parts))
         for problem in one.problems:
-            say(f"[yellow]left:[/] {escape(problem)}")
+            print_line(f"[yellow]left:[/] {escape(problem)}")
         if one.stopped:
-            say("stopped: run it again to go on")
+            print_line("stopped: run it again to go on")

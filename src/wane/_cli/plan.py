@@ -19,8 +19,8 @@ from wane._cli.output import (
     count_text,
     many,
     print_findings,
+    print_line,
     print_widest,
-    say,
     seconds_text,
     table,
     time_text,
@@ -94,7 +94,7 @@ def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -
     def show() -> None:
         print_plan(made, verbose=verbose)
         if out is not None:
-            say(f"wrote [bold]{escape(str(out))}[/]")
+            print_line(f"wrote [bold]{escape(str(out))}[/]")
 
     return CommandResult(json.loads(made.as_json()), show, 1 if made.problems else 0)
 
@@ -119,7 +119,7 @@ def print_plan(made: Plan, *, verbose: bool = False) -> None:
             out.print(f"\n[bold]{escape(step.table)}.{escape(step.rule)}[/]")
             print_statements(step)
     print_findings(made.problems)
-    say(_total(made))
+    print_line(_total(made))
 
 
 _ALL = ("rule", "then", "due", "of", "share", "oldest", "newest", "cutoff", "takes")

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption
-from wane._cli.output import console, counted, counts_text, many, say, table, time_text
+from wane._cli.output import console, counted, counts_text, many, print_line, table, time_text
 from wane._cli.plan import build_plan, plan_result, print_statements
 from wane._cli.values import parse_time
 from wane._contract.model import Contract, State, ToArchive
@@ -108,7 +108,7 @@ def print_pruned(pruned: Pruned) -> None:
     counts = ", ".join(f"{escape(name)} [bold]{count:,}[/]" for name, count in pruned.counts.items())
     console().print(f"{verb} {counts} (audit row {pruned.audit_id})")
     if pruned.skipped_locked:
-        say("[yellow]others hold locks:[/] rows that they have locked were left for the next time")
+        print_line("[yellow]others hold locks:[/] rows that they have locked were left for the next time")
 
 
 _SWEEPS = Services(actor=True, metrics=True, logs=True, progress=True, stops_after="batch")
@@ -167,7 +167,7 @@ def _sweep_result(done: Sweep, *, failed: bool, skipped: Sequence[str] = ()) -> 
     def show() -> None:
         print_sweep(done)
         if skipped:
-            say(f"not swept: {escape(', '.join(skipped))}; `wane archive run` moves their rows")
+            print_line(f"not swept: {escape(', '.join(skipped))}; `wane archive run` moves their rows")
 
     data = {"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]}
     return CommandResult(data, show, 1 if failed else 0)
@@ -200,8 +200,8 @@ def print_sweep(done: Sweep) -> None:
         )
     console().print(shown)
     for message in dict.fromkeys(rule.message for rule in done.rules if rule.outcome is Outcome.OFF):
-        say(f"[yellow]off:[/] {escape(message)}")
+        print_line(f"[yellow]off:[/] {escape(message)}")
     for rule in done.rules:
         if rule.message and rule.outcome is not Outcome.OFF:
-            say(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
-    say(f"{many(sum(rule.rows for rule in done.rules), 'row', bold=True)} in run {done.run}")
+            print_line(f"{escape(f'{rule.table}.{rule.rule}: {rule.message}')}")
+    print_line(f"{many(sum(rule.rows for rule in done.rules), 'row', bold=True)} in run {done.run}")

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, Services, command
-from wane._cli.output import console, many, print_fitting, say, table, time_text
+from wane._cli.output import console, many, print_fitting, print_line, table, time_text
 from wane._cli.values import parse_length
 from wane._schedule.worker import policy_of
 from wane.errors import WaneError
@@ -99,7 +99,7 @@ def enqueue(
         values["delay"] = parse_length(delay, "--delay")
     message = _open(call, pool).enqueue(kind, message_id=message_id, key=key, work_queue_id=work_queue, **values)
     text = f"message [bold]{escape(message.message_id)}[/] is {message.state.value}"
-    return CommandResult(_plain(message), lambda: say(text))
+    return CommandResult(_plain(message), lambda: print_line(text))
 
 
 @command(app, "notify")
@@ -108,7 +108,7 @@ def notify(call: Call, pool: PoolOption = None) -> CommandResult:
     queue = _open(call, pool)
     sequence = queue.notify()
     text = f"wakeup [bold]{sequence}[/] of pool {escape(queue.pool)}"
-    return CommandResult({"pool": queue.pool, "sequence": sequence}, lambda: say(text))
+    return CommandResult({"pool": queue.pool, "sequence": sequence}, lambda: print_line(text))
 
 
 @command(app, "expire")
@@ -129,7 +129,7 @@ def expire(
         f"{many(len(expired.redelivered), 'message')} given back, {len(expired.dead_lettered):,} dead,"
         f" {len(expired.ready):,} ready after a pause"
     )
-    return CommandResult(data, lambda: say(text))
+    return CommandResult(data, lambda: print_line(text))
 
 
 @command(dead_app, "list")
@@ -193,7 +193,7 @@ def _settled(queue: Queue, message_id: str, answered: Answered, done: str) -> Co
             raise WaneError(f"dead letter {message_id!r} is resolved already", hint)
         if not answered.accepted:
             raise _no_letter(queue, message_id)
-        say(f"dead letter [bold]{escape(message_id)}[/] {done}")
+        print_line(f"dead letter [bold]{escape(message_id)}[/] {done}")
 
     data = {"message_id": message_id, "answer": answered.answer.value, "reason": answered.reason}
     return CommandResult(data, show, 0 if answered.accepted else 1)

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.options import PrintOption
-from wane._cli.output import many, say
+from wane._cli.output import many, print_line
 from wane._roles.model import RolePlan
 
 app = typer.Typer()
@@ -35,10 +35,10 @@ def _print(plan: RolePlan, *, apply: bool, enabled: bool) -> None:
     if plan.missing and not apply:
         typer.echo(plan.script(), nl=False)
     for note in plan.notes:
-        say(f"[yellow]note:[/] {escape(note)}")
+        print_line(f"[yellow]note:[/] {escape(note)}")
     if not plan.missing:
-        say("every role has what it needs, and no more")
+        print_line("every role has what it needs, and no more")
     else:
-        say(f"{many(len(plan.missing), 'statement')} {'run' if apply else 'to run'}")
+        print_line(f"{many(len(plan.missing), 'statement')} {'run' if apply else 'to run'}")
     if not enabled:
-        say("sweeps do not ask for the role yet: `enabled = true` under \\[roles] in the contract turns that on")
+        print_line("sweeps do not ask for the role yet: `enabled = true` under \\[roles] in the contract turns that on")

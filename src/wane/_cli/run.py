@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import console, many, print_fitting, say, seconds_text, table, time_text
+from wane._cli.output import console, many, print_fitting, print_line, seconds_text, table, time_text
 from wane._keeper import Keeper
 from wane._schedule import Status
 from wane._schedule.sql import Timetable
@@ -69,22 +69,22 @@ def run(
             keeper = call.open(contract, listeners=[metrics])
             metrics.watch(keeper.store.clone)
             exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
-            say(f"metrics: {escape(exporter.url)}")
+            print_line(f"metrics: {escape(exporter.url)}")
         chosen = [] if no_schedulers else scheduler
         _print_start(keeper, chosen, workers)
         ran = keeper.run(schedulers=chosen, workers=workers, stop=call.stop.event, max_runs=max_runs)
     text = f"{many(ran.ticks, 'window')}, {many(ran.sweeps, 'sweep')}, {many(ran.failures, 'failure')}"
     # A daemon outlives its failures; a run that ends by itself must report them.
-    return CommandResult(ran, lambda: say(text), 1 if max_runs is not None and ran.failures else 0)
+    return CommandResult(ran, lambda: print_line(text), 1 if max_runs is not None and ran.failures else 0)
 
 
 def _print_start(keeper: Keeper, chosen: list[str] | None, workers: int) -> None:
     status = keeper.status()
     if not status.enabled:
-        say(f"[yellow]sweeps are off:[/] {escape(status.master_flag)} is off until `wane enable`")
+        print_line(f"[yellow]sweeps are off:[/] {escape(status.master_flag)} is off until `wane enable`")
     known = [one.name for one in keeper.contract.schedulers]
     names = ", ".join(known if chosen is None else chosen) or "none"
-    say(f"schedulers: {escape(names)}; {many(workers, 'worker')}; contract {status.fingerprint}")
+    print_line(f"schedulers: {escape(names)}; {many(workers, 'worker')}; contract {status.fingerprint}")
 
 
 @command(app, "adopt")
@@ -98,7 +98,7 @@ def adopt(call: Call) -> CommandResult:
     else:
         instead = "" if before is None else f" instead of {before.fingerprint}"
         text = f"[bold]{now.fingerprint}[/] is in force{instead}"
-    return CommandResult({"before": before, "in_force": now}, lambda: say(text))
+    return CommandResult({"before": before, "in_force": now}, lambda: print_line(text))
 
 
 @command(app, "status")
@@ -131,7 +131,7 @@ def _print_status(found: Status) -> None:
             shown.add_row(escape(line.pool), line.state, f"{line.messages:,}", time_text(line.oldest))
         console().print(shown)
     if found.dead_letters:
-        say(f"[red]{many(found.dead_letters, 'dead letter')}[/]: list them with `wane queue dead list`")
+        print_line(f"[red]{many(found.dead_letters, 'dead letter')}[/]: list them with `wane queue dead list`")
 
 
 def _scheduler_cells(one: SchedulerStatus, timespec: str) -> dict[str, str]:
@@ -150,10 +150,10 @@ def _executor_cells(one: ExecutorStatus, timespec: str) -> dict[str, str]:
     note = " [red]silent[/]" if one.silent else ""
     note += " [yellow]another contract[/]" if one.other_contract else ""
     return {
-        "executor": escape(one.beat.executor),
-        "doing": escape(one.beat.doing),
-        "last beat": time_text(one.beat.beat_at, timespec) + note,
-        "since": time_text(one.beat.started_at, timespec),
+        "executor": escape(one.heartbeat.executor),
+        "doing": escape(one.heartbeat.doing),
+        "last beat": time_text(one.heartbeat.beat_at, timespec) + note,
+        "since": time_text(one.heartbeat.started_at, timespec),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from wane._cli.output import say
+from wane._cli.output import print_line
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Stop:
             self.event.set()  # Before anything is printed: the reader may send the second signal at once.
             if len(self.signals) == 1:
                 with suppress(RuntimeError):  # The signal interrupted a write to the same stream.
-                    say(f"stopping after the current {unit}")
+                    print_line(f"stopping after the current {unit}")
 
         before = {number: signal.signal(number, catch) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import many, print_widest, say, seconds_text, table, time_text
+from wane._cli.output import many, print_line, print_widest, seconds_text, table, time_text
 from wane._cli.sparkline import short
 from wane._cli.values import parse_time
 from wane._contract.duration import parse_duration
@@ -88,7 +88,9 @@ def _print_vacuumed(done: FileVacuumed) -> None:
     }
     left = f", {many(done.left_pages, 'page')} left" if done.left_pages else ""
     took = seconds_text(done.seconds) or "no time"
-    say(f"gave back {many(done.pages, 'page')}, {short(done.bytes)}B, in {took}{left}{words.get(done.ended, '')}")
+    print_line(
+        f"gave back {many(done.pages, 'page')}, {short(done.bytes)}B, in {took}{left}{words.get(done.ended, '')}"
+    )
 
 
 def _print(found: Space) -> None:
@@ -104,7 +106,9 @@ def _print(found: Space) -> None:
     database = found.database
     free = "" if database.free_pages is None else f", {short(database.free_bytes)}B of it free"
     log = f", {short(database.log_bytes)}B in its log" if database.log_bytes else ""
-    say(f"the database takes {short(database.bytes)}B{free}{log}; freed since {time_text(found.since, 'minutes')}")
+    print_line(
+        f"the database takes {short(database.bytes)}B{free}{log}; freed since {time_text(found.since, 'minutes')}"
+    )
     for about, advice in [("", one) for one in found.advice] + advised(found.tables):
         _print_advice(about, advice)
 
@@ -128,5 +132,5 @@ def _cells(one: SpaceOfTable) -> dict[str, str]:
 
 def _print_advice(about: str, advice: Advice) -> None:
     head = f"{escape(about)}: " if about else ""
-    say(f"[yellow]{advice.what}[/] {head}{escape(advice.why)}")
-    say(f"  [green]run:[/] {escape(advice.statement)}")
+    print_line(f"[yellow]{advice.what}[/] {head}{escape(advice.why)}")
+    print_line(f"  [green]run:[/] {escape(advice.statement)}")

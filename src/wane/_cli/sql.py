@@ -6,7 +6,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import many, say
+from wane._cli.output import many, print_line
 from wane._contract.fingerprint import fingerprint
 from wane._sqlfunctions import SqlSurface, installed_fingerprint, sql_surface
 from wane._sqlfunctions import install as install_functions
@@ -25,9 +25,9 @@ def install(call: Call) -> CommandResult:
 
     def show() -> None:
         replaced = f", in place of {before}" if before not in (None, surface.fingerprint) else ""
-        say(f"installed for the contract [bold]{surface.fingerprint}[/]{replaced}")
+        print_line(f"installed for the contract [bold]{surface.fingerprint}[/]{replaced}")
         if missing:
-            say(f"[yellow]roles lack {many(missing, 'statement')}:[/] `wane roles --apply` runs them")
+            print_line(f"[yellow]roles lack {many(missing, 'statement')}:[/] `wane roles --apply` runs them")
         _print_refused(surface)
 
     data = {"replaced": before, "refused": surface.refused, "roles_missing": missing}
@@ -41,7 +41,7 @@ def uninstall(call: Call) -> CommandResult:
     before = installed_fingerprint(store)
     uninstall_functions(store)
     text = "nothing was installed" if before is None else f"removed what was installed for the contract {before}"
-    return CommandResult({"removed": before}, lambda: say(text))
+    return CommandResult({"removed": before}, lambda: print_line(text))
 
 
 @command(app, "print")
@@ -70,11 +70,11 @@ def status(call: Call) -> CommandResult:
     else:
         text = f"installed for another contract, {installed}; this one is {wanted}: `wane sql install` replaces them"
     data = {"installed": installed, "contract": wanted, "current": current}
-    return CommandResult(data, lambda: say(text), 0 if current else 1)
+    return CommandResult(data, lambda: print_line(text), 0 if current else 1)
 
 
 def _print_refused(surface: SqlSurface) -> None:
     if surface.refused:
-        say(f"[yellow]left out {many(len(surface.refused), 'rule')}:[/]")
+        print_line(f"[yellow]left out {many(len(surface.refused), 'rule')}:[/]")
     for one in surface.refused:
-        say(f"  [bold]{escape(one.rule)}[/] {escape(one.reason)}")
+        print_line(f"  [bold]{escape(one.rule)}[/] {escape(one.reason)}")

@@ -25,9 +25,9 @@ from wane._contract.model import (
     ReferencedBy,
     Retired,
     Rule,
-    Shelve,
     Table,
     ToArchive,
+    ToColdTier,
 )
 from wane._contract.names import AUDIT, TableName
 from wane._contract.origins import Origins
@@ -245,10 +245,10 @@ class _Lint:
             )
 
     def _archive(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
-        if not isinstance(rule.action, ToArchive | Shelve):
+        if not isinstance(rule.action, ToArchive | ToColdTier):
             return
         path = [*_path(table, rule), "then"]
-        if isinstance(rule.action, Shelve) and not isinstance(self.archived.get(table.name), Forever):
+        if isinstance(rule.action, ToColdTier) and not isinstance(self.archived.get(table.name), Forever):
             self.origins.of("archive", table.name).error(
                 ["archive", table.name, "keep"],
                 "kept-by-hand",
@@ -313,7 +313,7 @@ class _Lint:
             table = self.ruled.get(name)
             if table is None and self.origins.has("table", name):
                 continue
-            if table is None or not any(isinstance(rule.action, ToArchive | Shelve) for rule in table.rules):
+            if table is None or not any(isinstance(rule.action, ToArchive | ToColdTier) for rule in table.rules):
                 self.origins.of("archive", name).error(
                     ["archive", name], "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`'
                 )

@@ -145,7 +145,7 @@ class ToArchive:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelve:
+class ToColdTier:
     """The row moves to a table of its month in another schema of the same database (PostgreSQL)."""
 
     schema: str
@@ -158,7 +158,7 @@ class Mark:
     state: State
 
 
-Action = Prune | ToArchive | Shelve | Mark
+Action = Prune | ToArchive | ToColdTier | Mark
 
 
 @dataclass(frozen=True, slots=True)

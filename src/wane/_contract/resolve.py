@@ -18,7 +18,7 @@ from wane._contract.duration import Forever
 from wane._contract.entries import ArchiveTableEntry, ExcuseEntry, PartitionEntry, SchedulerEntry, TableEntry
 from wane._contract.lint import lint
 from wane._contract.mistakes import Mistakes, describe, key_path
-from wane._contract.model import ArchiveTable, Contract, Excuse, Partitioned, Scheduler, Shelve, Table, ToArchive
+from wane._contract.model import ArchiveTable, Contract, Excuse, Partitioned, Scheduler, Table, ToArchive, ToColdTier
 from wane._contract.names import TableName
 from wane._contract.origins import Origins
 from wane._contract.rules import Declarations, KeyPath, check_name, read_excuse, read_rules, read_table
@@ -250,7 +250,7 @@ class _Resolver:
         """Return the table; one that is archived in its own database moves rows to another schema of it."""
         if self.tiers.get(table.name) != "database":
             return table
-        shelve = Shelve(self.settings["roles"].archive_schema)
+        shelve = ToColdTier(self.settings["roles"].archive_schema)
         rules = (replace(one, action=shelve) if isinstance(one.action, ToArchive) else one for one in table.rules)
         return replace(table, rules=tuple(rules))
 

@@ -21,9 +21,9 @@ from wane._contract.model import (
     Orphans,
     ReferencedBy,
     Rule,
-    Shelve,
     Table,
     ToArchive,
+    ToColdTier,
     WhileNull,
 )
 from wane._contract.names import TableName
@@ -168,12 +168,12 @@ def _bound(rule: Rule) -> str:
         due, after = f"{bound.reference} NULL and {due}", f"where {bound.reference} is NULL {after}"
     if isinstance(action, Mark):
         return f"become {_states([action.state])} {after}"
-    return f"archived {after}" if isinstance(action, ToArchive | Shelve) else due
+    return f"archived {after}" if isinstance(action, ToArchive | ToColdTier) else due
 
 
 def _archived(contract: Contract, table: Table, rule: Rule) -> str:
     keep = next((entry.keep for entry in contract.archive if entry.table == table.name), None)
-    if isinstance(rule.action, Shelve) and rule.active:
+    if isinstance(rule.action, ToColdTier) and rule.active:
         return f", as {rule.action.schema}.{table.name.name}_<yyyymm> forever"
     if keep is None or not rule.active or not isinstance(rule.action, ToArchive):
         return ""

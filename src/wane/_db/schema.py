@@ -174,7 +174,7 @@ class Schema:
     version: int | None = field(default=None, compare=False)
     """SQLite: a number that changes with every change of the schema."""
 
-    def heirs(self, table: TableInfo) -> list[TableInfo]:
+    def descendants(self, table: TableInfo) -> list[TableInfo]:
         """Return every table whose rows a statement about this one includes: partitions and inheriting tables."""
         return [one for one in self.tables if table.qualified in one.ancestors]
 

@@ -357,7 +357,7 @@ class Dialect(ABC):
         """Write the number that a column of JSON holds under a key; NULL if it holds none."""
 
     @abstractmethod
-    def encode_time(self, moment: datetime) -> object:
+    def encode_time(self, timestamp: datetime) -> object:
         """Encode a timestamp for Wane's own tables."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 from wane._archive.journal import Journal
 from wane._contract.duration import Forever
-from wane._contract.model import Prune, Retired, Shelve, ToArchive
+from wane._contract.model import Prune, Retired, ToArchive, ToColdTier
 from wane._db.statement import Execute
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
@@ -45,7 +45,7 @@ class Leaving:
         """Build this for a table; raise if it is not partitioned."""
         anatomy = anatomy_from(work.partitioned(target).facts["anatomy"])
         assert target.declared is not None
-        kinds = (Prune, Shelve) if target.settings.then is Retired.MOVE else (Prune,)
+        kinds = (Prune, ToColdTier) if target.settings.then is Retired.MOVE else (Prune,)
         bindings = Bindings(work.store, work.contract)
         selections = tuple(
             bindings.selection(target.declared, rule)

@@ -20,8 +20,8 @@ from wane._partition.records import Leaf, Range, quoted
 from wane._partition.sql_cover import Covering
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
 from wane._partition.statements import alone_name, qualified_name
-from wane._prune.dialects import taking
-from wane._rules.relied_postgres import require_same_effects
+from wane._prune.dialects import row_taker
+from wane._rules.dependencies_postgres import require_same_effects
 from wane._rules.rows import rows_of
 from wane._rules.selection import BoundFollower, Selection, follower_paths
 from wane._rules.statements import delete_below, delete_identified, lock_below
@@ -156,7 +156,7 @@ class RetireSteps(Covering):
 
         def work(transaction: Transaction) -> None:
             for selection in selections:
-                taking(transaction).close_references(selection)
+                row_taker(transaction).close_references(selection)
 
         self.patiently(work, patience)
 

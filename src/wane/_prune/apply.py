@@ -14,7 +14,7 @@ from wane._contract.fingerprint import fingerprint
 from wane._db.counting import Exactness
 from wane._prune.admission import require_admin
 from wane._prune.plan import Plan, Step
-from wane._prune.sweep import Frozen, Sweep, Sweeper
+from wane._prune.sweep import PlannedRows, Sweep, Sweeper
 from wane._rules.reads import count_due
 from wane.errors import PlanError, TimedOut
 
@@ -29,10 +29,10 @@ def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) 
     require_admin(sweeper.store, sweeper.contract)
     _require_current(sweeper, plan, most_age)
     steps = [step for step in plan.steps if step.swept and step.action != "archive"]
-    return sweeper.sweep(frozen={f"{step.table}.{step.rule}": _freeze(sweeper, plan, step) for step in steps})
+    return sweeper.sweep(planned={f"{step.table}.{step.rule}": _planned_rows(sweeper, plan, step) for step in steps})
 
 
-def _freeze(sweeper: Sweeper, plan: Plan, step: Step) -> Frozen:
+def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
     """Return what may leave under one step.
 
     Raise PlanError if more is due by it than it says, or if that cannot be counted.
@@ -54,7 +54,7 @@ def _freeze(sweeper: Sweeper, plan: Plan, step: Step) -> Frozen:
         how = "" if step.due.exactness is Exactness.EXACT else f" ({step.due.exactness.value})"
         hint = "rows changed since it was made; plan again" if not how else _COUNT_FIRST.format(name)
         raise PlanError(f"{name}: the plan says {said:,} rows{how}, and at least {due:,} are due by it now", hint)
-    return Frozen(plan.made_at, said)
+    return PlannedRows(plan.made_at, said)
 
 
 def _require_current(sweeper: Sweeper, plan: Plan, most_age: timedelta) -> None:
@@ -64,7 +64,7 @@ def _require_current(sweeper: Sweeper, plan: Plan, most_age: timedelta) -> None:
         raise PlanError(f"the plan was made for another database, {plan.url}", "plan again on this one")
     age = sweeper.store.now() - plan.made_at
     if age < timedelta(0):
-        raise PlanError("the plan was made for a moment that has not come yet", "plan again without --at")
+        raise PlanError("the plan was made for a time that has not come yet", "plan again without --at")
     if age > most_age:
         raise PlanError(f"the plan is {age.total_seconds() / 3600:.0f} hours old", "plan again")
     if plan.problems:

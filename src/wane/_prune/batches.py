@@ -19,10 +19,10 @@ from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Flag, Ledger, add_counts
-from wane._prune.dialects import taking
+from wane._prune.dialects import row_taker
 from wane._prune.gates import closed_gate
 from wane._prune.pace import BatchCosts, Pace
-from wane._prune.taking import gated
+from wane._prune.take import gated
 from wane._rules.selection import Selection
 from wane.errors import Locked, TimedOut
 from wane.events import BatchTaken, Listener, SlowedDown, nobody
@@ -54,7 +54,7 @@ def pass_gates(
     fence: Callable[[Transaction], None],
 ) -> datetime:
     """Begin a batch of a rule: raise Closed if a gate is closed, check the fence, and return the database's time."""
-    opening = taking(transaction).open_batch(gated(selection))
+    opening = row_taker(transaction).open_batch(gated(selection))
     require_open(opening.flags, selection.name, settings)
     fence(transaction)
     return opening.clock

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from wane._contract.lookup import find_rule, find_table
-from wane._contract.model import Age, Contract, Mark, Orphans, Prune, Rule, Shelve, State, Table, Time, ToArchive
+from wane._contract.model import Age, Contract, Mark, Orphans, Prune, Rule, State, Table, Time, ToArchive, ToColdTier
 from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.counting import count_rows
@@ -177,7 +177,7 @@ def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:
             or (f"states with rules: {', '.join(known)}" if known else "add a rule with `keep`"),
         )
     for rule in fitting:
-        if isinstance(rule.action, ToArchive | Shelve):
+        if isinstance(rule.action, ToArchive | ToColdTier):
             how = (
                 "run the archive"
                 if isinstance(rule.action, ToArchive)

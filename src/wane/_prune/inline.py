@@ -13,8 +13,8 @@ from wane._contract.model import Expiry, Rule, Table
 from wane._contract.names import AUDIT
 from wane._db import Store
 from wane._prune.binding import Bindings
-from wane._prune.dialects import taking
-from wane._prune.taking import gated, kept
+from wane._prune.dialects import row_taker
+from wane._prune.take import deletion_prevented, gated
 from wane._rules.queries import Queries
 from wane._rules.selection import Selection
 from wane.errors import WrongArgument, WrongArgumentType
@@ -97,7 +97,7 @@ def _remove_row(
     kind: str,
 ) -> dict[str, Any] | None:
     with store.transaction(connection) as transaction:
-        taker = taking(transaction)
+        taker = row_taker(transaction)
         transaction.enter(gated(selection))
         alive = transaction.now() if kind == "consume" else None
         queries = Queries(taker.rows)
@@ -106,7 +106,9 @@ def _remove_row(
         statement = queries.remove(selection, key, alive, declared.live)
         found = transaction.execute(statement.text, statement.parameters)
         if going and not found:
-            raise kept(f"{declared.name}: the row was to leave with its followers, but the database kept it")
+            raise deletion_prevented(
+                f"{declared.name}: the row was to leave with its followers, but the database kept it"
+            )
         if found:
             taker.require_bound(selection)
     if not found:

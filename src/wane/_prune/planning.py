@@ -8,7 +8,7 @@ from functools import cache
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.mistakes import key_path
-from wane._contract.model import Contract, Mark, Rule, Shelve, ToArchive
+from wane._contract.model import Contract, Mark, Rule, ToArchive, ToColdTier
 from wane._db import Store
 from wane._db.counting import Count, count_rows
 from wane._db.schema import TableInfo
@@ -158,7 +158,7 @@ def _unreadable(contract: Contract, selection: Selection, problem: StoreError) -
 def action_name(rule: Rule) -> str:
     if isinstance(rule.action, Mark):
         return "mark"
-    if isinstance(rule.action, Shelve):
+    if isinstance(rule.action, ToColdTier):
         return "shelve"
     return "archive" if isinstance(rule.action, ToArchive) else "prune"
 

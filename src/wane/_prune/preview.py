@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from wane._contract.model import Shelve, ToArchive
+from wane._contract.model import ToArchive, ToColdTier
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._prune.sql_cold_tier import locked_columns, months, shown_moving
 from wane._prune.sql_postgres import Closing, closing_followers, closing_references
-from wane._prune.taking import rechecks
+from wane._prune.take import rechecks
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, losing
 from wane._rules.statements import statements_of
@@ -37,7 +37,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     def add(purpose: str, statement: Statement | None, losing: TableInfo | None = None) -> None:
         if statement is None:
             return
-        if losing is not None and isinstance(action, Shelve):
+        if losing is not None and isinstance(action, ToColdTier):
             statement = shown_moving(rows.dialect, action.schema, losing, statement)
         keys = [("…",) * len(selection.key)]
         filled = rule.fill(statement, scoped, now, keys=keys, limit=limit, follower_limit=limit)
@@ -75,13 +75,13 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         close(closing_followers(rows, selection) if locks else [])
         for one in sorted(rule.followers, key=lambda one: len(one.path)):
             add(f"lock {one.name}, then check again", one.lock)
-    if isinstance(action, Shelve):
+    if isinstance(action, ToColdTier):
         add("find their months", months(rows, selection))
         for table in losing(selection):
             add("prevent changes of the columns", locked_columns(rows.dialect, table))
     for one in rule.followers:
         add(f"take {one.name}", one.take, one.table)
-        if one.path[-1].watched:
+        if one.path[-1].has_delete_triggers:
             add(f"check that none of {one.name} is left", one.remaining)
     add("take them", rule.take, selection.table)
     for one in rule.followers:

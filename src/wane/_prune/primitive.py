@@ -14,24 +14,24 @@ from typing import Any
 
 from wane._arguments import require_limit, require_states, require_time
 from wane._contract.duration import format_duration
-from wane._contract.model import Cap, Contract, Mark, Rule, Shelve, Table, ToArchive
+from wane._contract.model import Cap, Contract, Mark, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._db.counting import count_rows
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.binding import Bindings
-from wane._prune.dialects import taking
+from wane._prune.dialects import row_taker
 from wane._prune.plan import Step
 from wane._prune.planning import plan_step
 from wane._prune.sql_outbox import write_taken_event
-from wane._prune.taking import Batch, Taken, Taking, gated
+from wane._prune.take import Batch, RowTaker, Taken, gated
 from wane._rules.rows import cutoff
 from wane._rules.selection import Selection
 from wane._rules.statements import MOST_SCOPES
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, hard_deleted, nobody
 
-_KINDS: dict[type[object], str] = {Mark: "mark", Shelve: "shelve"}
+_KINDS: dict[type[object], str] = {Mark: "mark", ToColdTier: "shelve"}
 """The kind that the audit trail records for a call, by its rule's action."""
 
 
@@ -299,14 +299,14 @@ class Pruner:
 
 def take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
     """Take a batch; for a cap per scope, scope after scope until the batch is full."""
-    taker = taking(transaction)
+    taker = row_taker(transaction)
     taken = _take_all_scopes(taker, batch)
     if any(taken.counts.values()):
         taker.require_bound(batch.selection)
     return taken
 
 
-def _take_all_scopes(taker: Taking, batch: Batch) -> Taken:
+def _take_all_scopes(taker: RowTaker, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
         return taker.take(batch)
@@ -319,7 +319,7 @@ def _take_all_scopes(taker: Taking, batch: Batch) -> Taken:
     return Taken(dict(counts), None, done=not counts.total())
 
 
-def _take_scopes(taker: Taking, batch: Batch, scopes: Sequence[tuple[Any, ...]]) -> Counter[str]:
+def _take_scopes(taker: RowTaker, batch: Batch, scopes: Sequence[tuple[Any, ...]]) -> Counter[str]:
     counts: Counter[str] = Counter()
     own, name = batch.limit, str(batch.selection.name)
     for scope in scopes:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from wane._contract.model import Shelve
+from wane._contract.model import ToColdTier
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.schema import TableInfo, qualified
 from wane._db.statement import Dialect, Statement
@@ -21,7 +21,7 @@ from wane.errors import StoreError
 
 if TYPE_CHECKING:
     from wane._db.transaction import Transaction
-    from wane._prune.taking import Key
+    from wane._prune.take import Key
 
 _SUFFIX = "_yyyymm"
 LOCK_SPACE = 0x77616E66
@@ -39,7 +39,7 @@ def name_of(table: TableInfo, month: str) -> str:
     return f"{table.name}_{month.replace('-', '')}"
 
 
-class Shelf:
+class MonthTable:
     """The archive tables for the rows of one rule and one month, with what leaves with them."""
 
     def __init__(self, transaction: Transaction, schema: str, month: str) -> None:
@@ -129,22 +129,22 @@ def moving(dialect: Dialect, statement: Statement, target: TableInfo, names: Seq
     )
 
 
-def shelves(
+def month_tables(
     transaction: Transaction, rows: Rows, selection: Selection, keys: Sequence[Key]
-) -> Iterator[tuple[Shelf, list[Key]]]:
-    """Yield a shelf for each month of some rows, prepared for them and their followers, and the keys of its rows."""
+) -> Iterator[tuple[MonthTable, list[Key]]]:
+    """Yield a month_table for each month of some rows, prepared for them and their followers, and the keys of its rows."""
     action = selection.rule.action
-    assert isinstance(action, Shelve)
+    assert isinstance(action, ToColdTier)
     keys_of: dict[str, list[Key]] = defaultdict(list)
     for *key, month in transaction.read(rows.dialect.fill_keys(months(rows, selection), keys)):
         keys_of[month].append(tuple(key))
     for month, some in sorted(keys_of.items()):
-        shelf = Shelf(transaction, action.schema, month)
-        shelf.ready(selection.table, [column.name for column in selection.key])
+        month_table = MonthTable(transaction, action.schema, month)
+        month_table.ready(selection.table, [column.name for column in selection.key])
         for path in follower_paths(selection):
             table = path[-1].reference.table
-            shelf.ready(table, table.primary_key)
-        yield shelf, some
+            month_table.ready(table, table.primary_key)
+        yield month_table, some
 
 
 def locked_columns(dialect: Dialect, table: TableInfo) -> Statement:

@@ -24,7 +24,7 @@ from wane.events import archived_name, hard_deleted_name
 _WORD = re.compile(r"\{([a-z_]+)\}")
 
 
-def tell(
+def emit(
     store: Store,
     transaction: Transaction,
     outbox: OutboxSettings | None,
@@ -45,13 +45,13 @@ def write_taken_event(store: Store, transaction: Transaction, events: EventSetti
     if events.outbox is None or entry.kind == "mark":
         return
     if entry.kind == "shelve":
-        told = [(archived_name(entry.table), entry.table)] if events.emits_archived(entry.table) else []
+        emitted = [(archived_name(entry.table), entry.table)] if events.emits_archived(entry.table) else []
     else:
-        told = [(hard_deleted_name(table), table) for table in entry.counts if events.writes_pruned(table)]
-    for name, table in told:
+        emitted = [(hard_deleted_name(table), table) for table in entry.counts if events.writes_pruned(table)]
+    for name, table in emitted:
         rows = entry.counts.get(table, 0)
         if rows:
-            tell(store, transaction, events.outbox, name, table, rows, entry.id, entry.executed_at, rule=entry.rule)
+            emit(store, transaction, events.outbox, name, table, rows, entry.id, entry.executed_at, rule=entry.rule)
 
 
 def write_event(
@@ -96,5 +96,5 @@ def write_event(
         store.forget_located()
         raise StoreError(
             f"the event {name} cannot be written to {outbox.table}: {problem}",
-            "mend `outbox` under [events]; until then nothing that it should tell of is done",
+            "mend `outbox` under [events]; until then nothing that emits an event is done",
         ) from problem

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from wane._contract.model import Shelve
+from wane._contract.model import ToColdTier
 from wane._db.postgres.catalog import LOCKS_PARENT
 from wane._db.postgres.gate import ENTER, gates
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
 from wane._ledger import Ledger
-from wane._prune.sql_cold_tier import Shelf, shelves
-from wane._prune.taking import MOST_LOST, Batch, Key, Opening, Taken, Taking
-from wane._rules.relied_postgres import read_stamps
+from wane._prune.sql_cold_tier import MonthTable, month_tables
+from wane._prune.take import MOST_LOST, Batch, Key, Opening, RowTaker, Taken
+from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import (
     BoundFollower,
@@ -32,7 +32,7 @@ _UNPROTECTED = f"""
 WITH RECURSIVE referring AS (
     SELECT to_regclass(%(child)s)::oid AS relation
   UNION
-    SELECT heir.inhrelid FROM referring JOIN pg_catalog.pg_inherits AS heir ON heir.inhparent = referring.relation
+    SELECT descendant.inhrelid FROM referring JOIN pg_catalog.pg_inherits AS descendant ON descendant.inhparent = referring.relation
 )
 SELECT 1 FROM referring WHERE NOT EXISTS (
   SELECT FROM pg_catalog.pg_constraint AS key
@@ -55,12 +55,12 @@ _LOSING = "SHARE ROW EXCLUSIVE"
 delete."""
 
 
-class PostgresTaking(Taking):
+class PostgresRowTaker(RowTaker):
     """Takes rows of a PostgreSQL database."""
 
     def __init__(self, transaction: Transaction, rows: Rows) -> None:
         super().__init__(transaction, rows)
-        self._shelf: Shelf | None = None
+        self._month_table: MonthTable | None = None
         """Where rows are moved that are taken now; None if they are deleted for good."""
 
     def open_batch(self, tables: Sequence[TableInfo]) -> Opening:
@@ -104,8 +104,8 @@ class PostgresTaking(Taking):
         return bool(locks)
 
     def require_bound(self, selection: Selection) -> None:
-        if set(self.transaction.read(read_stamps(selection))) != selection.relied.stamps:
-            raise schema_changed(selection, "columns, keys, triggers or heirs were added, changed or dropped")
+        if set(self.transaction.read(read_stamps(selection))) != selection.dependencies.stamps:
+            raise schema_changed(selection, "columns, keys, triggers or descendants were added, changed or dropped")
 
     def take(self, batch: Batch) -> Taken:
         selection, rule = batch.selection, self.statements(batch.selection)
@@ -129,31 +129,33 @@ class PostgresTaking(Taking):
         return Taken({str(selection.name): taken}, floor, done=done)
 
     def take_chosen(self, selection: Selection, now: datetime, keys: list[Key]) -> dict[str, int]:
-        if not isinstance(selection.rule.action, Shelve):
+        if not isinstance(selection.rule.action, ToColdTier):
             return super().take_chosen(selection, now, keys)
         counts: Counter[str] = Counter()
-        for shelf, some in shelves(self.transaction, self.rows, selection, keys):
-            with self._onto(shelf):
+        for month_table, some in month_tables(self.transaction, self.rows, selection, keys):
+            with self._moving_to(month_table):
                 counts.update(super().take_chosen(selection, now, some))
         return dict(counts)
 
     def take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
-        if not isinstance(batch.selection.rule.action, Shelve):
+        if not isinstance(batch.selection.rule.action, ToColdTier):
             return super().take_some_followers(batch, key)
-        [(shelf, _)] = shelves(self.transaction, self.rows, batch.selection, [key])
-        with self._onto(shelf):
+        [(month_table, _)] = month_tables(self.transaction, self.rows, batch.selection, [key])
+        with self._moving_to(month_table):
             return super().take_some_followers(batch, key)
 
     @contextmanager
-    def _onto(self, shelf: Shelf) -> Iterator[None]:
-        self._shelf = shelf
+    def _moving_to(self, month_table: MonthTable) -> Iterator[None]:
+        self._month_table = month_table
         try:
             yield
         finally:
-            self._shelf = None
+            self._month_table = None
 
     def delete_rows(self, table: TableInfo, statement: Statement) -> int:
-        return self.transaction.change(statement if self._shelf is None else self._shelf.copying(table, statement))
+        if self._month_table is not None:
+            statement = self._month_table.copying(table, statement)
+        return self.transaction.change(statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Closing:
 
 def closing_references(rows: Rows, selection: Selection) -> list[Closing]:
     """Return what prevents new references to the rule's rows, before any row is locked."""
-    guards = [(selection.table, guard) for guard in selection.saved_by]
+    guards = [(selection.table, guard) for guard in selection.guards]
     # A transaction that writes a live follower may have to lock its row in order to commit.
     live = _steps(selection, [path for path in follower_paths(selection) if path[-1].live])
     return [*_closings(rows, guards, "SHARE"), *_closings(rows, live, _LOSING)]

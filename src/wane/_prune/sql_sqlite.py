@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from wane._db.sqlite.ddl import fires_on_delete
 from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
-from wane._prune.taking import Batch, Key, Taken, Taking
+from wane._prune.take import Batch, Key, RowTaker, Taken
 from wane._rules.selection import Selection, losing, schema_changed
 from wane.errors import Locked
 
 
-class SqliteTaking(Taking):
+class SqliteRowTaker(RowTaker):
     """Takes rows of a SQLite database."""
 
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
@@ -22,7 +22,7 @@ class SqliteTaking(Taking):
 
     def require_bound(self, selection: Selection) -> None:
         [(version,)] = self.transaction.execute(VERSION, {})
-        if version != selection.relied.version:
+        if version != selection.dependencies.version:
             raise schema_changed(selection, "tables, indexes or triggers were created, changed or dropped")
         # Only a caller's connection has any. They fire for its own statements alone, so reflection does not see them.
         tables = {fold(table.name) for table in losing(selection)}

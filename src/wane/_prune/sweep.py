@@ -32,7 +32,7 @@ from wane._prune.pace import Pace
 from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
 from wane._prune.sql_outbox import write_taken_event
-from wane._prune.taking import Batch, Position, Taken
+from wane._prune.take import Batch, Position, Taken
 from wane._rules.reads import any_due
 from wane._rules.rows import cutoff
 from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
@@ -96,7 +96,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class PlannedRows:
     """What a plan says of one rule: the time that decides, and the most rows that may leave."""
 
     now: datetime
@@ -130,7 +130,7 @@ class Sweeper:
         only: Collection[str] = (),
         *,
         budget: Budget | None = None,
-        frozen: dict[str, Frozen] | None = None,
+        planned: dict[str, PlannedRows] | None = None,
         run: str | None = None,
     ) -> Sweep:
         """Sweep every rule, or those named `table` or `table.rule`, in the order of the contract.
@@ -143,9 +143,9 @@ class Sweeper:
         run = run or uuid.uuid4().hex
         swept = []
         rules = list(self._rules(only))
-        for table, rule in rules if frozen is None else _as_planned(rules):
-            plan = None if frozen is None else frozen.get(f"{table.name}.{rule.name}")
-            if frozen is not None and plan is None:
+        for table, rule in rules if planned is None else _as_planned(rules):
+            plan = None if planned is None else planned.get(f"{table.name}.{rule.name}")
+            if planned is not None and plan is None:
                 continue
             one = _RuleSweep(self, run, table, rule, budget or rule.budget, plan, resumed=resumed)
             swept.append(one.run())
@@ -196,7 +196,7 @@ class _RuleSweep:
         table: Table,
         rule: Rule,
         budget: Budget,
-        frozen: Frozen | None,
+        planned: PlannedRows | None,
         *,
         resumed: bool = False,
     ) -> None:
@@ -206,7 +206,7 @@ class _RuleSweep:
         self.table = table
         self.rule = rule
         self.budget = budget
-        self.frozen = frozen
+        self.planned = planned
         self.now: datetime
         """The time that decides what is due, in every batch."""
         self.name = f"{table.name}.{rule.name}"
@@ -274,7 +274,7 @@ class _RuleSweep:
     def _begin(self) -> Batches:
         """Fix the time that decides what is due, and read the audit row of an earlier attempt of this run."""
         sweeper = self.sweeper
-        self.now = sweeper.store.now() if self.frozen is None else self.frozen.now
+        self.now = sweeper.store.now() if self.planned is None else self.planned.now
         earlier = None
         if self.resumed:
             own = Ledger(sweeper.store.dialect, sweeper.store.reader(PROBE_SECONDS))
@@ -319,7 +319,7 @@ class _RuleSweep:
         closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
-        attended = not self.sweeper.unattended or self.name in self.sweeper.approved or self.frozen is not None
+        attended = not self.sweeper.unattended or self.name in self.sweeper.approved or self.planned is not None
         if attended or self.action == "mark":
             return None
         probe = fuse.probe(
@@ -392,8 +392,8 @@ class _RuleSweep:
         # What is left of a budget is not spent on some followers of a row that stays until the next sweep.
         whole = left < size and bool(self.counts.total())
         limit = most
-        if self.frozen is not None:
-            limit = min(most, self.frozen.rows - self.counts[str(self.table.name)])
+        if self.planned is not None:
+            limit = min(most, self.planned.rows - self.counts[str(self.table.name)])
         if limit <= 0 or self.nothing_due:
             # Recorded in the audit trail, like every sweep that took nothing.
             return Taken({}, floor, done=True)
@@ -402,7 +402,7 @@ class _RuleSweep:
         return taken
 
     def _spent(self) -> str:
-        if self.frozen is not None and self.counts[str(self.table.name)] >= self.frozen.rows:
+        if self.planned is not None and self.counts[str(self.table.name)] >= self.planned.rows:
             return _PLANNED
         if self.counts.total() >= self.budget.rows or self.too_little_left:
             return "rows"

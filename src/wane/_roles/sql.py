@@ -202,7 +202,7 @@ class RolePlanner:
             if isinstance(selection.rule.action, ToArchive) or path in locked_paths(selection):
                 # Followers are locked while they are compared with their copies, or checked again.
                 yield table, ("UPDATE", (path[-1].reference.columns[0].name,))
-        for guard in selection.saved_by:
+        for guard in selection.guards:
             yield guard.table, _SELECT
             if not guard.enforced:
                 # Without a foreign key the table is locked while rows leave that it may refer to.

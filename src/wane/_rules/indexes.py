@@ -41,7 +41,7 @@ def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Re
             selection.name,
             path,
             f"{selection.time.column} writes numbers as texts, which no index has in order, so every batch reads the whole table",
-            "write all of its moments in one way",
+            "write all of its timestamps in one way",
         )
     elif not any(serves(index, selection, store.kind) for index in selection.table.indexes):
         columns = wanted_columns(selection)
@@ -194,7 +194,7 @@ def _not_null(selection: Selection) -> set[str]:
 
 def _references(selection: Selection) -> list[BoundReference]:
     followers = [one for follower in selection.followers for one in follower.walk()]
-    return [*selection.saved_by, *(follower.reference for follower in followers)]
+    return [*selection.guards, *(follower.reference for follower in followers)]
 
 
 def _leads(index: Index, reference: BoundReference) -> bool:

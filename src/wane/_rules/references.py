@@ -28,7 +28,7 @@ def check_references(contract: Contract, schema: Schema, selection: Selection, r
     if isinstance(selection.rule.action, Mark):
         check.row_security(selection.table)
     else:
-        check.leaving(selection.table, selection.key, selection.followers, selection.saved_by)
+        check.leaving(selection.table, selection.key, selection.followers, selection.guards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class _Check:
 
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """Return the table and everything that its rows may actually be stored in."""
-        return [table, *self.schema.heirs(table)]
+        return [table, *self.schema.descendants(table)]
 
     def _references_to(self, table: TableInfo) -> Iterator[tuple[TableInfo, ForeignKey]]:
         targets = {part.qualified for part in self._parts(table)}

@@ -155,7 +155,7 @@ class Rows:
             self.dialect.finds_nothing(
                 f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
             )
-            for guard in selection.saved_by
+            for guard in selection.guards
         ]
         conditions += self.no_live_follower(p, selection)
         return conditions + self.unheld(p, selection)

@@ -20,10 +20,10 @@ from wane._contract.model import (
     Reference,
     ReferencedBy,
     Rule,
-    Shelve,
     State,
     Table,
     Time,
+    ToColdTier,
     WhileNotNull,
     WhileNull,
 )
@@ -56,7 +56,7 @@ class BoundFollower:
     reference: BoundReference
     where: tuple[tuple[Column, State | Slot], ...]
     followers: tuple[BoundFollower, ...]
-    watched: bool = False
+    has_delete_triggers: bool = False
     """A trigger or rule fires when its rows are deleted, and may prevent that."""
     inherited: bool = False
     """PostgreSQL: other tables inherit from it, and its key is unique in each of them only."""
@@ -72,7 +72,7 @@ class BoundFollower:
 
 
 @dataclass(frozen=True, slots=True)
-class Relied:
+class Dependencies:
     """What the statements of a bound rule rely on. The transaction that runs them compares it with the database."""
 
     version: int | None = None
@@ -101,11 +101,11 @@ class Selection:
     orphan: Column | None = None
     saved_while_null: tuple[Column, ...] = ()
     saved_while_not_null: tuple[Column, ...] = ()
-    saved_by: tuple[BoundReference, ...] = ()
+    guards: tuple[BoundReference, ...] = ()
     followers: tuple[BoundFollower, ...] = ()
-    watched: bool = False
+    has_delete_triggers: bool = False
     """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
-    relied: Relied = Relied()
+    dependencies: Dependencies = Dependencies()
     compiled: dict[bool, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Its statements, with and without holds: see `wane._rules.statements`."""
 
@@ -175,7 +175,7 @@ class _Binder:
             selection = self._selection()
         except _Missing:
             return None
-        return None if self.findings else replace(selection, relied=_relied(selection, self.schema))
+        return None if self.findings else replace(selection, dependencies=_dependencies(selection, self.schema))
 
     def age(self, time: Time) -> tuple[Time, Column] | None:
         try:
@@ -201,7 +201,7 @@ class _Binder:
         problem = self.types.rules_allowed(table)
         if problem:
             self._error("", "refused-table", problem)
-        if isinstance(rule.action, Shelve):
+        if isinstance(rule.action, ToColdTier):
             for one in (
                 table,
                 *(self._table(f.reference.table, f"rule.{rule.name}.with") for f in _all(rule.followers)),
@@ -230,25 +230,25 @@ class _Binder:
             orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
             saved_while_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
             saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),
-            saved_by=tuple(
+            guards=tuple(
                 self._reference(g.reference, table, key, f"rule.{rule.name}.unless")
                 for g in rule.guards
                 if isinstance(g, ReferencedBy)
             ),
             followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
-            watched=any(one.delete_triggers for one in self._parts(table)),
+            has_delete_triggers=any(one.delete_triggers for one in self._parts(table)),
         )
 
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """Return the table and everything that its rows may actually be stored in."""
-        heirs = self.schema.heirs(table)
-        if table.kind is Kind.TABLE and heirs:
+        descendants = self.schema.descendants(table)
+        if table.kind is Kind.TABLE and descendants:
             # A key is unique in each of them only, and a delete reaches all.
-            names = ", ".join(one.name for one in heirs)
+            names = ", ".join(one.name for one in descendants)
             self._error(
                 "", "inherited-table", f"{table.name} has tables that inherit from it: {names}", "use partitions"
             )
-        return [table, *heirs]
+        return [table, *descendants]
 
     def _try(self, find: Callable[..., Column], *arguments: object) -> Column | None:
         """Continue after a missing column, so that the rule's other problems are reported too."""
@@ -371,7 +371,7 @@ class _Binder:
             problem = self.types.reference(mine, theirs)
             if problem:
                 self._error(entry, "wrong-reference", f"{reference}: {problem}")
-        referring = [table, *(one for one in self.schema.heirs(table) if one.kind is not Kind.PARTITION)]
+        referring = [table, *(one for one in self.schema.descendants(table) if one.kind is not Kind.PARTITION)]
         enforced = all(_enforced(one, columns, parent, to) for one in referring)
         return BoundReference(reference.table, table, columns, to, enforced)
 
@@ -393,11 +393,11 @@ class _Binder:
             if problem:
                 self._error(entry, "wrong-state-type", problem)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
-        heirs = self.schema.heirs(reference.table)
-        watched = any(one.delete_triggers for one in (reference.table, *heirs))
-        inherited = bool(heirs) and reference.table.kind is Kind.TABLE
+        descendants = self.schema.descendants(reference.table)
+        has_delete_triggers = any(one.delete_triggers for one in (reference.table, *descendants))
+        inherited = bool(descendants) and reference.table.kind is Kind.TABLE
         live = self._live(follower, reference.table)
-        return BoundFollower(reference, where, inner, watched, inherited, follower.live_leaves, live)
+        return BoundFollower(reference, where, inner, has_delete_triggers, inherited, follower.live_leaves, live)
 
     def _live(self, follower: Follower, table: TableInfo) -> tuple[Column, tuple[State, ...]] | None:
         """Return the live states of a follower's own table, unless the contract says that such rows leave too."""
@@ -414,17 +414,17 @@ class _Binder:
         return column, declared.live
 
 
-def _relied(selection: Selection, schema: Schema) -> Relied:
+def _dependencies(selection: Selection, schema: Schema) -> Dependencies:
     tables = losing(selection)
-    stamps = {part.stamp for table in tables for part in (table, *schema.heirs(table)) if part.stamp is not None}
+    stamps = {part.stamp for table in tables for part in (table, *schema.descendants(table)) if part.stamp is not None}
     effects = {effect for table in tables for effect in _effects(table, schema)}
-    return Relied(schema.version, frozenset(stamps), frozenset(effects))
+    return Dependencies(schema.version, frozenset(stamps), frozenset(effects))
 
 
 def _effects(table: TableInfo, schema: Schema) -> Iterator[str]:
-    """Describe what the database does when rows of a table are deleted, in the form of `wane._rules.relied_postgres`."""
-    heirs = schema.heirs(table)
-    parts = {part.qualified for part in (table, *heirs)}
+    """Describe what the database does when rows of a table are deleted, in the form of `wane._rules.dependencies_postgres`."""
+    descendants = schema.descendants(table)
+    parts = {part.qualified for part in (table, *descendants)}
     for child in schema.tables:
         for key in child.foreign_keys:
             if key.enforced and (key.to_schema, key.to_table) in parts:
@@ -432,10 +432,13 @@ def _effects(table: TableInfo, schema: Schema) -> Iterator[str]:
                     f"foreign key {key.name} of {child.schema}.{child.name} ({', '.join(key.columns)}) to"
                     f" {key.to_schema}.{key.to_table} ({', '.join(key.to_columns)}) ON DELETE {key.on_delete}"
                 )
-    for part in (table, *heirs):
+    for part in (table, *descendants):
         yield from (f"trigger {trigger.name} on {part.schema}.{part.name}" for trigger in part.delete_triggers)
     if table.kind is Kind.TABLE:
-        yield from (f"heir {heir.schema}.{heir.name} of {table.schema}.{table.name}" for heir in heirs)
+        yield from (
+            f"descendant {descendant.schema}.{descendant.name} of {table.schema}.{table.name}"
+            for descendant in descendants
+        )
 
 
 def _same(collation: str | None, other: str | None) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from wane._contract.model import Expiry, Mark, Shelve, ToArchive
+from wane._contract.model import Expiry, Mark, ToArchive, ToColdTier
 from wane._db.schema import TableInfo
 from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement
 from wane._db.timestamps import LATEST
@@ -125,10 +125,10 @@ def by_range(dialect: Dialect, selection: Selection) -> bool:
     rows must be known; not if a guard may be written by a transaction that is not committed yet; and on SQLite not with
     keys that differ by case only, because two rows would have the same position.
     """
-    moves = isinstance(selection.rule.action, Mark | Shelve | ToArchive)
-    guarded = dialect.locks_rows and bool(selection.saved_by)
+    moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
+    guarded = dialect.locks_rows and bool(selection.guards)
     loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
-    return not (moves or guarded or loose or selection.followers or selection.watched)
+    return not (moves or guarded or loose or selection.followers or selection.has_delete_triggers)
 
 
 class _Compiler:

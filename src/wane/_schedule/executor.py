@@ -29,7 +29,7 @@ class Executor:
         self._listener = listener
         self._beaten = float("-inf")
 
-    def beat(self, store: Store, doing: str | None = None) -> None:
+    def heartbeat(self, store: Store, doing: str | None = None) -> None:
         """Record a heartbeat, if what the executor does has changed or the last beat was long ago."""
         now = time.monotonic()
         if doing in (None, self.doing) and now - self._beaten < BEAT_SECONDS:
@@ -37,7 +37,7 @@ class Executor:
         self.doing = doing or self.doing
         alive = Alive(self.name, self.role, self.doing, self._fingerprint, BEAT_SECONDS)
         with store.write() as (run, clock):
-            Timetable(store.dialect).beat(run, alive, clock)
+            Timetable(store.dialect).heartbeat(run, alive, clock)
         self._beaten = now
         self._listener(Beat(self.name, self.role, self.doing))
 
@@ -47,6 +47,6 @@ class Executor:
             Timetable(store.dialect).leave(store.run, self.name)
 
 
-def is_silent(beat: Heartbeat, now: datetime) -> bool:
+def is_silent(heartbeat: Heartbeat, now: datetime) -> bool:
     """Check whether an executor's last heartbeat is too old for it to be alive."""
-    return beat.is_silent(now)
+    return heartbeat.is_silent(now)

@@ -162,7 +162,7 @@ class Runner:
                 try:
                     if store is None:
                         store = self.store.clone(answer_seconds=_ANSWER_SECONDS)
-                    executor.beat(store)
+                    executor.heartbeat(store)
                     if body(store, executor):
                         return
                     patience.succeeded()
@@ -210,7 +210,7 @@ class Runner:
             if all(runs == 0 for runs in left.values()):
                 self._scheduled.set()
                 return True
-            executor.beat(store, "waiting")
+            executor.heartbeat(store, "waiting")
             between.run(store, queue, executor)
             self._ending.wait(max(min(waits), 0.01))
             return False
@@ -247,7 +247,7 @@ class Runner:
                 self._count(sweeps=ended is Worked.DONE, failures=ended is Worked.FAILED)
                 done += 1
                 return not scheduled and self.max_runs is not None and done >= self.max_runs
-            executor.beat(store, "waiting")
+            executor.heartbeat(store, "waiting")
             if scheduled and self.max_runs is not None and self._scheduled.is_set():
                 if not worker.queue.messages(limit=1):
                     return True

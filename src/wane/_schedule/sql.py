@@ -114,7 +114,7 @@ class Timetable(ClockedStatements):
 
     # Heartbeats
 
-    def beat(self, run: Execute, beat: Alive, now: datetime | None) -> None:
+    def heartbeat(self, run: Execute, heartbeat: Alive, now: datetime | None) -> None:
         """Record that an executor is alive; the times are the database's."""
         run(
             f"INSERT INTO {self.dialect.own_table('heartbeat')} (executor, role, doing, fingerprint, every_seconds, started_at, beat_at)"
@@ -122,11 +122,11 @@ class Timetable(ClockedStatements):
             f" {self._now}, {self._now}) ON CONFLICT (executor) DO UPDATE SET role = excluded.role, doing = excluded.doing,"
             " fingerprint = excluded.fingerprint, every_seconds = excluded.every_seconds, beat_at = excluded.beat_at",
             {
-                "executor": beat.executor,
-                "role": beat.role,
-                "doing": beat.doing,
-                "fingerprint": beat.fingerprint,
-                "every": beat.every_seconds,
+                "executor": heartbeat.executor,
+                "role": heartbeat.role,
+                "doing": heartbeat.doing,
+                "fingerprint": heartbeat.fingerprint,
+                "every": heartbeat.every_seconds,
                 **self._times(now),
             },
         )
@@ -146,8 +146,8 @@ class Timetable(ClockedStatements):
         )
         decode = self.dialect.decode_time
         return [
-            Heartbeat(executor, role, doing, fingerprint, every, decode(started), decode(beat))
-            for executor, role, doing, fingerprint, every, started, beat in found
+            Heartbeat(executor, role, doing, fingerprint, every, decode(started), decode(heartbeat))
+            for executor, role, doing, fingerprint, every, started, heartbeat in found
         ]
 
     # The contract in force

@@ -36,7 +36,7 @@ class SchedulerStatus:
 class ExecutorStatus:
     """An executor and whether it is alive."""
 
-    beat: Heartbeat
+    heartbeat: Heartbeat
     silent: bool
     other_contract: bool
 
@@ -69,7 +69,7 @@ class Status:
     @property
     def alive(self) -> bool:
         """Return whether at least one scheduler and one worker are alive."""
-        return {"scheduler", "worker"} <= {one.beat.role for one in self.executors if not one.silent}
+        return {"scheduler", "worker"} <= {one.heartbeat.role for one in self.executors if not one.silent}
 
     @property
     def dead_letters(self) -> int:
@@ -111,8 +111,8 @@ def _read_status(transaction: Transaction, messages: Messages, contract: Contrac
             for one in contract.schedulers
         ),
         executors=tuple(
-            ExecutorStatus(beat, is_silent(beat, now), beat.fingerprint != mine)
-            for beat in timetable.heartbeats(run, _MOST_EXECUTORS)
+            ExecutorStatus(heartbeat, is_silent(heartbeat, now), heartbeat.fingerprint != mine)
+            for heartbeat in timetable.heartbeats(run, _MOST_EXECUTORS)
         ),
         sweeps=tuple(
             one for one in Leases(transaction.dialect).current(run, clock) if one.name.startswith(LEASE.format(""))

@@ -108,15 +108,15 @@ class Worker:
         mine, lease = self._take_lease(name, reservation.lease_expires_at)
         if not mine:
             raise Locked(f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least")
-        self.executor.beat(self.store, f"sweeping {table.name}")
+        self.executor.heartbeat(self.store, f"sweeping {table.name}")
         try:
-            with self._kept(reservation, lease) as ended:
+            with self._renewing(reservation, lease) as ended:
                 sweep = self._sweep(table, lease, message.idempotency_key, ended)
         finally:
             with suppress(WaneError), self.store.write() as (run, now):
                 Leases(self.store.dialect).end(run, lease, now)
             with suppress(WaneError):
-                self.executor.beat(self.store, "waiting")
+                self.executor.heartbeat(self.store, "waiting")
         return self._say(reservation, table, sweep, lost=ended.is_set() and not self.stop.is_set())
 
     def _table(self, name: object) -> Table:
@@ -160,7 +160,7 @@ class Worker:
         return Sweep(swept.run, (*swept.rules, *moved))
 
     @contextmanager
-    def _kept(self, reservation: Reservation, lease: Lease) -> Iterator[threading.Event]:
+    def _renewing(self, reservation: Reservation, lease: Lease) -> Iterator[threading.Event]:
         """Renew the reservation and the lease as long as the sweep runs. The event is set when it must end."""
         ended, done = threading.Event(), threading.Event()
         if self._keeping is None:
@@ -197,7 +197,7 @@ class Worker:
                 until = queue.renew(reservation.message_id, reservation.token).lease_expires_at
                 with store.write() as (run, now):
                     kept = until is not None and Leases(store.dialect).renew(run, lease, until, now)
-                self.executor.beat(store)
+                self.executor.heartbeat(store)
             except WaneError:
                 continue  # The database is busy or unreachable. The fence checks the lease itself.
             renewed = began

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from wane._arguments import MOST_ROWS
 from wane._contract.fingerprint import fingerprint
-from wane._contract.model import Age, Mark, Orphans, Rule, Shelve, State, Table, ToArchive
+from wane._contract.model import Age, Mark, Orphans, Rule, State, Table, ToArchive, ToColdTier
 from wane._contract.names import TableName
 from wane._contract.settings import EventSettings
 from wane._db import Store
@@ -32,9 +32,9 @@ from wane.webhooks._retention import MOST_FOLLOWERS
 
 if TYPE_CHECKING:
     # They need the PostgreSQL driver, which an embedded installation does not have.
-    from wane._sqlfunctions.shelving import ArchiveSweep
+    from wane._sqlfunctions.cold_tier import ArchiveSweep
     from wane._sqlfunctions.surface import ByRule, OrphansFunction
-    from wane._sqlfunctions.taking import TakeFunction
+    from wane._sqlfunctions.take import TakeFunction
     from wane._sqlfunctions.webhooks import Webhooks
 
 _READ_SECONDS = 10.0
@@ -121,19 +121,19 @@ class _Offers:
     """Collects the functions that can be installed, and why the others cannot."""
 
     def __init__(self, keeper: Keeper) -> None:
-        from wane._sqlfunctions.shelving import shelve_function
+        from wane._sqlfunctions.cold_tier import move_function
         from wane._sqlfunctions.surface import ByRule, OrphansFunction
-        from wane._sqlfunctions.taking import TakeFunction, take_function
+        from wane._sqlfunctions.take import TakeFunction, take_function
 
         self.keeper = keeper
         self.contract = keeper.contract
         self.bindings = keeper.pruner.bindings
         self.refused: list[RefusedRule] = []
-        self.takings: list[TakeFunction] = []
+        self.takes: list[TakeFunction] = []
         self._numbers = count(1)
-        self._taking = TakeFunction
+        self._take_function = TakeFunction
         self._write = take_function
-        self._write_move = shelve_function
+        self._write_move = move_function
         self._offer = ByRule
         self._orphans_offer = OrphansFunction
 
@@ -145,7 +145,7 @@ class _Offers:
         mark = fingerprint(self.contract)
         surface = Surface(
             mark,
-            self.takings,
+            self.takes,
             rules,
             orphans,
             self._webhooks(),
@@ -168,29 +168,29 @@ class _Offers:
 
     def _by_rule(self, table: Table, rule: Rule) -> ByRule:
         kind = "mark" if isinstance(rule.action, Mark) else "prune"
-        if isinstance(rule.action, ToArchive | Shelve):
-            taking, reason = None, "the rule moves rows to the archive; it does not prune them"
-            if isinstance(rule.action, Shelve):
+        if isinstance(rule.action, ToArchive | ToColdTier):
+            take, reason = None, "the rule moves rows to the archive; it does not prune them"
+            if isinstance(rule.action, ToColdTier):
                 reason += f": call wane.{self._sweep_name(table)}"
         else:
-            taking, reason = self._take(table, rule, f"{table.name}.{rule.name}")
-        return self._offer(str(table.name), rule.name, kind, taking, reason)
+            take, reason = self._take(table, rule, f"{table.name}.{rule.name}")
+        return self._offer(str(table.name), rule.name, kind, take, reason)
 
     def _sweeps(self) -> list[ArchiveSweep]:
         """Return one function for each table whose rows move to another schema."""
-        from wane._sqlfunctions.shelving import ArchiveSweep
+        from wane._sqlfunctions.cold_tier import ArchiveSweep
 
         found = []
         for table in self.contract.tables:
-            moving = [rule for rule in table.rules if rule.active and isinstance(rule.action, Shelve)]
-            takings = [self._take(table, rule, f"{table.name}.{rule.name}")[0] for rule in moving]
-            if not moving or None in takings:
+            moving = [rule for rule in table.rules if rule.active and isinstance(rule.action, ToColdTier)]
+            takes = [self._take(table, rule, f"{table.name}.{rule.name}")[0] for rule in moving]
+            if not moving or None in takes:
                 continue
             found.append(
                 ArchiveSweep(
                     self._sweep_name(table),
                     str(table.name),
-                    [taking for taking in takings if taking is not None],
+                    [take for take in takes if take is not None],
                     min(_MOST_MOVED, *(rule.budget.rows for rule in moving)),
                     self.contract.sweep.master_flag,
                     flag_name(table.name, self.contract.sweep),
@@ -206,7 +206,7 @@ class _Offers:
         alike = [
             one
             for one in self.contract.tables
-            if one.name.name == table.name.name and any(isinstance(rule.action, Shelve) for rule in one.rules)
+            if one.name.name == table.name.name and any(isinstance(rule.action, ToColdTier) for rule in one.rules)
         ]
         alone = len(alike) == 1 or table.name.schema is None
         return fitted(f"fn_{table.name.name if alone else f'{table.name.schema}_{table.name.name}'}", "_archive_sweep")
@@ -216,7 +216,7 @@ class _Offers:
             table
             for table in self.contract.tables
             if any(
-                isinstance(rule.bound, Orphans) and not isinstance(rule.action, ToArchive | Shelve)
+                isinstance(rule.bound, Orphans) and not isinstance(rule.action, ToArchive | ToColdTier)
                 for rule in table.rules
             )
         ]
@@ -228,24 +228,24 @@ class _Offers:
         self, table: Table, rule: Rule, label: str, adapt: Callable[[Selection], Selection] = lambda one: one
     ) -> tuple[TakeFunction | None, str]:
         """Return the function for a rule, or why there is none."""
-        taking = None
+        take = None
         try:
-            taking = self._taking(next(self._numbers), adapt(self.bindings.selection(table, rule)))
-            (self._write_move if isinstance(rule.action, Shelve) else self._write)(taking)
+            take = self._take_function(next(self._numbers), adapt(self.bindings.selection(table, rule)))
+            (self._write_move if isinstance(rule.action, ToColdTier) else self._write)(take)
         except BindError as problem:
             reason = "; ".join([problem.message, *(finding.message for finding in problem.findings)])
         except WaneError as problem:
             reason = f"{problem.message}: {problem.hint}" if problem.hint else problem.message
         else:
-            self.takings.append(taking)
-            return taking, ""
+            self.takes.append(take)
+            return take, ""
         self.refused.append(RefusedRule(label, reason))
         return None, reason
 
     def _orphans(self, table: Table) -> OrphansFunction:
-        rule, taking, reason = self._explicit(table, None, f"prune_orphans({table.name})", orphans=True)
+        rule, take, reason = self._explicit(table, None, f"prune_orphans({table.name})", orphans=True)
         states: tuple[State, ...] = () if rule is None else rule.states
-        return self._orphans_offer(str(table.name), states, taking, self._floor(table), reason)
+        return self._orphans_offer(str(table.name), states, take, self._floor(table), reason)
 
     def _explicit(
         self,
@@ -273,7 +273,7 @@ class _Offers:
         events, deliveries = self.bindings.table(family.events), self.bindings.table(family.deliveries)
         choices = []
         for statuses in self._choices(events):
-            rule, taking, _ = self._explicit(
+            rule, take, _ = self._explicit(
                 events,
                 statuses,
                 f"{PRUNE_EVENTS}({', '.join(statuses)})",
@@ -281,9 +281,9 @@ class _Offers:
             )
             if rule is None:
                 continue
-            if taking is None:
+            if take is None:
                 return None
-            choices.append((statuses, taking))
+            choices.append((statuses, take))
         _, orphans, _ = self._explicit(deliveries, None, PRUNE_ORPHAN_DELIVERIES, orphans=True)
         if orphans is None:
             return None
@@ -305,7 +305,7 @@ class _Offers:
         found = dict.fromkeys(
             state
             for rule in events.rules
-            if isinstance(rule.bound, Age) and not isinstance(rule.action, Mark | ToArchive | Shelve)
+            if isinstance(rule.bound, Age) and not isinstance(rule.action, Mark | ToArchive | ToColdTier)
             for state in rule.states
             if isinstance(state, str) and state not in NEVER and state not in events.live
         )

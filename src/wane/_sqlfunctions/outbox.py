@@ -15,16 +15,16 @@ _VALUES = {
     "name": "wane_name",
     "domain": "split_part(wane_name, '/', 1)",
     "event": "substr(wane_name, strpos(wane_name, '/') + 1)",
-    "table": "wane_told",
+    "table": "wane_reported",
     "rows": "wane_many::text",
     "audit": "number::text",
-    "now": f"{OWN_SCHEMA}.sql_moment(wane_clock)",
+    "now": f"{OWN_SCHEMA}.sql_timestamp(wane_clock)",
     "now_s": "floor(extract(epoch FROM wane_clock))::bigint::text",
     "now_ms": "floor(extract(epoch FROM wane_clock) * 1000)::bigint::text",
     "uuid": "gen_random_uuid()::text",
     "payload": (
-        "jsonb_build_object('event', wane_name, 'table', wane_told, 'rows', wane_many, 'audit', number, 'at',"
-        f" {OWN_SCHEMA}.sql_moment(wane_clock), 'rule', wane_rule)::text"
+        "jsonb_build_object('event', wane_name, 'table', wane_reported, 'rows', wane_many, 'audit', number, 'at',"
+        f" {OWN_SCHEMA}.sql_timestamp(wane_clock), 'rule', wane_rule)::text"
     ),
 }
 
@@ -35,24 +35,24 @@ def event_statements(events: EventSettings) -> str:
         return ""
     pruned = _among(events.hard_deleted) + " AND " + _among(events.outbox.prunes)
     return f"""\
-  FOR wane_told, wane_many IN SELECT e.key, e.value::bigint FROM jsonb_each_text(wane_counts) AS e WHERE e.value::bigint > 0 LOOP
+  FOR wane_reported, wane_many IN SELECT e.key, e.value::bigint FROM jsonb_each_text(wane_counts) AS e WHERE e.value::bigint > 0 LOOP
     wane_name := CASE
       WHEN wane_kind = 'mark' THEN NULL
-      WHEN wane_kind = 'shelve' THEN CASE WHEN wane_told = wane_table AND {_among(events.archived)} THEN 'system/' || wane_told || '_archived' END
-      WHEN {pruned} THEN 'system/' || wane_told || '_hard_deleted' END;
+      WHEN wane_kind = 'shelve' THEN CASE WHEN wane_reported = wane_table AND {_among(events.archived)} THEN 'system/' || wane_reported || '_archived' END
+      WHEN {pruned} THEN 'system/' || wane_reported || '_hard_deleted' END;
     IF wane_name IS NOT NULL THEN
       EXECUTE {_insert(events.outbox)};
     END IF;
   END LOOP;"""
 
 
-EVENT_VARIABLES = "wane_told text; wane_many bigint; wane_name text;"
+EVENT_VARIABLES = "wane_reported text; wane_many bigint; wane_name text;"
 
 
 def _among(tables: bool | tuple[str, ...]) -> str:
     if isinstance(tables, bool):
         return str(tables).lower()
-    return f"wane_told = ANY ({literal(list(tables))}::text[])"
+    return f"wane_reported = ANY ({literal(list(tables))}::text[])"
 
 
 def _insert(outbox: OutboxSettings) -> str:

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from wane._contract.model import Shelve
+from wane._contract.model import ToColdTier
 from wane._contract.settings import EventSettings
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.literal import literal
 from wane._db.postgres.settings import SEARCH_PATH
 from wane._db.schema import PRESSURE_VIEW
 from wane._rules.probes import ProbedTable
+from wane._sqlfunctions.cold_tier import (
+    ArchiveSweep,
+    archive_sweep_function,
+    move_function,
+    shelf_function,
+)
 from wane._sqlfunctions.health import HEALTH_FUNCTION, health_function
 from wane._sqlfunctions.outbox import EVENT_VARIABLES, event_statements
 from wane._sqlfunctions.pressure import KEPT_FUNCTIONS, pressure_statements
-from wane._sqlfunctions.shelving import (
-    ArchiveSweep,
-    archive_sweep_function,
-    shelf_function,
-    shelve_function,
-)
-from wane._sqlfunctions.taking import TakeFunction, take_function
+from wane._sqlfunctions.take import TakeFunction, take_function
 from wane._sqlfunctions.webhooks import (
     AUDITS_VIEW,
     WEBHOOK_FUNCTIONS,
@@ -43,7 +43,7 @@ class ByRule:
     table: str
     rule: str
     kind: str
-    taking: TakeFunction | None
+    take: TakeFunction | None
     refused: str = ""
 
 
@@ -54,7 +54,7 @@ class OrphansFunction:
     table: str
     states: Sequence[str | int | bool]
     """The states that the audit trail records as requested."""
-    taking: TakeFunction | None
+    take: TakeFunction | None
     floor: timedelta
     refused: str = ""
 
@@ -64,7 +64,7 @@ class Surface:
     """Everything that is installed for a contract."""
 
     fingerprint: str
-    takings: Sequence[TakeFunction]
+    takes: Sequence[TakeFunction]
     rules: Sequence[ByRule]
     orphans: Sequence[OrphansFunction]
     webhooks: Webhooks | None
@@ -84,7 +84,7 @@ _PATH = f"SET LOCAL search_path = {SEARCH_PATH}"
 
 def install_statements(surface: Surface) -> list[str]:
     """Return the statements that install a surface and replace any earlier one, to run in one transaction."""
-    functions = _shared(surface.events) + [_taking_function(taking) for taking in surface.takings]
+    functions = _shared(surface.events) + [_function_text(take) for take in surface.takes]
     functions += [_fingerprint(surface), _prune(surface), _prune_orphans(surface)]
     public = list(_PUBLIC)
     view: list[str] = []
@@ -103,9 +103,9 @@ def install_statements(surface: Surface) -> list[str]:
     return [_PATH, _drop(kept), *functions, *view, _drop(kept), _stamp(stamp, public)]
 
 
-def _taking_function(taking: TakeFunction) -> str:
-    moves = isinstance(taking.selection.rule.action, Shelve)
-    return shelve_function(taking) if moves else take_function(taking)
+def _function_text(take: TakeFunction) -> str:
+    moves = isinstance(take.selection.rule.action, ToColdTier)
+    return move_function(take) if moves else take_function(take)
 
 
 def uninstall_statements() -> list[str]:
@@ -149,10 +149,10 @@ END"""
 
 
 def _shared(events: EventSettings) -> list[str]:
-    moment = """\
+    instant = """\
 BEGIN
-  RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-    || CASE WHEN to_char(moment AT TIME ZONE 'UTC', 'US') = '000000' THEN '' ELSE to_char(moment AT TIME ZONE 'UTC', '.US') END
+  RETURN to_char(instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
+    || CASE WHEN to_char(instant AT TIME ZONE 'UTC', 'US') = '000000' THEN '' ELSE to_char(instant AT TIME ZONE 'UTC', '.US') END
     || '+00:00';
 END"""
     record = f"""\
@@ -165,7 +165,7 @@ BEGIN
   RETURNING id INTO number;
 {event_statements(events)}
   RETURN jsonb_build_object('table', wane_table, 'rule', wane_rule, 'kind', wane_kind, 'counts', wane_counts, 'rows', wane_rows,
-    'cutoff', {OWN_SCHEMA}.sql_moment(wane_cutoff), 'audit_id', number);
+    'cutoff', {OWN_SCHEMA}.sql_timestamp(wane_cutoff), 'audit_id', number);
 END"""
     run = f"""\
 DECLARE
@@ -206,7 +206,7 @@ BEGIN
   RETURN wane_moment;
 END"""
     return [
-        plpgsql("sql_moment", "moment timestamptz", moment, returns="text"),
+        plpgsql("sql_timestamp", "instant timestamptz", instant, returns="text"),
         plpgsql(
             "sql_record",
             "wane_kind text, wane_table text, wane_rule text, wane_inputs jsonb, wane_counts jsonb, wane_rows bigint,"
@@ -231,14 +231,14 @@ def _fingerprint(surface: Surface) -> str:
     )
 
 
-def _number(taking: TakeFunction | None) -> list[str]:
-    return ["NULL::integer", "NULL::boolean"] if taking is None else [str(taking.number), str(taking.may_skip).lower()]
+def _number(take: TakeFunction | None) -> list[str]:
+    return ["NULL::integer", "NULL::boolean"] if take is None else [str(take.number), str(take.may_skip).lower()]
 
 
 def _prune(surface: Surface) -> str:
     offered = table_of(
         [
-            (literal(one.table), literal(one.rule), literal(one.kind), *_number(one.taking), literal(one.refused))
+            (literal(one.table), literal(one.rule), literal(one.kind), *_number(one.take), literal(one.refused))
             for one in surface.rules
         ],
         "table_name, rule_name, kind, number, may_skip, refused",
@@ -267,7 +267,7 @@ def _prune_orphans(surface: Surface) -> str:
             (
                 literal(one.table),
                 f"{literal(json.dumps(list(one.states)))}::jsonb",
-                *_number(one.taking),
+                *_number(one.take),
                 interval(one.floor),
                 literal(one.refused),
             )
@@ -289,7 +289,7 @@ BEGIN
   END IF;
   PERFORM {OWN_SCHEMA}.sql_older_than(older_than, offer.floor);
   RETURN {OWN_SCHEMA}.sql_run(offer.number, offer.may_skip, 'prune_orphans', NULL,
-    jsonb_build_object('states', offer.states, 'older_than', {OWN_SCHEMA}.sql_moment(older_than), 'limit', row_limit),
+    jsonb_build_object('states', offer.states, 'older_than', {OWN_SCHEMA}.sql_timestamp(older_than), 'limit', row_limit),
     row_limit, row_limit, older_than);
 END"""
     return plpgsql("prune_orphans", "table_name text, older_than timestamptz, row_limit integer", body)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.literal import literal
 from wane._rules.selection import BoundFollower, Selection
-from wane._sqlfunctions.taking import QUEUE, TakeFunction
+from wane._sqlfunctions.take import QUEUE, TakeFunction
 from wane._sqlfunctions.words import interval, plpgsql, table_of, wrong
 
 _STATUSES, _CUTOFF, _LIMIT, _QUEUE = "text", "double precision", "integer", "text"
@@ -122,7 +122,7 @@ def _checked(webhooks: Webhooks) -> str:
 
 def _knocker_take_events(webhooks: Webhooks) -> str:
     offered = table_of(
-        [(f"{literal(sorted(statuses))}::text[]", str(taking.number)) for statuses, taking in webhooks.events],
+        [(f"{literal(sorted(statuses))}::text[]", str(take.number)) for statuses, take in webhooks.events],
         "statuses, number",
         "'{}'::text[], 0",
     )

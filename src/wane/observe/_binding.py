@@ -78,7 +78,7 @@ def bind_tables(store: Store, contract: Contract) -> BoundContract:
 
 
 def _alone(info: TableInfo, schema: Schema) -> bool:
-    return info.kind is Kind.TABLE and not schema.heirs(info)
+    return info.kind is Kind.TABLE and not schema.descendants(info)
 
 
 def _time_range(store: Store, table: Table, selections: list[Selection]) -> TimeRangeProbe | None:

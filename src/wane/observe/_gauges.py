@@ -129,9 +129,9 @@ class Gauges:
     def _own(self, facts: Facts, own: OwnFacts) -> Iterable[Sample]:
         for window in own.windows.values():
             yield gauge.LATE, (window.scheduler,), _ago(facts.now, window.due_at)
-        for beat in own.executors:
-            yield gauge.BEAT_AGE, (beat.executor, beat.role), _ago(facts.now, beat.beat_at)
-            yield gauge.BEAT_EVERY, (beat.executor, beat.role), beat.every_seconds
+        for heartbeat in own.executors:
+            yield gauge.BEAT_AGE, (heartbeat.executor, heartbeat.role), _ago(facts.now, heartbeat.beat_at)
+            yield gauge.BEAT_EVERY, (heartbeat.executor, heartbeat.role), heartbeat.every_seconds
         settings = self.contract.growth
         for one in own.snapshots[:_MOST_TABLES]:
             table = shown_name(self.contract, one.table)

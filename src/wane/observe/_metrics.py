@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wane._contract.model import Contract, Expiry, Mark, Prune, Rule, Shelve, Table, ToArchive
+from wane._contract.model import Contract, Expiry, Mark, Prune, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._prune.sweep import Outcome
 from wane.errors import MetricsError
@@ -168,7 +168,7 @@ class Metrics:
         labels = (_scheduler(table), str(table.name), rule.name)
         if isinstance(rule.action, Prune):
             self.pruned_rows.labels(_scheduler(table), table.label(rule))
-        if isinstance(rule.action, ToArchive | Shelve):
+        if isinstance(rule.action, ToArchive | ToColdTier):
             self.archived_rows.labels(_scheduler(table), str(table.name))
             self.expired_rows.labels(str(table.name))
             for action in _MAINTAINED:

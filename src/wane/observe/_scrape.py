@@ -110,11 +110,11 @@ class DatabaseScrape:
             # A connection that failed, or whose reading was abandoned, is not reused.
             if not problem and reading is self._latest and not self._closed:
                 self._store, store = store, None
-            tell = bool(problem) and self._was_up and not self._closed
+            report = bool(problem) and self._was_up and not self._closed
             if reading is self._latest:
                 self._was_up = not problem
             reading.read_at = self._clock()
-        if tell:
+        if report:
             log(logging.WARNING, "wane.database_unreadable", error=problem)
         reading.done.set()
         if store is not None:

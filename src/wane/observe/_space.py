@@ -171,9 +171,7 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
         why = f"{dead:,} deleted rows are not cleaned up yet; until then nobody can use their room"
         advice.append(Advice("vacuum", why, f"VACUUM (ANALYZE) {name};"))
     elif space.unused_bytes is None and space.table_bytes >= settings.bytes:
-        advice.append(
-            Advice("analyze", "without statistics nobody can tell how much of it is used", f"ANALYZE {name};")
-        )
+        advice.append(Advice("analyze", "without statistics it is unknown how much of it is used", f"ANALYZE {name};"))
     elif _much(space.unused_bytes, space.table_bytes, settings):
         why = (
             "most of its pages are half empty. New rows use that room; if the disk needs it back, pg_repack rewrites the table"

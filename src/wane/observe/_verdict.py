@@ -59,7 +59,9 @@ def _database(read: Health) -> Iterable[Finding]:
             f"another contract is in force, {read.in_force.fingerprint}, since {read.in_force.adopted_at:%Y-%m-%d %H:%M:%S} UTC by"
             f" {read.in_force.adopted_by}; this one is {read.fingerprint}"
         )
-        yield _error("another-contract", "", message, "put this one in force, `wane adopt`, or look with the other one")
+        yield _error(
+            "another-contract", "", message, "put this one in force, `wane adopt`, or check with the other one"
+        )
     if read.functions is not None and read.functions != read.fingerprint:
         message = f"the functions inside the database were installed for the contract {read.functions}; this one is {read.fingerprint}"
         yield _error("drifted-functions", "", message, "install them again: `wane sql install`")
@@ -73,16 +75,14 @@ def _runners(read: Health, contract: Contract) -> Iterable[Finding]:
             yield _error("late-scheduler", "", message, "start one, `wane run`, or see what keeps it: `wane status`")
     silent = read.silent
     roles = {one.role for one in read.executors if one not in silent}
-    for beat in silent:
-        seconds = (read.now - beat.beat_at).total_seconds()
-        message = (
-            f"{beat.executor} last said that it is alive {_ago(seconds)}, and should every {beat.every_seconds:g} s"
-        )
+    for heartbeat in silent:
+        seconds = (read.now - heartbeat.beat_at).total_seconds()
+        message = f"{heartbeat.executor} sent its last heartbeat {_ago(seconds)}, and should every {heartbeat.every_seconds:g} s"
         forgotten = format_duration(contract.health.forget_silent)
-        if beat.role in roles:
-            message += f"; another {beat.role} is alive and does its work"
+        if heartbeat.role in roles:
+            message += f"; another {heartbeat.role} is alive and does its work"
         fix = f"see what became of its process; it is forgotten {forgotten} after its last word"
-        yield _warning("silent-executor", "", message, fix, error=beat.role not in roles)
+        yield _warning("silent-executor", "", message, fix, error=heartbeat.role not in roles)
     if read.dead_letters:
         message = (
             f"{read.dead_letters:,} messages of the cleanup queue failed too often, and nobody has dealt with them"

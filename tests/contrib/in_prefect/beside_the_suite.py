@@ -38,7 +38,7 @@ RETENTION = PREFECT_SERVER_WORKER_CHANNEL_CLEANUP_COMPLETED_IDEMPOTENCY_RETENTIO
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that stands still until it is reported."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -155,7 +155,7 @@ async def test_what_is_missing_is_said_until_it_is_there(
     await queue.close()
 
 
-async def test_it_migrates_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pool: UUID) -> None:
+async def test_it_migrates_when_it_is_reported_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pool: UUID) -> None:
     file = tmp_path / "cleanup.db"
     file.touch()
     monkeypatch.setenv(URL_VARIABLE, f"sqlite:///{file}")

@@ -20,7 +20,7 @@ from wane.queue._dialects import messages_of
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that stands still until it is reported."""
 
     def __init__(self) -> None:
         self.current = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -28,10 +28,10 @@ md5(concat(
     FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = class.oid
   ), '|',
   (
-    SELECT string_agg(heir.inhrelid::text, ',' ORDER BY heir.inhrelid)
-    FROM pg_catalog.pg_inherits AS heir
-    WHERE heir.inhparent = class.oid AND NOT pg_catalog.pg_is_other_temp_schema(
-      (SELECT below.relnamespace FROM pg_catalog.pg_class AS below WHERE below.oid = heir.inhrelid)
+    SELECT string_agg(descendant.inhrelid::text, ',' ORDER BY descendant.inhrelid)
+    FROM pg_catalog.pg_inherits AS descendant
+    WHERE descendant.inhparent = class.oid AND NOT pg_catalog.pg_is_other_temp_schema(
+      (SELECT below.relnamespace FROM pg_catalog.pg_class AS below WHERE below.oid = descendant.inhrelid)
     )
   ), '|',
   (

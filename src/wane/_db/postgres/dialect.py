@@ -254,8 +254,8 @@ class PostgresDialect(Dialect):
     def json_count(self, column: str, key: str) -> str:
         return f"({column} ->> {key})::bigint"
 
-    def encode_time(self, moment: datetime) -> object:
-        return moment
+    def encode_time(self, timestamp: datetime) -> object:
+        return timestamp
 
     def decode_time(self, stamp: Any) -> datetime:
         assert isinstance(stamp, datetime)
@@ -348,7 +348,7 @@ def _native(column: Column, time: Time, kind: str) -> str:
         return f'{column.name} is {column.type} and needs a unit: "s", "ms" or "us"'
     if kind in ("text", "character varying"):
         return f'{column.name} is {column.type} and needs a unit: "iso" or "text"'
-    return f"{column.name} is {column.type}, which is no moment"
+    return f"{column.name} is {column.type}, which is no timestamp"
 
 
 def _digits(column: Column, time: Time) -> bool:

@@ -187,8 +187,8 @@ class PostgresStore(Store):
 
     def now(self) -> datetime:
         # clock_timestamp, not now(): the latter is fixed inside a transaction.
-        [(moment,)] = self._rows("SELECT clock_timestamp()")
-        return moment.astimezone(UTC)  # type: ignore[no-any-return]
+        [(timestamp,)] = self._rows("SELECT clock_timestamp()")
+        return timestamp.astimezone(UTC)  # type: ignore[no-any-return]
 
     def clock(self) -> datetime | None:
         return None
@@ -341,7 +341,7 @@ class PostgresStore(Store):
                 hint = "pass a connection to the keeper's own database"
                 raise StoreError("the connection is to another database", hint)
             yield transaction
-            transaction.run_last_words()
+            transaction.run_final_statement()
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
@@ -532,7 +532,7 @@ def _explained(what: str, grant: str = "grant the role what it needs, or use ano
         raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
     except psycopg.OperationalError as problem:
         hint = (
-            "nothing of it was committed, unless the connection broke in that very moment; the next call connects again"
+            "nothing of it was committed, unless the connection broke during the commit; the next call connects again"
         )
         raise Unreachable(f"{what}: {_first_line(problem)}", hint) from problem
     except psycopg.Error as problem:

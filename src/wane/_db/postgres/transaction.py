@@ -63,7 +63,7 @@ class PostgresTransaction(Transaction):
     dialect = PostgresDialect()
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.last_words: Statement | None = None
+        self.final_statement: Statement | None = None
         """The statement that is still to be run, together with the commit."""
         self._cursor = connection.cursor(row_factory=tuple_row)
 
@@ -74,20 +74,20 @@ class PostgresTransaction(Transaction):
     def change(self, statement: Statement) -> int:
         return self._cursor.execute(statement.text.encode(), statement.parameters).rowcount
 
-    def run_last_words(self) -> None:
-        if self.last_words is not None:
-            self.change(self.last_words)
-            self.last_words = None
+    def run_final_statement(self) -> None:
+        if self.final_statement is not None:
+            self.change(self.final_statement)
+            self.final_statement = None
 
     def commit(self, connection: psycopg.Connection[Any]) -> None:
-        if self.last_words is None or not psycopg.Pipeline.is_supported():
-            self.run_last_words()
+        if self.final_statement is None or not psycopg.Pipeline.is_supported():
+            self.run_final_statement()
             connection.commit()
             return
         try:
             with connection.pipeline():
                 # If the first fails, the server skips the second.
-                self.run_last_words()
+                self.run_final_statement()
                 connection.commit()
         except psycopg.errors.DivisionByZero as problem:
             raise unwritten() from problem
@@ -117,7 +117,7 @@ class PostgresTransaction(Transaction):
 
     def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         # It fails if there is nothing to change: a server that crashed may have lost what earlier batches wrote.
-        self.last_words = Statement(
+        self.final_statement = Statement(
             f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed", dict(parameters)
         )
         return []
@@ -153,7 +153,7 @@ def beginning(connection: psycopg.Connection[Any], *, durable: bool, read_only: 
         with connection.transaction():
             transaction = PostgresTransaction(connection)
             yield transaction
-            transaction.run_last_words()
+            transaction.run_final_statement()
         return
     access = "READ ONLY" if read_only else "READ WRITE"
     settings = _LOCAL_SETTINGS if durable else {**_LOCAL_SETTINGS, "synchronous_commit": "off"}

@@ -232,8 +232,8 @@ class SqliteDialect(Dialect):
     def json_count(self, column: str, key: str) -> str:
         return f"json_extract({column}, '$.\"' || {key} || '\"')"
 
-    def encode_time(self, moment: datetime) -> object:
-        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    def encode_time(self, timestamp: datetime) -> object:
+        return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def decode_time(self, stamp: Any) -> datetime:
         return datetime.fromisoformat(stamp)
@@ -254,7 +254,7 @@ class SqliteTypes(Types):
         if time.unit in PER_SECOND and _is_text(column) and not several:
             return f'{column.name} is declared {column.type} and needs a unit of text: "iso", "text" or none'
         if "BLOB" in column.type:
-            return f"{column.name} is declared {column.type}, which holds no moments"
+            return f"{column.name} is declared {column.type}, which holds no timestamps"
         return ""
 
     def state(self, column: Column, state: State) -> str:

@@ -34,12 +34,14 @@ def _presence(world: World) -> Load:
     luck, rows = world.luck("presence_entries"), []
     for number in range(world.count(0.008)):
         [tenant] = luck.choices(TENANTS, WEIGHTS)
-        beat = world.ago(luck.randrange(5 * MINUTE) if luck.random() < 0.8 else luck.randrange(HOUR, 2 * DAY))
-        start = beat - luck.randrange(3 * DAY)
-        rows.append((tenant, f"i-{number:06}", luck.choice(ROLES), start * 1000, beat * 1000, (beat + HOUR) * 1000))
+        heartbeat = world.ago(luck.randrange(5 * MINUTE) if luck.random() < 0.8 else luck.randrange(HOUR, 2 * DAY))
+        start = heartbeat - luck.randrange(3 * DAY)
+        rows.append(
+            (tenant, f"i-{number:06}", luck.choice(ROLES), start * 1000, heartbeat * 1000, (heartbeat + HOUR) * 1000)
+        )
     for name in trap("quiet-tenant").values():
-        beat, expiry = world.ago(200 * DAY), world.now + 30 * DAY
-        rows.append(("hermit", name, "node", beat * 1000, beat * 1000, expiry * 1000))
+        heartbeat, expiry = world.ago(200 * DAY), world.now + 30 * DAY
+        rows.append(("hermit", name, "node", heartbeat * 1000, heartbeat * 1000, expiry * 1000))
     return load("presence_entries", "tenant_id instance_id role connected_at_ms last_seen_at_ms expires_at_ms", rows)
 
 

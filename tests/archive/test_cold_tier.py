@@ -67,8 +67,8 @@ def test_due_rows_move_to_their_months_with_what_leaves_with_them(database: Post
             assert {months[row[1]] for row in rows} == {name.rpartition("_")[2]}, "they lie with their rows"
         [entry] = cold.keeper.audit(kind="shelve")
         assert entry.counts == swept.counts
-        [told] = [event for event in cold.events if isinstance(event, RowsArchived)]
-        assert told.evicted == swept.counts
+        [reported] = [event for event in cold.events if isinstance(event, RowsArchived)]
+        assert reported.evicted == swept.counts
         assert sweep(cold).counts == {"event": 0}
         with pytest.raises(WrongArgument, match="in the same database"):
             cold.keeper.archive.restore("event", where="id = 1")
@@ -100,26 +100,26 @@ def test_a_sweep_to_the_database_tier_has_one_cutoff(database: PostgresDatabase,
 
 def test_every_batch_that_moves_rows_writes_its_event(database: PostgresDatabase, tmp_path: Path) -> None:
     events(database, 60)
-    database.script("CREATE TABLE told (kind text, many bigint, body jsonb)")
+    database.script("CREATE TABLE reported (kind text, many bigint, body jsonb)")
     contract = SHELVED + (
-        '[events.outbox]\ntable = "told"\n'
+        '[events.outbox]\ntable = "reported"\n'
         'columns = {{ kind = "{{name}}", many = "{{rows}}", body = "{{payload}}" }}\n'
         '[excused]\ntold = {{ elsewhere = "a test" }}\n'
     )
     with cold_keeper(database, tmp_path, contract) as cold:
         swept = sweep(cold)
-        written = database.query("SELECT kind, sum(many), count(*) FROM told GROUP BY kind")
+        written = database.query("SELECT kind, sum(many), count(*) FROM reported GROUP BY kind")
         [(kind, rows, many)] = written
         assert (kind, rows) == ("system/event_archived", swept.counts["event"])
         assert many in (swept.batches, swept.batches - 1), "the last batch may find nothing"
-        [(audits,)] = database.query("SELECT array_agg(DISTINCT (body ->> 'audit')::bigint) FROM told")
+        [(audits,)] = database.query("SELECT array_agg(DISTINCT (body ->> 'audit')::bigint) FROM reported")
         [entry] = cold.keeper.audit(kind="shelve")
         assert audits == [entry.id]
-        database.script("DROP TABLE told")
+        database.script("DROP TABLE reported")
         insert_events(database, range(1_000, 1_010))
         failed = sweep(cold)
         assert (failed.outcome, failed.counts["event"]) == (Outcome.FAILED, 0)
-        assert "cannot be written to told" in failed.message
+        assert "cannot be written to reported" in failed.message
 
 
 def test_what_is_guarded_or_held_stays_and_arrives_nowhere(database: PostgresDatabase, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_added_column_comes_along_and_anything_else_is_an_error_before_anythi
         notes = dict(everything(shelved(database, columns="id, note")))
         assert {notes[n] for n in notes if n > 100} == {"x"}
         assert {notes[n] for n in notes if n <= 100} == {None}
-    for change, told in (
+    for change, reported in (
         ("ALTER TABLE event ALTER COLUMN body TYPE varchar(99)", "event.body is character varying"),
         ("ALTER TABLE event RENAME COLUMN body TO words", "event.body is gone"),
     ):
@@ -181,7 +181,7 @@ def test_an_added_column_comes_along_and_anything_else_is_an_error_before_anythi
         with cold_keeper(database, tmp_path, SHELVED) as cold:
             swept = sweep(cold)
             assert swept.outcome is Outcome.FAILED
-            assert told in swept.message
+            assert reported in swept.message
             assert (900 in cold.hot(), everything(shelved(database, columns="id"))) == (True, rows)
         database.execute("DELETE FROM event WHERE id = 900")
 

@@ -24,8 +24,8 @@ WITH RECURSIVE part AS (
   UNION
     SELECT class.oid, part.named
     FROM part
-    JOIN pg_catalog.pg_inherits AS heir ON heir.inhparent = part.oid
-    JOIN pg_catalog.pg_class AS class ON class.oid = heir.inhrelid
+    JOIN pg_catalog.pg_inherits AS descendant ON descendant.inhparent = part.oid
+    JOIN pg_catalog.pg_class AS class ON class.oid = descendant.inhrelid
     WHERE NOT pg_catalog.pg_is_other_temp_schema(class.relnamespace)
       AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_namespace", oid="class.relnamespace")}
 ),
@@ -74,10 +74,10 @@ JOIN pg_catalog.pg_rewrite AS rule ON rule.ev_class = part.oid
 JOIN named ON named.oid = part.oid
 WHERE rule.ev_type = '4' AND rule.ev_enabled <> 'D'
 UNION
-SELECT 'heir ' || heir.name || ' of ' || root.name
+SELECT 'descendant ' || descendant.name || ' of ' || root.name
 FROM part
 JOIN pg_catalog.pg_class AS class ON class.oid = part.oid AND NOT class.relispartition
-JOIN named AS heir ON heir.oid = part.oid
+JOIN named AS descendant ON descendant.oid = part.oid
 JOIN named AS root ON root.oid = part.named
 WHERE part.oid <> part.named
 """
@@ -88,7 +88,7 @@ STAMPS = f"SELECT class.oid, {STAMP} FROM pg_catalog.pg_class AS class WHERE cla
 
 def read_stamps(selection: Selection) -> Statement:
     """Write the query for the stamps of the tables that a rule was bound to: cheap enough for every batch."""
-    return Statement(STAMPS, {"relations": sorted(number for number, _ in selection.relied.stamps)})
+    return Statement(STAMPS, {"relations": sorted(number for number, _ in selection.dependencies.stamps)})
 
 
 def read_effects(rows: Rows, selection: Selection) -> Statement:
@@ -108,5 +108,5 @@ def require_same_effects(rows: Rows, run: Execute, selection: Selection) -> None
     """
     statement = read_effects(rows, selection)
     [(effects,)] = run(statement.text, statement.parameters)
-    if set(effects) != selection.relied.effects:
-        raise schema_changed(selection, "foreign keys, triggers or heirs were added, changed or dropped")
+    if set(effects) != selection.dependencies.effects:
+        raise schema_changed(selection, "foreign keys, triggers or descendants were added, changed or dropped")

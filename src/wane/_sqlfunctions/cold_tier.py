@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from wane._contract.model import Age, Expiry, Orphans, Shelve
+from wane._contract.model import Age, Expiry, Orphans, ToColdTier
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.literal import literal
 from wane._db.schema import TableInfo, qualified
 from wane._db.statement import Dialect, Statement
 from wane._prune.sql_cold_tier import LOCK_SPACE, months
 from wane._rules.selection import follower_paths
-from wane._sqlfunctions.taking import TakeFunction, TakeWriter
+from wane._sqlfunctions.take import TakeFunction, TakeWriter
 from wane._sqlfunctions.words import dollars, dynamic, interval, wrong
 
 
@@ -27,7 +27,7 @@ class ArchiveSweep:
 
     name: str
     table: str
-    takings: Sequence[TakeFunction]
+    takes: Sequence[TakeFunction]
     """Its rules that move rows, in the order of the contract."""
     limit: int
     """The default limit of rows of one call, followers included."""
@@ -37,19 +37,19 @@ class ArchiveSweep:
     """The role that sweeps need; None where roles are off."""
 
 
-def shelve_function(taking: TakeFunction) -> str:
+def move_function(take: TakeFunction) -> str:
     """Write the CREATE FUNCTION statement for a rule that moves rows.
 
     Raise WrongArgument if SQL cannot decide what is due as the engine does.
     """
-    return _ShelveWriter(taking).function()
+    return _MoveWriter(take).function()
 
 
-class _ShelveWriter(TakeWriter):
+class _MoveWriter(TakeWriter):
     """Writes the function of a rule whose rows move to the table of their month."""
 
-    def __init__(self, taking: TakeFunction) -> None:
-        super().__init__(taking)
+    def __init__(self, take: TakeFunction) -> None:
+        super().__init__(take)
         paths = follower_paths(self.selection)
         tables = {one.qualified: one for one in (self.selection.table, *(path[-1].reference.table for path in paths))}
         self.tables = list(tables.values())
@@ -60,11 +60,11 @@ class _ShelveWriter(TakeWriter):
         return [*super().declared(), *arrays, *places, "wane_month record;"]
 
     def take_chosen(self) -> str:
-        """Write what `PostgresTaking.take_chosen` does, month by month."""
+        """Write what `PostgresRowTaker.take_chosen` does, month by month."""
         return self._monthly("\n".join(self.taking_of("m")))
 
     def some_followers(self) -> str:
-        """Write what `PostgresTaking.take_some_followers` does."""
+        """Write what `PostgresRowTaker.take_some_followers` does."""
         return self._monthly(super().some_followers())
 
     def change(
@@ -79,10 +79,10 @@ class _ShelveWriter(TakeWriter):
         )
         return [moving, "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self.count(name)]
 
-    def _monthly(self, taking: str) -> str:
+    def _monthly(self, take: str) -> str:
         """Write a loop that runs statements for each month of the chosen rows, with a table for the rows they take."""
         action = self.selection.rule.action
-        assert isinstance(action, Shelve)
+        assert isinstance(action, ToColdTier)
         months_of = self.write(months(self.rows, self.selection), "c")
         names = [f"o{number}" for number in range(self.width)]
         arrays = ", ".join(f"array_agg(d.{name}) AS {name}" for name in names)
@@ -97,7 +97,7 @@ class _ShelveWriter(TakeWriter):
 FOR wane_month IN SELECT d.month, {arrays} FROM ({months_of}) AS d({", ".join([*names, "month"])}) GROUP BY d.month ORDER BY d.month LOOP
   {chosen}
 {places}
-{taking}
+{take}
 END LOOP;"""
 
     def _key(self, table: TableInfo) -> list[str]:
@@ -106,14 +106,14 @@ END LOOP;"""
 
 
 def shelf_function() -> str:
-    """Write the function that creates a monthly table, or checks that an existing one fits, like `Shelf.ready`.
+    """Write the function that creates a monthly table, or checks that an existing one fits, like `MonthTable.ready`.
 
     It returns the table and the columns.
     """
     body = f"""\
 DECLARE
   place text := format('%I.%I', wane_schema, wane_name);
-  said text := 'wane: ' || wane_told;
+  said text := 'wane: ' || wane_reported;
   reader text;
   one record;
 BEGIN
@@ -141,7 +141,7 @@ BEGIN
     END IF;
   ELSE
     IF obj_description(to_regclass(place), 'pg_class') <> said THEN
-      {wrong("format('%s is not the place of rows of %s: its comment says %L', place, wane_told, obj_description(to_regclass(place), 'pg_class'))", "'rename it, so that a new one is made; nothing was moved'")}
+      {wrong("format('%s is not the place of rows of %s: its comment says %L', place, wane_reported, obj_description(to_regclass(place), 'pg_class'))", "'rename it, so that a new one is made; nothing was moved'")}
     END IF;
     FOR one IN SELECT cold.attname AS name, pg_catalog.format_type(cold.atttypid, cold.atttypmod) AS kind,
         pg_catalog.format_type(hot.atttypid, hot.atttypmod) AS wanted
@@ -150,7 +150,7 @@ BEGIN
       WHERE cold.attrelid = to_regclass(place) AND cold.attnum > 0 AND NOT cold.attisdropped
     LOOP
       IF one.wanted IS DISTINCT FROM one.kind THEN
-        {wrong("format('%s.%s %s, and %s has it as %s', wane_told, one.name, CASE WHEN one.wanted IS NULL THEN 'is gone' ELSE 'is ' || one.wanted || ' now' END, place, one.kind)", "'nothing was moved; rename that table, so that a new one is made, or change its column'")}
+        {wrong("format('%s.%s %s, and %s has it as %s', wane_reported, one.name, CASE WHEN one.wanted IS NULL THEN 'is gone' ELSE 'is ' || one.wanted || ' now' END, place, one.kind)", "'nothing was moved; rename that table, so that a new one is made, or change its column'")}
       END IF;
     END LOOP;
     FOR one IN SELECT hot.attname AS name, pg_catalog.format_type(hot.atttypid, hot.atttypmod) AS kind FROM pg_catalog.pg_attribute AS hot
@@ -166,14 +166,14 @@ BEGIN
     WHERE a.attrelid = to_regclass(wane_source) AND a.attnum > 0 AND NOT a.attisdropped)];
 END"""
     return (
-        f"CREATE OR REPLACE FUNCTION {OWN_SCHEMA}.sql_shelf(wane_source text, wane_told text, wane_schema text, wane_name text, wane_key text[])"
+        f"CREATE OR REPLACE FUNCTION {OWN_SCHEMA}.sql_shelf(wane_source text, wane_reported text, wane_schema text, wane_name text, wane_key text[])"
         f" RETURNS text[] LANGUAGE plpgsql\nAS {dollars(body)}"
     )
 
 
 def archive_sweep_function(sweep: ArchiveSweep, most: int) -> str:
     """Write the function that users call. Flags gate it like every sweep; if off, it moves nothing and reports that."""
-    rules = "\n".join(_rule(taking) for taking in sweep.takings)
+    rules = "\n".join(_rule(take) for take in sweep.takes)
     table = literal(sweep.table)
     body = f"""\
 DECLARE
@@ -202,12 +202,12 @@ END"""
     )
 
 
-def _rule(taking: TakeFunction) -> str:
+def _rule(take: TakeFunction) -> str:
     """Write the call for one rule, while the limit is not reached.
 
     Only months before the given one move, if one is given, and never a row before its time.
     """
-    rule = taking.selection.rule
+    rule = take.selection.rule
     assert isinstance(rule.bound, Age | Orphans | Expiry)
     # A cutoff is the time of the call less the window, so a call with a time later than its own would shorten the
     # window.
@@ -215,7 +215,7 @@ def _rule(taking: TakeFunction) -> str:
     name = literal(rule.name)
     return f"""\
   IF moved < p_limit THEN
-    done := {OWN_SCHEMA}.sql_run({taking.number}, true, 'shelve', {name},
+    done := {OWN_SCHEMA}.sql_run({take.number}, true, 'shelve', {name},
       jsonb_build_object('rule', {name}, 'limit', p_limit - moved, 'cutoff_month', to_char(p_cutoff_month, 'YYYY-MM'), 'sweep', true),
       (p_limit - moved)::integer, (p_limit - moved)::integer,
       CASE WHEN first IS NOT NULL THEN least(clock_timestamp(), first + {interval(window)}) END);

@@ -1,6 +1,6 @@
 """The function that takes rows by one rule and writes the audit trail.
 
-It reads, locks, reads again and takes, as `Taking._take_locked` does. There is no way to call one without writing an
+It reads, locks, reads again and takes, as `RowTaker._take_locked` does. There is no way to call one without writing an
 audit row.
 """
 
@@ -20,8 +20,8 @@ from wane._db.postgres.settings import SAFE_SETTINGS, function_settings
 from wane._db.schema import TableInfo
 from wane._db.statement import NOW, Slot, Statement, TimeSlot
 from wane._prune.sql_postgres import Closing, closing_followers, closing_references
-from wane._prune.taking import MOST_LOST, gated
-from wane._rules.relied_postgres import read_effects, read_stamps
+from wane._prune.take import MOST_LOST, gated
+from wane._rules.dependencies_postgres import read_effects, read_stamps
 from wane._rules.rows import Rows, cutoff
 from wane._rules.selection import Selection, follower_paths
 from wane._rules.statements import MOST_SCOPES, FollowerStatements, statements_of
@@ -68,21 +68,21 @@ class TakeFunction:
         return not isinstance(self.selection.rule.bound, Cap)
 
 
-def take_function(taking: TakeFunction) -> str:
+def take_function(take: TakeFunction) -> str:
     """Write the CREATE FUNCTION statement for a rule.
 
     Raise WrongArgument if SQL cannot decide what is due as the engine does.
     """
-    return TakeWriter(taking).function()
+    return TakeWriter(take).function()
 
 
 class TakeWriter:
     """Writes the function of one rule."""
 
-    def __init__(self, taking: TakeFunction) -> None:
-        self.taking = taking
+    def __init__(self, take: TakeFunction) -> None:
+        self.take = take
         self.rows = Rows(PostgresDialect(), holds=True)
-        self.selection = taking.selection
+        self.selection = take.selection
         self.rule = statements_of(self.rows, self.selection)
         self.width = len(self.selection.key)
         self.position = range(len(Walk(self.rows, self.selection).names))
@@ -145,7 +145,7 @@ BEGIN
 {self._require_bound()}
   RETURN {OWN_SCHEMA}.sql_record(wane_kind, {name}, wane_rule, wane_inputs, wane_counts, wane_total, wane_moment, wane_clock, wane_began);
 END"""
-        return f"CREATE FUNCTION {self.taking.name}({_PARAMETERS}) RETURNS jsonb\nLANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
+        return f"CREATE FUNCTION {self.take.name}({_PARAMETERS}) RETURNS jsonb\nLANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
 
     def declared(self) -> list[str]:
         """Return the declarations of variables beyond those that every function has."""
@@ -168,15 +168,17 @@ END"""
         }
 
     def _require_bound(self) -> str:
-        """Write what `PostgresTaking.require_bound` does.
+        """Write what `PostgresRowTaker.require_bound` does.
 
         Where stamps differ, effects decide: columns and partitions may be added.
         """
         stamps = plain(read_stamps(self.selection))
-        known = literal(sorted(f"{number} {stamp}" for number, stamp in self.selection.relied.stamps))
+        known = literal(sorted(f"{number} {stamp}" for number, stamp in self.selection.dependencies.stamps))
         effects = plain(read_effects(self.rows, self.selection))
-        bound = literal(sorted(self.selection.relied.effects))
-        message = f"{self.selection.label}: foreign keys, triggers or heirs changed since the functions were installed"
+        bound = literal(sorted(self.selection.dependencies.effects))
+        message = (
+            f"{self.selection.label}: foreign keys, triggers or descendants changed since the functions were installed"
+        )
         return f"""\
   IF wane_total > 0
     AND ARRAY(SELECT concat(s.oid, ' ', s.stamp) AS one FROM ({stamps}) AS s(oid, stamp) ORDER BY concat(s.oid, ' ', s.stamp) COLLATE "C")
@@ -216,7 +218,7 @@ END"""
   END LOOP;"""
 
     def _batch(self) -> str:
-        """Write what `PostgresTaking.take` does."""
+        """Write what `PostgresRowTaker.take` does."""
         closings = closing_references(self.rows, self.selection)
         locks = "".join(f"  {one}\n" for one in _closing(closings, "wane_closed := true;"))
         head = f"  wane_take := least(wane_limit, wane_most); wane_closed := false; {self._lowest()}\n{locks}"
@@ -231,7 +233,7 @@ END"""
         return " ".join([f"wane_f{first} := {literal(self.rule.lowest)};", *(f"wane_f{n} := NULL;" for n in rest)])
 
     def _ranged(self, take: Statement) -> str:
-        """Write what `PostgresTaking.take` does without locking: it continues behind rows that others took first."""
+        """Write what `PostgresRowTaker.take` does without locking: it continues behind rows that others took first."""
         targets = ", ".join(["wane_gone", "wane_found", *(f"wane_f{number}" for number in self.position)])
         return f"""\
   wane_own := 0;
@@ -243,7 +245,7 @@ END"""
   END LOOP;"""
 
     def _locked(self, *, skip: bool) -> str:
-        """Write what `Taking._take_locked` does: it reads as many rows as should fit, until the batch is full."""
+        """Write what `RowTaker._take_locked` does: it reads as many rows as should fit, until the batch is full."""
         paths = len(follower_paths(self.selection))
         return f"""\
   wane_own := 0; wane_sum := 0; wane_lost := 0; wane_followers := {paths};
@@ -259,7 +261,7 @@ END"""
   END LOOP;"""
 
     def _look(self, *, skip: bool) -> str:
-        """Write what `Taking._lock_and_take` does."""
+        """Write what `RowTaker._lock_and_take` does."""
         assert self.rule.lock is not None
         assert self.rule.lock_unlocked is not None
         width = self.width
@@ -288,7 +290,7 @@ END"""
     END IF;"""
 
     def _choose(self, full: str = "") -> str:
-        """Write what `Taking._choose` does; `full` runs at the first row that does not fit."""
+        """Write what `RowTaker._choose` does; `full` runs at the first row that does not fit."""
         still = self.write(self.rule.recheck)
         outputs = ", ".join([*(f"o{number}" for number in range(self.width)), "followers"])
         emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(self.width))
@@ -304,7 +306,7 @@ END"""
     END IF;"""
 
     def _lock_followers(self) -> str:
-        """Write what `PostgresTaking.lock_followers` does, and the read after it."""
+        """Write what `PostgresRowTaker.lock_followers` does, and the read after it."""
         outermost = sorted(self.rule.followers, key=lambda one: len(one.path))
         rows = [self.write(one.lock, "c") for one in outermost if one.lock is not None]
         if not rows:
@@ -330,7 +332,7 @@ END"""
         return f"SELECT {arrays} INTO {targets} FROM ({self.write(statement)}) AS c({', '.join([*names, *places])});"
 
     def take_chosen(self) -> str:
-        """Write what `Taking.take_chosen` does."""
+        """Write what `RowTaker.take_chosen` does."""
         return "\n".join(self.taking_of("c"))
 
     def taking_of(self, keys: str) -> list[str]:
@@ -339,7 +341,7 @@ END"""
         lines = []
         for one in self.rule.followers:
             lines += self.change(one.take, one.name, one.table, keys)
-            if one.path[-1].watched:
+            if one.path[-1].has_delete_triggers:
                 kept = self.write(one.remaining, keys)
                 message = f"{one.name}: rows were to leave with rows of {selection.name}, but the database kept some"
                 lines.append(f"IF EXISTS ({kept}) THEN {_raise(literal(message))} END IF;")
@@ -352,7 +354,7 @@ END"""
         return lines
 
     def some_followers(self) -> str:
-        """Write what `Taking.take_some_followers` does."""
+        """Write what `RowTaker.take_some_followers` does."""
         lines = ["wane_left := wane_room;"]
         for one in self.rule.followers:
             change = self._some_of(one)
@@ -365,7 +367,7 @@ END"""
         return "\n".join(lines)
 
     def _some_of(self, one: FollowerStatements) -> list[str]:
-        """Write what `Taking._take_some` does."""
+        """Write what `RowTaker._take_some` does."""
         if one.childless is None:
             return self.change(one.some, one.name, one.table, "c", "wane_left")
         names = [f"i{number}" for number in range(len(self.rows.identity(one.path[-1])))]

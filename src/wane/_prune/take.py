@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from wane._contract.model import Mark, Shelve
+from wane._contract.model import Mark, ToColdTier
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
@@ -71,7 +71,7 @@ class Opening:
     clock: datetime
 
 
-class Taking(ABC):
+class RowTaker(ABC):
     """Takes rows under a rule, inside one transaction."""
 
     def __init__(self, transaction: Transaction, rows: Rows) -> None:
@@ -202,11 +202,17 @@ class Taking(ABC):
         rule = self.statements(selection)
         for one in rule.followers:
             counts[one.name] += self.delete_rows(one.table, rule.fill(one.take, selection, keys=keys))
-            if one.path[-1].watched and self.transaction.read(rule.fill(one.remaining, selection, keys=keys)):
-                raise kept(f"{one.name}: rows were to leave with rows of {selection.name}, but the database kept some")
+            if one.path[-1].has_delete_triggers and self.transaction.read(
+                rule.fill(one.remaining, selection, keys=keys)
+            ):
+                raise deletion_prevented(
+                    f"{one.name}: rows were to leave with rows of {selection.name}, but the database kept some"
+                )
         taken = self.delete_rows(selection.table, rule.fill(rule.take, selection, now, keys=keys))
         if taken != len(keys):
-            raise kept(f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}")
+            raise deletion_prevented(
+                f"{selection.name}: {len(keys)} rows were due and locked, but the database took {taken}"
+            )
         counts[str(selection.name)] += taken
         return dict(counts)
 
@@ -244,7 +250,7 @@ class Taking(ABC):
         remaining = (rule.fill(one.remaining, selection, keys=[key]) for one in rule.followers)
         recheck = rule.fill(rule.recheck, selection, batch.now, keys=[key], follower_limit=1)
         if not counts.total() and any(map(self.transaction.read, remaining)) and self.transaction.read(recheck):
-            raise kept(f"{selection.name}: rows that are to leave with it stay")
+            raise deletion_prevented(f"{selection.name}: rows that are to leave with it stay")
         return dict(counts)
 
     def _take_some(self, batch: Batch, one: FollowerStatements, key: Key, room: int) -> int:
@@ -261,10 +267,10 @@ class Taking(ABC):
 def rechecks(selection: Selection) -> bool:
     """Return whether locked rows are checked again before the statement that takes them, which is a check itself.
 
-    That is so if others leave with them, or if every one of them must be taken: see `Taking.take_chosen`.
+    That is so if others leave with them, or if every one of them must be taken: see `RowTaker.take_chosen`.
     """
-    moves = isinstance(selection.rule.action, Mark | Shelve)
-    return moves or bool(selection.followers or selection.watched)
+    moves = isinstance(selection.rule.action, Mark | ToColdTier)
+    return moves or bool(selection.followers or selection.has_delete_triggers)
 
 
 def _fitting(followers: Sequence[int], most: int) -> int:
@@ -277,7 +283,7 @@ def _fitting(followers: Sequence[int], most: int) -> int:
     return len(followers)
 
 
-def kept(message: str) -> StoreError:
+def deletion_prevented(message: str) -> StoreError:
     """Build the error that rows which were to leave did not."""
     return StoreError(message, "a trigger or a rule on the table keeps rows from leaving; nothing was changed")
 

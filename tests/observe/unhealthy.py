@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from covering import loaded
-from prune.keeping import insert, moment
+from prune.keeping import insert, timestamp
 from servers import Database
 from wane._contract.model import Contract
 from wane._contract.settings import HealthSettings
@@ -119,7 +119,7 @@ class World:
 
     def record(self, table: str, rule: str, rows: int, *, days: float) -> None:
         """An entry of the trail, as a sweep so many days ago would have left it."""
-        at = moment(ago(days))
+        at = timestamp(ago(days))
         with self.keeper.store.transaction() as transaction:
             Ledger.of(transaction).record(AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule))
 
@@ -127,7 +127,7 @@ class World:
         """A snapshot of so many days ago, at which the table grew by so many rows a day."""
         store = self.keeper.store
         full = f"{'main' if store.kind == 'sqlite' else 'public'}.{table}"
-        at, near = moment(ago(days)), abs(rate) / 10
+        at, near = timestamp(ago(days)), abs(rate) / 10
         taken = Snapshot(at, full, 100, True, None, False, rate, rate - near, rate + near)
         with store.transaction() as transaction:
             Snapshots(store.dialect).write(transaction.execute, taken)
@@ -138,7 +138,7 @@ class World:
 
     def age_trail(self, days: float) -> None:
         """As if the last sweeps had been so many days ago."""
-        at = moment(ago(days))
+        at = timestamp(ago(days))
         sqlite = self.keeper.store.kind == "sqlite"
         name, value = ("wane_audit", at.isoformat()) if sqlite else ("wane.audit", at)
         self.database.execute(f"UPDATE {name} SET executed_at = ?", (value,))
@@ -150,7 +150,7 @@ def contract() -> Contract:
 
 @contextmanager
 def healthy(database: Database, *, migrate: bool = True) -> Iterator[World]:
-    """Everything in its place: rows of all kinds, none overdue, swept a moment ago."""
+    """Everything in its place: rows of all kinds, none overdue, swept a timestamp ago."""
     database.script(SCHEMA)
     database.script(schema_sql("claims", database.store)["main"])
     insert(database, "job", "id, state, at_ms", (1, "queued", ago(90)), (2, "done", ago(6)), (3, "done", ago(1)))
@@ -172,7 +172,7 @@ def healthy(database: Database, *, migrate: bool = True) -> Iterator[World]:
             keeper.enable()
             keeper.adopt()
             keeper.sweep()
-            Timetable(store.dialect).beat(store.run, Alive("worker-1", "worker", "idle", "f", 10.0), store.clock())
+            Timetable(store.dialect).heartbeat(store.run, Alive("worker-1", "worker", "idle", "f", 10.0), store.clock())
         yield World(database, keeper)
 
 
@@ -195,14 +195,16 @@ def another_contract(world: World) -> None:
 def late_scheduler(world: World) -> None:
     store = world.keeper.store
     with store.transaction() as transaction:
-        Timetable(store.dialect).lock_window(transaction.execute, "tick", moment(ago(HOUR)))
-        Timetable(store.dialect).write_window(transaction.execute, Window("tick", None, moment(ago(HOUR)), None, "me"))
+        Timetable(store.dialect).lock_window(transaction.execute, "tick", timestamp(ago(HOUR)))
+        Timetable(store.dialect).write_window(
+            transaction.execute, Window("tick", None, timestamp(ago(HOUR)), None, "me")
+        )
 
 
 def silent_executor(world: World) -> None:
     store = world.keeper.store
     Timetable(store.dialect).leave(store.run, "worker-1")
-    Timetable(store.dialect).beat(store.run, Alive("worker-2", "worker", "idle", "f", 10.0), moment(ago(HOUR)))
+    Timetable(store.dialect).heartbeat(store.run, Alive("worker-2", "worker", "idle", "f", 10.0), timestamp(ago(HOUR)))
 
 
 def dead_letter(world: World) -> None:
@@ -214,7 +216,7 @@ def dead_letter(world: World) -> None:
 
 
 def stale_reservation(world: World) -> None:
-    before = moment(ago(HOUR))
+    before = timestamp(ago(HOUR))
     with closing(Queue(world.keeper.store, "retention", clock=lambda: before)) as queue:
         queue.enqueue("sweep", message_id="m")
         assert queue.reserve() is not None
@@ -280,7 +282,7 @@ def orphaned_inner_follower(world: World) -> None:
 def stale_claim(world: World) -> None:
     claims = world.keeper.claims()
     claims.claim("task", "me", ttl=timedelta(hours=1))
-    at = moment(ago(HOUR))
+    at = timestamp(ago(HOUR))
     value: object = at.strftime("%Y-%m-%d %H:%M:%S") if world.keeper.store.kind == "sqlite" else at
     world.database.execute("UPDATE work_claims SET expires_at = ?", (value,))
 
@@ -289,7 +291,7 @@ def slow_reads(world: World) -> None:
     world.settle(hot_read_ms=0.000_001, counted_rows=2)
 
 
-SICKNESSES: dict[Callable[[World], None], tuple[str, str]] = {
+CONDITIONS: dict[Callable[[World], None], tuple[str, str]] = {
     sweeps_off: ("sweeps-off", ""),
     table_off: ("table-off", "job"),
     another_contract: ("another-contract", ""),
