@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from archive import forked
+from archive import inline
 from conftest import migrated
 from servers import Database, SqliteDatabase
 
@@ -40,10 +40,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 @pytest.fixture(autouse=True)
 def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The pipeline with forked processes instead of Spark: see `archive.forked`. The marks `on_spark` and `frames_on_spark` make exceptions."""
+    """The pipeline with tasks in this process instead of Spark: see `archive.inline`. The marks `on_spark` and `frames_on_spark` make exceptions."""
     with pytest.MonkeyPatch.context() as patch:  # Of its own: a test may undo what it patched itself.
         if request.node.get_closest_marker("frames_on_spark"):
-            forked.tasks_without_spark(patch)
+            inline.tasks_without_spark(patch)
         elif not any(request.node.get_closest_marker(mark) for mark in MARKS):
-            forked.without_spark(patch)
+            inline.without_spark(patch)
         yield

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from archive.forked import without_spark
+from archive.inline import without_spark
 from wane._archive.cold_table import ColdTable
 from wane._keeper import open_keeper
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
-from archive.forked import ForkedExecutor, without_spark
+from archive.inline import InlineExecutor, without_spark
 from servers import Database, SqliteDatabase
 from wane._archive import files, upkeep
 from wane._archive import rewrite as rewriting
@@ -299,7 +299,7 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
         cold.keeper.hold("event", {"id": 5}, reason="so that at least its month is written anew")
         before = cold.archived()
 
-        class Forging(ForkedExecutor):
+        class Forging(InlineExecutor):
             def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
                 answers = list(super().run(task, count))
                 if task.func is rewriting._task:

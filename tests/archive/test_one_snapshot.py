@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from archive import forked
+from archive import inline
 from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
-from archive.forked import ForkedExecutor
+from archive.inline import ForkedExecutor
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._archive import unique
 from wane._archive.cold_table import ColdTable
@@ -52,7 +52,7 @@ class Copying:
     def run(self, task: Callable[[int], str], count: int) -> Iterator[str]:
         self.tasks.append(count)
         for done, number in enumerate(list(range(count))[:: -1 if self.backwards else 1], 1):
-            answer = forked.fork(task, number)
+            answer = inline.fork(task, number)
             if (act := self.after.pop(done, None)) is not None:
                 act()
             yield answer
@@ -66,7 +66,7 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> Copying:
         def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
             return copying.run(task, count) if task.func is copy_ranges else super().run(task, count)
 
-    forked.without_spark(monkeypatch, Copier)
+    inline.without_spark(monkeypatch, Copier)
     return copying
 
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
-from archive.forked import ForkedExecutor, stage
+from archive.inline import InlineExecutor, stage
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._archive import loading
 from wane._archive import restore as restoring
@@ -375,7 +375,7 @@ def test_two_restores_at_once_are_one_after_the_other(
             return found
 
         with monkeypatch.context() as patch:
-            patch.setattr(ForkedExecutor, "stage", staged)
+            patch.setattr(InlineExecutor, "stage", staged)
             assert back(cold, where="id <= 40").restored["event"] == 40
         assert len(refused) == 1
         assert back(cold, where="id <= 50").restored["event"] == 10
@@ -475,7 +475,7 @@ def test_a_restore_that_lost_its_lease_changes_nothing_more(
             bring(this, *arguments)
 
         if when == "chosen":
-            monkeypatch.setattr(ForkedExecutor, "stage", staged)
+            monkeypatch.setattr(InlineExecutor, "stage", staged)
         else:
             monkeypatch.setattr(restoring._Restore, "_load", loading)
         with pytest.raises(ArchiveBusy):

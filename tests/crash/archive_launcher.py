@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from archive.forked import ForkedExecutor, fork
+from archive.inline import ForkedExecutor, fork
 from crash.launcher import Steps
 from wane._archive import evict, executor, sweep
 from wane._archive.cold_table import ColdTable

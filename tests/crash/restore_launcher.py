@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from archive import forked
+from archive import inline
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
 from wane._archive import executor, restore
@@ -32,8 +32,8 @@ PROTECT = timedelta(milliseconds=20)
 
 
 def hook(steps: Steps) -> None:
-    executor.default = forked.ForkedExecutor
-    steps.before(forked.ForkedExecutor, "stage", "stage")
+    executor.default = inline.ForkedExecutor
+    steps.before(inline.ForkedExecutor, "stage", "stage")
     steps.function(restore, "load_piece", "bring")
     steps.function(restore, "remove_copies", "remove copies")
     for owner, method, step in (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from archive.cold import cold_keeper, events
-from archive.forked import without_spark
+from archive.inline import without_spark
 from servers import SqliteDatabase
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "archive.md"

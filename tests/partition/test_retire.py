@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from archive.forked import without_spark
+from archive.inline import without_spark
 from partition.partitioning import CONTRACT, AfterOneBatch, Application, keeping, partitions, rows
 from races.racing import Background, await_true
 from servers import PostgresDatabase

@@ -57,6 +57,7 @@ def texts(array: Any, kind: str) -> Any:
         return pc.cast(pc.cast(array, pa.int64()), pa.string())
     if kind in _BIG_ENDIAN:
         values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(_BIG_ENDIAN[kind])
+        values[np.isnan(values)] = np.nan  # A NaN has a sign and bits of its own, which a restore cannot write.
         digits, width = values.tobytes().hex(), values.itemsize * 2
         made = pa.array([digits[start : start + width] for start in range(0, len(digits), width)], pa.string())
         return pc.if_else(array.is_valid(), made, pa.scalar(None, pa.string()))

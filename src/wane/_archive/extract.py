@@ -13,6 +13,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,8 +213,12 @@ class _File:
         return {**self._answer, "bytes": self._path.stat().st_size, "statistics": written}
 
     def close(self) -> None:
+        """Close a file that was not finished. Whatever kept it from being finished is the error to report."""
         if not self._sink.closed:
-            self._sink.close()
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            with suppress(OSError):
+                self._sink.close()
 
 
 def sync_folder(folder: Path) -> None:

@@ -45,14 +45,21 @@ _ARRAYS = (
 _EXACT = {*UNQUOTED, "text", "character varying"}
 _NO_QUOTES = str.maketrans("", "", '["]')
 _MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
+
+
+def _float_text(width: int, x: str) -> str:
+    # A NaN has a sign and bits of its own; to SQL every NaN is equal, so all of them have one text.
+    return f"encode(float{width}send(CASE WHEN {x} = 'NaN' THEN 'NaN' ELSE {x} END), 'hex')"
+
+
 _PLAIN = {
     "smallint": Stored("", "short"),
     "integer": Stored("", "integer"),
     "bigint": Stored("", "long"),
     "oid": Stored("", "long", "{x}::bigint"),
     "boolean": Stored("", "boolean"),
-    "real": Stored("", "float", text="encode(float4send({x}), 'hex')"),
-    "double precision": Stored("", "double", text="encode(float8send({x}), 'hex')"),
+    "real": Stored("", "float", text=_float_text(4, "{x}")),
+    "double precision": Stored("", "double", text=_float_text(8, "{x}")),
     "bytea": Stored("", "binary", text="encode({x}, 'hex')"),
     "date": Stored(
         "", "date", text="({x} - date '1970-01-01')::text", refused="{x} < '0001-01-01' OR {x} > '9999-12-31'"
@@ -67,7 +74,7 @@ _PLAIN = {
 _CASTS = {
     "text": Stored("", "string", "{x}::text"),
     "integer": Stored("", "long", "{x}::bigint", "{x}::bigint::text"),
-    "real": Stored("", "double", "{x}::double precision", "encode(float8send({x}::double precision), 'hex')"),
+    "real": Stored("", "double", "{x}::double precision", _float_text(8, "{x}::double precision")),
     "blob": Stored("", "binary", "{x}::bytea", "encode({x}::bytea, 'hex')"),
 }
 

@@ -1,5 +1,5 @@
-"""The pipeline without Spark, where it is not Spark that is tested: tasks run in forked processes, one after the other, and rows are chosen by
-the engine that comes with deltalake. Everything else is the product's own."""
+"""The pipeline without Spark, where it is not Spark that is tested: tasks run in this process, one after the other, and rows are chosen by the
+engine that comes with deltalake. Everything else is the product's own. Where a task must die without its driver, `ForkedExecutor` runs it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ from wane._archive.types import KEY, PARENT, SWEEP
 from wane.errors import ArchiveError
 
 
+def call(task: Callable[[int], str], number: int) -> str:
+    try:
+        return task(number)
+    except TransientFailure as problem:
+        return str(problem)  # Which is what is known when Spark has tried often enough.
+
+
 def fork(task: Callable[[int], str], number: int) -> str:
     """Run one task in a process of its own, as Spark does."""
     reading, writing = os.pipe()
@@ -33,11 +40,7 @@ def fork(task: Callable[[int], str], number: int) -> str:
         try:
             os.close(reading)
             with os.fdopen(writing, "w") as out:
-                try:
-                    answer = task(number)
-                except TransientFailure as problem:
-                    answer = str(problem)  # Which is what is known when Spark has tried often enough.
-                out.write(answer)
+                out.write(call(task, number))
                 out.flush()
         finally:
             os._exit(0)
@@ -48,8 +51,10 @@ def fork(task: Callable[[int], str], number: int) -> str:
     return answer
 
 
-class ForkedExecutor:
+class InlineExecutor:
     """Runs tasks one after the other, and has no frames."""
+
+    call = staticmethod(call)
 
     def __init__(self, *_: object) -> None:
         pass
@@ -59,7 +64,7 @@ class ForkedExecutor:
 
     def run(self, task: Callable[[int], str], count: int, progress: object = None) -> Iterator[str]:
         for number in range(count):
-            yield fork(task, number)
+            yield self.call(task, number)
 
     def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
         return stage(parts, choice, folder, piece_rows)
@@ -122,18 +127,24 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, p
     pq.write_table(mine, place / "rows.parquet")
 
 
-class ForkingSparkExecutor(SparkExecutor):
-    """Runs tasks in forked processes; frames are Spark's."""
+class ForkedExecutor(InlineExecutor):
+    """Runs each task in a process of its own, as Spark does."""
+
+    call = staticmethod(fork)
+
+
+class InlineSparkExecutor(SparkExecutor):
+    """Runs tasks in this process; frames are Spark's."""
 
     def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
-        return ForkedExecutor().run(task, count, progress)
+        return InlineExecutor().run(task, count, progress)
 
 
 def tasks_without_spark(patch: pytest.MonkeyPatch) -> None:
     """Let tasks run so in this process; what works on DataFrames goes on to need Spark."""
-    patch.setattr(executor, "default", ForkingSparkExecutor)
+    patch.setattr(executor, "default", InlineSparkExecutor)
 
 
-def without_spark(patch: pytest.MonkeyPatch, made: type[ForkedExecutor] = ForkedExecutor) -> None:
+def without_spark(patch: pytest.MonkeyPatch, made: type[InlineExecutor] = InlineExecutor) -> None:
     """Let the pipeline run so in this process."""
     patch.setattr(executor, "default", made)
