@@ -1,14 +1,16 @@
 """What only SQLite's stored DDL text shows: partial predicates, collations, constraint names, trigger events.
 
 The text is read as SQLite's own tokenizer reads it, so quotes, comments, strings and nested parentheses never mislead.
-Text that is not understood gives the cautious answer, never an error.
+Text that is not understood gives the cautious answer, never an error. Results are cached by text: a schema is reflected
+far more often than it changes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import lru_cache
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 # SQLite's whitespace is ASCII, and every character beyond ASCII belongs to a name: `\s` and `\w` would split
@@ -89,13 +91,17 @@ def _after_name(sql: str, *create: str) -> list[_Token]:
 
     SQLite stores neither IF NOT EXISTS nor TEMP nor the schema.
     """
-    tokens = list(_tokens(sql))
+    tokens = _tokens(sql)
     expected = ["CREATE", *create]
-    if [token.keyword for token in tokens[: len(expected)]] != expected:
+    if [token.keyword for token in islice(tokens, len(expected))] != expected:
         return []
-    return tokens[len(expected) + 1 :]
+    return list(islice(tokens, 1, None))
 
 
+_cached = lru_cache(maxsize=4096)
+
+
+@_cached
 def index_predicate(sql: str) -> str | None:
     """Return the WHERE of a partial index, as it was written."""
     found: _Token | None = None
@@ -107,10 +113,11 @@ def index_predicate(sql: str) -> str | None:
     return sql[found.end : last].strip() if found is not None else None
 
 
-def column_collations(sql: str, columns: int) -> list[str | None]:
+@_cached
+def column_collations(sql: str, columns: int) -> tuple[str | None, ...]:
     """Return, for each of the first `columns` columns of a CREATE TABLE, the collation it declares, in upper case."""
-    declared = [_collation(part) for part in _definitions(sql)[:columns]]
-    return declared + [None] * (columns - len(declared))
+    declared = tuple(_collation(part) for part in _definitions(sql)[:columns])
+    return declared + (None,) * (columns - len(declared))
 
 
 def _collation(definition: list[_Token]) -> str | None:
@@ -121,7 +128,8 @@ def _collation(definition: list[_Token]) -> str | None:
     return declared
 
 
-def foreign_key_names(sql: str) -> list[str]:
+@_cached
+def foreign_key_names(sql: str) -> tuple[str, ...]:
     """Return the constraint name of every foreign key of a CREATE TABLE, in the order of the text; "" if unnamed."""
     names = []
     for part in _definitions(sql):
@@ -136,9 +144,10 @@ def foreign_key_names(sql: str) -> list[str]:
                 pending = ""
             elif token.keyword in _OTHER_CONSTRAINTS:
                 pending = ""
-    return names
+    return tuple(names)
 
 
+@_cached
 def fires_on_delete(sql: str) -> bool:
     """Check whether a trigger fires when rows are deleted; True for a text that cannot be understood."""
     for token in _after_name(sql, "TRIGGER"):
@@ -148,16 +157,19 @@ def fires_on_delete(sql: str) -> bool:
     return True
 
 
+@_cached
 def is_virtual(sql: str) -> bool:
     return bool(_after_name(sql, "VIRTUAL", "TABLE"))
 
 
+@_cached
 def shadow_suffixes(sql: str) -> tuple[str, ...]:
     """Return the suffixes of the tables that store this virtual table's content, as far as its module is known."""
     using = _after_name(sql, "VIRTUAL", "TABLE")
     return _SHADOWS.get(using[1].name.upper(), ()) if len(using) > 1 else ()
 
 
+@_cached
 def indexes_content_of_others(sql: str) -> bool:
     """Check whether a full-text table declares with `content=` that its content is another table's, or nowhere."""
     using = _after_name(sql, "VIRTUAL", "TABLE")

@@ -49,6 +49,11 @@ FOREIGN_KEYS = """
 SELECT id, "table", "from", "to", on_delete FROM pragma_foreign_key_list(?, ?) ORDER BY id DESC, seq
 """
 
+REFERENCES = """
+SELECT one.name, key."table" FROM {schema}.sqlite_master AS one, pragma_foreign_key_list(one.name, ?) AS key
+WHERE one.type = 'table'
+"""
+
 STATISTICS = "SELECT tbl, stat FROM {schema}.sqlite_stat1"
 
 VERSION = "PRAGMA main.schema_version"
@@ -72,7 +77,7 @@ def reflect(connection: sqlite3.Connection, *, own: bool = False) -> Schema:
     With `own`, read Wane's own tables alone instead. In either case the result includes every other table that refers
     to one of them.
     """
-    with _one_moment(connection) as cursor:
+    with _snapshot(connection) as cursor:
         shadows: dict[str, list[str]] = defaultdict(list)
         for schema, name, type_, *_ in cursor.execute(TABLE_TYPES):
             if type_ == "shadow":
@@ -88,7 +93,7 @@ def reflect(connection: sqlite3.Connection, *, own: bool = False) -> Schema:
 
 
 @contextmanager
-def _one_moment(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
     cursor = connection.cursor()
     cursor.row_factory = None  # the caller's connection may have its own
     cursor.execute("SAVEPOINT wane_reflect")  # unlike BEGIN it works inside and outside of a transaction
@@ -126,24 +131,23 @@ class _Database:
         self._estimates = self._row_estimates()
 
     def tables(self, shadows: list[str], *, own: bool) -> list[TableInfo]:
-        internal = self._internal_names(shadows)
-        entries = [
-            entry
+        entries = {
+            name: entry
             for entry in self._objects
-            if entry.type in ("table", "view") and not fold(entry.name).startswith(b"sqlite_")
-        ]
-        tables = self._resolved([self._table(entry) for entry in entries])
-        names = own_names()
-        shown = {
-            table.name for table in tables if (fold(table.name) in names) == own and fold(table.name) not in internal
+            if entry.type in ("table", "view") and not (name := fold(entry.name)).startswith(b"sqlite_")
         }
-        while more := {
-            table.name
-            for table in tables
-            if table.name not in shown and any(key.to_table in shown for key in table.foreign_keys)
-        }:
+        references = [
+            (fold(table), fold(parent))
+            for table, parent in self._cursor.execute(REFERENCES.format(schema=self._quoted), (self._schema,))
+        ]
+        hidden = self._internal_names(shadows)
+        shown = {name for name in entries if (name in own_names()) == own and name not in hidden}
+        while more := {table for table, parent in references if parent in shown} - shown:
             shown |= more
-        return [table for table in tables if table.name in shown]
+        # A foreign key is completed from its parent, which may be one that is not shown.
+        needed = shown | {parent for table, parent in references if table in shown}
+        tables = self._resolved([self._table(entry) for name, entry in entries.items() if name in needed])
+        return [table for table in tables if fold(table.name) in shown]
 
     def _internal_names(self, shadows: list[str]) -> set[bytes]:
         """Return the tables inside virtual ones: as SQLite lists them, or by name (old versions, missing modules).
@@ -214,9 +218,9 @@ class _Database:
         for row in self._pragma(FOREIGN_KEYS, entry.name):
             grouped[row[0]].append(row)
         # SQLite counts foreign keys from the last one written to the first.
-        names = ddl.foreign_key_names(entry.sql) if grouped else []
+        names = ddl.foreign_key_names(entry.sql) if grouped else ()
         if len(names) != len(grouped):
-            names = [""] * len(grouped)
+            names = ("",) * len(grouped)
         return tuple(_foreign_key(name, self._schema, rows) for name, rows in zip(names, grouped.values(), strict=True))
 
     def _resolved(self, tables: list[TableInfo]) -> list[TableInfo]:
