@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Databas
         killed: list[int] = []
         while running.running and not killed:
             killed = at_work(database)
+            time.sleep(0.005)
         for process in killed:
             os.kill(process, signal.SIGKILL)
         if database.store == "postgres":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -538,6 +539,7 @@ def test_replacing_waits_for_batches_that_are_under_way(postgres_database: Postg
             restored = pool.submit(back, cold, where="id = 1", on_conflict="replace")
             while database.query(waiting) == [(0,)]:
                 assert not restored.done(), "it did not wait"
+                time.sleep(0.01)
             inside.execute("COMMIT")
             assert restored.result().replaced == 1
 

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_an_interrupt_ends_the_command_quietly(folder: Path) -> None:
     with running, running.stdout, running.stderr:
         while not (folder / ".demo" / "state.db").exists():
             assert running.poll() is None
+            time.sleep(0.01)
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=60) == 130
         assert "Traceback" not in running.stderr.read()

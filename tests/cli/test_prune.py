@@ -293,6 +293,7 @@ def test_a_signal_stops_between_two_batches(
     while len(ids(ready)) == many + 6:
         assert running.poll() is None
         assert time.monotonic() < deadline
+        time.sleep(0.02)
     running.send_signal(sign)
     out, err = running.communicate(timeout=60)
     assert running.returncode == code, err

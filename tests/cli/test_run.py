@@ -259,9 +259,9 @@ def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(
         wait_for(running, filled, 3_000)
         found = wane("status", "--json").json
         assert found["alive"] is True
-        assert [one["beat"]["role"] for one in found["executors"]] == ["scheduler", "worker"]
+        assert [one["heartbeat"]["role"] for one in found["executors"]] == ["scheduler", "worker"]
         assert [one["name"] for one in found["sweeps"]] == ["sweep:inbox"]
-        assert found["executors"][1]["beat"]["doing"] == "sweeping inbox"
+        assert found["executors"][1]["heartbeat"]["doing"] == "sweeping inbox"
         shown = wane("status").out
         assert "sweeping inbox" in shown
         assert "silent" not in shown
@@ -269,7 +269,7 @@ def test_status_shows_who_runs_what_it_sweeps_and_who_fell_silent(
         monkeypatch.setenv("COLUMNS", "80")
         narrow = wane("status").out
         assert max(map(len, narrow.splitlines())) <= 80
-        assert all(one["beat"]["executor"] in narrow for one in found["executors"])
+        assert all(one["heartbeat"]["executor"] in narrow for one in found["executors"])
         running.kill()  # It cannot say goodbye.
         running.communicate()
     long_ago = datetime.now(UTC) - timedelta(minutes=5)

@@ -23,7 +23,7 @@ BACK = "WITH back AS (DELETE FROM archive.{0} WHERE {1} %% 5 = 0 RETURNING *) IN
 
 
 def hook(steps: Steps) -> None:
-    steps.function(sql_postgres, "cold_tables", "months")
+    steps.function(sql_postgres, "month_tables", "months")
     for owner, method, step in (
         (MonthTable, "_make", "make"),
         (MonthTable, "_fit", "fit"),

@@ -296,6 +296,7 @@ def test_a_database_that_never_answers_costs_a_scrape_its_patience_and_no_more(
         end = time.monotonic() + 30
         while collected(scrape)["wane_up"] == 0.0:
             assert time.monotonic() < end
+            time.sleep(0.01)
         assert len(readers) == 2, "a reading that hangs is given up"
         answer.set()
         readers[0].join(30)

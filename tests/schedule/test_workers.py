@@ -383,6 +383,7 @@ def test_a_sweep_that_lasts_several_leases_keeps_its_message_and_its_table(datab
         while working.running:
             others.append(two.worker().work())
             assert two.store.now() - began < timedelta(seconds=60)
+            time.sleep(0.01)
         assert working.result() is Worked.DONE
         assert two.store.now() - began > 2 * lease, "that was no long sweep"
         assert set(others) <= {None}

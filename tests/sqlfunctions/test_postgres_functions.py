@@ -357,6 +357,7 @@ def await_lock(database: PostgresDatabase) -> None:
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         ):
             return
+        time.sleep(0.01)
     raise AssertionError("nobody waits")
 
 

@@ -181,4 +181,6 @@ def mask(text: str) -> str:
 def _plain(text: str) -> str:
     """Shorten a text and escape control characters, which a terminal would interpret."""
     short = text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+    if short.isprintable():
+        return short
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)

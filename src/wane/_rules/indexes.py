@@ -130,7 +130,7 @@ def check_age_index(store: Store, table: Table, selection: Selection, report: Re
             "no-age-index",
             table.name,
             key_path(["table", table.name, "age"]),
-            f"no index is in the order of {column.name}, so the oldest row is told only while the table is small",
+            f"no index is in the order of {column.name}, so the oldest row is reported only while the table is small",
             store.index_ddl(selection.table, list(dict.fromkeys([column, *selection.key])), column),
         )
 

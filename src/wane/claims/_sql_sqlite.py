@@ -68,7 +68,7 @@ class SqliteClaimSchema(ClaimSchema):
         return "main"
 
     def statements(self, script: str) -> list[str]:
-        return statements(script)
+        return list(statements(script))
 
     def present(self) -> set[SchemaPart]:
         kinds = {"table", "index", "trigger"}

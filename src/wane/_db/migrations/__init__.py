@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 
@@ -28,14 +29,15 @@ def title(name: str) -> str:
     return name.partition("_")[2]
 
 
-def migrations(store: str) -> list[Migration]:
+@cache
+def migrations(store: str) -> tuple[Migration, ...]:
     """Return every migration for a store ("sqlite" or "postgres"), in order."""
     suffix = f".{store}.sql"
     found = [one for one in files(__package__).iterdir() if one.name.endswith(suffix)]
-    return [
+    return tuple(
         Migration(one.name.removesuffix(suffix), one.read_text(encoding="utf-8"))
         for one in sorted(found, key=lambda one: one.name)
-    ]
+    )
 
 
 def pending(store: str, applied: Iterable[str]) -> list[Migration]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -372,7 +373,8 @@ class SqliteStore(Store):
         return [migration.name for migration in lacking]
 
 
-def statements(script: str) -> list[str]:
+@cache
+def statements(script: str) -> tuple[str, ...]:
     """Split a script into its statements; `executescript` would commit the transaction around them."""
     found: list[str] = []
     collected = ""
@@ -381,7 +383,7 @@ def statements(script: str) -> list[str]:
         if sqlite3.complete_statement(collected):
             found.append(collected.strip())
             collected = ""
-    return [*found, collected.strip()] if collected.strip() else found
+    return (*found, collected.strip()) if collected.strip() else tuple(found)
 
 
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
