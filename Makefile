@@ -46,8 +46,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "ready: $(BIN)/wane"
 
-prefect: $(PREFECT_STAMP) ## create .venv-prefect, in which the tests run Prefect
-	@:
+prefect: setup $(PREFECT_STAMP) ## run Prefect's own suite, and servers of Prefect, in .venv-prefect
+	@$(BIN)/pytest -m prefect --numprocesses 2 tests/contrib
 
 $(PREFECT_STAMP): $(PREFECT_FILES)
 	@test -x $(PREFECT)/bin/python || $(PYTHON) -m venv $(PREFECT)
@@ -60,15 +60,16 @@ demo: setup ## build a sample database and walk through the main job
 
 # Lint runs beside the first tests. Its output appears at once when it fails, and not at all when it passes, so that the last line is
 # pytest's.
-test: setup prefect ## lint, type-check and test against real databases
+test: setup ## lint, type-check and test against real databases
 	@output=$$(mktemp); trap 'rm -f "$$output"' EXIT; \
 	{ $(MAKE) --no-print-directory lint >"$$output" 2>&1 || { cat "$$output" >&2; exit 1; }; } & lint=$$!; \
 	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --durations=25 $(if $(BOTH),--both-servers) $(TESTS) || code=$$?; \
 	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
 	exit $$code
 
-check: ## everything: lint, the tests on both PostgreSQL servers, crash, soak, cluster, mutations
+check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, crash, soak, cluster, mutations
 	@$(MAKE) --no-print-directory test BOTH=1
+	@$(MAKE) --no-print-directory prefect
 	@$(MAKE) --no-print-directory crash
 	@$(MAKE) --no-print-directory soak
 	@$(MAKE) --no-print-directory cluster

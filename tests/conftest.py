@@ -35,7 +35,6 @@ SECOND_SERVER = "postgres-system"
 WHERE_SERVERS_DIFFER = ("conformance", "partition/test_there_and_back.py")
 """What depends on a server's version and collation runs on the second server too; the rest does with --both-servers."""
 THROUGH_A_POOLER = (
-    "conformance",
     "archive/test_plain_rows.py",
     "claims/test_work.py",
     "prune/test_prune.py",

@@ -8,11 +8,14 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from contrib.beside import HERE, Server, environment, prefect_python
 from servers import Database, PostgresServer, packaged_installation, short_directory
 from wane._db import open_store
 from wane._db.url import resolve_url
 
+pytestmark = pytest.mark.prefect
 SUITE_TESTS = 19
 """How many tests the suite of Prefect 3.8.8 has."""
 KIND = "cancelling_timeout_teardown.v1"
