@@ -23,6 +23,7 @@ TESTS   ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+export WANE_EXAMPLES
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prefect demo test check lint format docs bench crash soak cluster mutations clean
@@ -68,7 +69,7 @@ test: setup ## lint, type-check and test against real databases
 	exit $$code
 
 check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, crash, soak, cluster, mutations
-	@$(MAKE) --no-print-directory test BOTH=1
+	@$(MAKE) --no-print-directory test BOTH=1 WANE_EXAMPLES=1000
 	@$(MAKE) --no-print-directory prefect
 	@$(MAKE) --no-print-directory crash
 	@$(MAKE) --no-print-directory soak

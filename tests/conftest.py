@@ -79,11 +79,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def runs_on(store: str, metafunc: pytest.Metafunc) -> bool:
     """Return whether the tests of a file run on a store."""
     path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
+    everywhere: bool = metafunc.config.getoption("--both-servers")
     if store == POOLED:
-        return path.startswith(THROUGH_A_POOLER)
-    return (
-        store != SECOND_SERVER or metafunc.config.getoption("--both-servers") or path.startswith(WHERE_SERVERS_DIFFER)
-    )
+        return path.startswith((*THROUGH_A_POOLER, "conformance") if everywhere else THROUGH_A_POOLER)
+    return store != SECOND_SERVER or everywhere or path.startswith(WHERE_SERVERS_DIFFER)
 
 
 def pytest_configure(config: pytest.Config) -> None:

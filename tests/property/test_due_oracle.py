@@ -649,4 +649,4 @@ def check(database: Database, number: int) -> None:
 
 @pytest.mark.timeout(0)
 def test_due_rows_are_those_of_the_oracle(database: Database) -> None:
-    check(database, int(os.environ.get(EXAMPLES_VARIABLE, "250")))
+    check(database, int(os.environ.get(EXAMPLES_VARIABLE, "100")))

@@ -600,4 +600,4 @@ def check(database: Database, number: int) -> None:
 
 @pytest.mark.timeout(0)
 def test_what_leaves_is_what_the_model_lets_go(database: Database) -> None:
-    check(database, int(os.environ.get(EXAMPLES_VARIABLE, "250")))
+    check(database, int(os.environ.get(EXAMPLES_VARIABLE, "100")))
