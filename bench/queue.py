@@ -4,7 +4,8 @@
 
 Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL, the queue of honker that
 knockerlite carries on SQLite. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
-processes with a connection each, and they speak to each system through its own Python interface.
+processes with a connection each, and they speak to each system through its own Python interface. `--cpu` adds the CPU time of an operation on
+SQLite, where all of it is the worker's own: honker never waits for the disk, so Wane is measured as it is, and at NORMAL like honker.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from typing import Any
 from bench.measuring import ROOT, machine, postgres_url, print_line
 
 POOL = "bench"
+AT_NORMAL = "wane at NORMAL"
+"""Wane on SQLite with `synchronous = NORMAL`, which is no setting of its own."""
+_spent: list[float] = []
+"""CPU seconds of each measurement of this process."""
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
 Barrier = Any
 
@@ -45,10 +50,11 @@ class System:
 
 
 def count_until(seconds: float, once: Callable[[], object]) -> int:
-    done, end = 0, time.perf_counter() + seconds
+    done, began, end = 0, time.process_time(), time.perf_counter() + seconds
     while time.perf_counter() < end:
         once()
         done += 1
+    _spent.append(time.process_time() - began)
     return done
 
 
@@ -100,10 +106,14 @@ def wane_fill(where: str, pending: int, completed: int) -> None:
 
 def _wane(where: str) -> Any:
     from wane._db import open_store
+    from wane._db.sqlite.store import SqliteStore
     from wane._db.url import resolve_url
     from wane.queue import Queue
 
-    return Queue(open_store(resolve_url(where)), POOL)
+    store = open_store(resolve_url(where))
+    if isinstance(store, SqliteStore) and AT_NORMAL.replace(" ", "-") in where:
+        store._connection.execute("PRAGMA synchronous = normal")
+    return Queue(store, POOL)
 
 
 def wane_drain(where: str, barrier: Barrier, seconds: float) -> int:
@@ -338,6 +348,7 @@ def honker_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
 
 
 WANE = System("wane", wane_fill, wane_drain, wane_enqueue)
+NORMAL = System(AT_NORMAL, wane_fill, wane_drain, wane_enqueue)
 BARE = System("two bare commits", bare_fill, bare_drain, bare_drain)
 POSTGRES = {
     "procrastinate": System("procrastinate", procrastinate_fill, procrastinate_drain, procrastinate_enqueue),
@@ -349,11 +360,14 @@ SQLITE = {"knocker": System("honker", honker_fill, honker_drain, honker_enqueue)
 def _process(
     work: Callable[[str, Barrier, float], int], where: str, barrier: Barrier, seconds: float, results: Any
 ) -> None:
-    results.put(work(where, barrier, seconds))
+    done = work(where, barrier, seconds)
+    results.put((done, sum(_spent)))
 
 
-def rate(work: Callable[[str, Barrier, float], int], where: str, workers: int, seconds: float) -> float:
-    """Operations per second of several processes together."""
+def rate(
+    work: Callable[[str, Barrier, float], int], where: str, workers: int, seconds: float
+) -> tuple[float, float | None]:
+    """Operations per second of several processes together, and the CPU seconds of one, if they were counted."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(workers), context.Queue()
     processes = [
@@ -361,10 +375,11 @@ def rate(work: Callable[[str, Barrier, float], int], where: str, workers: int, s
     ]
     for process in processes:
         process.start()
-    total = sum(results.get(timeout=seconds + 120) for _ in processes)
+    found = [results.get(timeout=seconds + 120) for _ in processes]
     for process in processes:
         process.join()
-    return total / seconds
+    total, spent = (sum(one) for one in zip(*found, strict=True))
+    return total / seconds, spent / total if spent else None
 
 
 # Wakeups: how long after an enqueue began a process that waits has been woken
@@ -502,10 +517,13 @@ def _other_database(url: str, name: str) -> str:
     return urlunsplit(parts._replace(path=f"/{name}"))
 
 
-def measure(store: str, pending: int, workers: list[int], seconds: float, rounds: int) -> list[dict[str, Any]]:
+def measure(
+    store: str, pending: int, workers: list[int], seconds: float, rounds: int, *, cpu: bool
+) -> list[dict[str, Any]]:
     peers = POSTGRES if store == "postgres" else SQLITE
     found = [peer for module, peer in peers.items() if importlib.util.find_spec(module)]
-    systems = [WANE, BARE, *found]
+    cpu = cpu and store == "sqlite"
+    systems = [WANE, *([NORMAL] if cpu else []), BARE, *found]
     lines = []
     with ExitStack() as stack:
         where = databases(stack, store, systems)
@@ -515,11 +533,14 @@ def measure(store: str, pending: int, workers: list[int], seconds: float, rounds
         for what in ("drain", "enqueue"):
             for many in workers:
                 samples: dict[str, list[float]] = {system.name: [] for system in systems}
+                spent: dict[str, list[float]] = {system.name: [] for system in systems}
                 for _ in range(rounds):
                     for system in systems:
                         if pending < 10_000 and what == "drain" and system is not BARE:
                             _top_up(system, where[system.name], seconds)
-                        samples[system.name].append(rate(getattr(system, what), where[system.name], many, seconds))
+                        per_second, each = rate(getattr(system, what), where[system.name], many, seconds)
+                        samples[system.name].append(per_second)
+                        spent[system.name] += [] if each is None else [round(each * 1_000_000, 1)]
                 median = {name: statistics.median(values) for name, values in samples.items()}
                 ratios = {name: round(median["wane"] / value, 2) for name, value in median.items() if name != "wane"}
                 print_line(f"{store} {what} pending {pending:,} workers {many}: {median} wane/… {ratios}")
@@ -531,11 +552,19 @@ def measure(store: str, pending: int, workers: list[int], seconds: float, rounds
                         "workers": many,
                         "per_second": samples,
                         "wane_over": ratios,
+                        **(_by_cpu(spent) if cpu else {}),
                     }
                 )
         if pending < 10_000:
             lines += _measure_wakeups(store, {name: where[name] for name in where if name in WAKING})
     return lines
+
+
+def _by_cpu(spent: dict[str, list[float]]) -> dict[str, Any]:
+    median = {name: statistics.median(values) for name, values in spent.items()}
+    ratios = {name: round(value / median[AT_NORMAL], 2) for name, value in median.items() if name != AT_NORMAL}
+    print_line(f"CPU microseconds {median}, wane at NORMAL/… {ratios}")
+    return {"cpu_microseconds": spent, "wane_at_normal_over_by_cpu": ratios}
 
 
 def _measure_wakeups(store: str, where: dict[str, str]) -> list[dict[str, Any]]:
@@ -571,13 +600,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="SQLite: CPU time of an operation, at equal durability too")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "queue.json")
     given = parser.parse_args()
     lines = [
         line
         for store in given.store or ["postgres", "sqlite"]
         for pending in given.pending
-        for line in measure(store, pending, given.workers, given.seconds, given.rounds)
+        for line in measure(store, pending, given.workers, given.seconds, given.rounds, cpu=given.cpu)
     ]
     given.output.write_text(json.dumps({**machine(), "lines": lines}, indent=1) + "\n", encoding="utf-8")
     print_line(f"written to {given.output.name}")

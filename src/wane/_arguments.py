@@ -6,6 +6,7 @@ it may be a token.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -21,11 +22,14 @@ LONGEST = timedelta(days=3_650)
 """The longest duration, unless an argument allows a longer one."""
 
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
 def require_text(name: str, value: object, *, most: int = 1_000, least: int = 1) -> str:
     """Return a text that every store can hold; raise otherwise."""
     if not isinstance(value, str):
         raise WrongArgumentType(f"{name} must be a text, not {type(value).__name__}")
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+    if _UNSTORABLE.search(value):
         raise WrongArgument(f"{name} has a character that no database stores: NUL, or half of a surrogate pair")
     if not least <= len(value) <= most:
         raise WrongArgument(f"{name} must have {least} to {most:,} characters, not {len(value):,}")

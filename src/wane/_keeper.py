@@ -1,75 +1,97 @@
-"""The facade: a Keeper has a contract and a store, and delegates every call to the package that implements it."""
+"""The facade: a Keeper has a contract and a store, and delegates every call to the package that implements it.
+
+A package is imported by the first call that needs it: most commands and programs use one or two of them, and all of
+them take longer to import than most commands run.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from wane._archive.facade import Archive, elsewhere
-from wane._archive.scheduled import ScheduledArchive
-from wane._arguments import require_limit
-from wane._check.cover import cover
-from wane._check.live import live
 from wane._contract.load import load_contract
 from wane._contract.lookup import require_known
 from wane._contract.model import Contract, State
-from wane._contract.settings import Budget
 from wane._db import Store, open_store
+from wane._db.counting import READ_SECONDS
 from wane._db.url import DatabaseUrl, resolve_url
-from wane._findings import Finding
-from wane._ledger import AuditEntry, Hold, Ledger
-from wane._partition.chore import PartitionChore
-from wane._partition.facade import Partition
-from wane._prune.apply import apply_plan
-from wane._prune.gates import set_gate
-from wane._prune.holds import add_hold, list_holds, release_hold
-from wane._prune.inline import consume, discard
-from wane._prune.pace import Pace
-from wane._prune.plan import Plan, Step
-from wane._prune.planning import READ_SECONDS, Progress, build_plan
-from wane._prune.primitive import Pruned, Pruner
-from wane._prune.sweep import Sweep, Sweeper
-from wane._roles.model import RolePlan
-from wane._roles.plan import apply_roles, plan_roles
-from wane._schedule import Ran, Runner, Status, read_status
-from wane._schedule.adoption import adopt
-from wane._schedule.sql import InForce
-from wane.claims import Reclaim, WorkClaims
 from wane.errors import ArchiveError, UrlError, WrongArgumentType
-from wane.events import Listener, nobody
-from wane.observe._examine import examine
-from wane.observe._growth import GrowthChore, TableGrowth, read_growth, take_snapshots
-from wane.observe._health import Health
-from wane.observe._pressure import Pressure
-from wane.observe._probe import Prober
-from wane.observe._recording import HealthChore, record_health
-from wane.observe._space import FileVacuum, FileVacuumed, Space, read_space
-from wane.observe._sql_snapshots import Snapshot
-from wane.queue import Queue, RetryPolicy
-from wane.queue._wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from wane._archive.facade import Archive
+    from wane._contract.settings import Budget
+    from wane._findings import Finding
+    from wane._ledger import AuditEntry, Hold
+    from wane._partition.facade import Partition
+    from wane._prune.pace import Pace
+    from wane._prune.plan import Plan, Step
+    from wane._prune.planning import Progress
+    from wane._prune.primitive import Pruned, Pruner
+    from wane._prune.sweep import Sweep, Sweeper
+    from wane._roles.model import RolePlan
+    from wane._schedule import Ran, Status
+    from wane._schedule.sql import InForce
+    from wane.claims import Reclaim, WorkClaims
+    from wane.events import Listener
+    from wane.observe._growth import TableGrowth
+    from wane.observe._health import Health
+    from wane.observe._pressure import Pressure
+    from wane.observe._probe import Prober
+    from wane.observe._space import FileVacuumed, Space
+    from wane.observe._sql_snapshots import Snapshot
+    from wane.queue import Queue, RetryPolicy
+    from wane.queue._wakeups import Wakeups
 
 
 class Keeper:
     """Keeps the promises of one contract on one database. Close it, or use it as a context manager."""
 
     def __init__(
-        self, contract: Contract, store: Store, *, actor: str | None = None, listener: Listener = nobody
+        self, contract: Contract, store: Store, *, actor: str | None = None, listener: Listener | None = None
     ) -> None:
         self.contract = contract
         self.store = store
-        self.pruner = Pruner(store, contract, actor=actor, listener=listener)
-        self._wakeups = Wakeups(store)
-        self.archive = Archive(store, contract, actor=self.pruner.actor, listener=listener)
-        """Moves rows to the archive, and reads it: see docs/reference/python.md."""
-        self.partition = Partition(
-            store, contract, actor=self.pruner.actor, archiving=self._archive_table, listener=listener
+        self._actor = actor
+        self._listener = listener or _nobody()
+        self._wakeups: Wakeups | None = None
+
+    @cached_property
+    def pruner(self) -> Pruner:
+        """Return what takes rows by rules, in transactions of its own or of a caller."""
+        from wane._prune.primitive import Pruner
+
+        return Pruner(self.store, self.contract, actor=self._actor, listener=self._listener)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """Return what moves rows to the archive, and reads it: see docs/reference/python.md."""
+        from wane._archive.facade import Archive
+
+        return Archive(self.store, self.contract, actor=self.pruner.actor, listener=self._listener)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Return what partitions tables by the month, and back (PostgreSQL): see docs/reference/python.md."""
+        from wane._partition.facade import Partition
+
+        return Partition(
+            self.store,
+            self.contract,
+            actor=self.pruner.actor,
+            archiving=self._archive_table,
+            listener=self._listener,
         )
-        """What partitions tables by the month, and keeps them so (PostgreSQL): see docs/reference/python.md."""
-        self._prober = Prober(contract)
+
+    @cached_property
+    def _prober(self) -> Prober:
+        from wane.observe._probe import Prober
+
+        return Prober(self.contract)
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +102,8 @@ class Keeper:
         self.close()
 
     def close(self) -> None:
-        self._wakeups.close()
+        if self._wakeups is not None:
+            self._wakeups.close()
         self.store.close()
 
     def migrate(self) -> list[str]:
@@ -89,10 +112,14 @@ class Keeper:
 
     def check(self, *, strict: bool = False) -> list[Finding]:
         """Report everything about the database that the contract gets wrong or leaves out."""
+        from wane._check.cover import cover
+
         return cover(self.store, self.contract, strict=strict)
 
     def check_live(self) -> list[Finding]:
         """Report every promise of the contract that the database breaks now."""
+        from wane._check.live import live
+
         return [*live(self.store, self.contract), *self.archive.findings()]
 
     def _archive_table(self, table: str) -> None:
@@ -164,11 +191,15 @@ class Keeper:
         self, table: str, key: Mapping[str, object], *, connection: object | None = None
     ) -> dict[str, Any] | None:
         """Delete a one-time row and return it, once, only while it has not expired."""
-        return consume(self.store, self.pruner.bindings, self.pruner.listener, table, key, connection)
+        from wane._prune.inline import consume
+
+        return consume(self.store, self.pruner.bindings, self._listener, table, key, connection)
 
     def discard(self, table: str, key: Mapping[str, object], *, connection: object | None = None) -> bool:
         """Delete a row whose work succeeded."""
-        return discard(self.store, self.pruner.bindings, self.pruner.listener, table, key, connection)
+        from wane._prune.inline import discard
+
+        return discard(self.store, self.pruner.bindings, self._listener, table, key, connection)
 
     def sweep(
         self,
@@ -186,14 +217,19 @@ class Keeper:
 
     def apply(self, plan: Plan, *, pace: Pace | None = None, stop: threading.Event | None = None) -> Sweep:
         """Take exactly what a plan lists, or raise PlanError if the database no longer matches it."""
+        from wane._prune.apply import apply_plan
+
         return apply_plan(self._sweeper(pace, stop, ()), plan)
 
     def _sweeper(self, pace: Pace | None, stop: threading.Event | None, approve: Collection[str]) -> Sweeper:
+        from wane._prune.pace import Pace
+        from wane._prune.sweep import Sweeper
+
         return Sweeper(
             self.store,
             self.contract,
             self.pruner.actor,
-            self.pruner.listener,
+            self._listener,
             pace=pace or Pace.of(self.contract.sweep),
             approved=approve,
             stop=stop or threading.Event(),
@@ -203,10 +239,14 @@ class Keeper:
 
     def roles(self) -> RolePlan:
         """Return the statements that give the contract's roles the rights they need, and no more (PostgreSQL)."""
+        from wane._roles.plan import plan_roles
+
         return plan_roles(self.store, self.contract)
 
     def apply_roles(self) -> RolePlan:
         """Run the missing ones of the statements of `roles`, in one transaction, and return them."""
+        from wane._roles.plan import apply_roles
+
         return apply_roles(self.store, self.contract)
 
     def enable(self, table: str | None = None) -> str:
@@ -218,6 +258,8 @@ class Keeper:
         return self._set_gate(table, enabled=False)
 
     def _set_gate(self, table: str | None, *, enabled: bool) -> str:
+        from wane._prune.gates import set_gate
+
         if table is not None:
             self.pruner.bindings.table(table)
         return set_gate(self.store, table, self.contract.sweep, enabled=enabled, by=self.pruner.actor)
@@ -226,6 +268,9 @@ class Keeper:
         self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
     ) -> Hold:
         """Place a hold: a row, or without a key the whole table, stays, whatever the rules say."""
+        from wane._archive.facade import elsewhere
+        from wane._prune.holds import add_hold
+
         return add_hold(
             self.store,
             table,
@@ -238,22 +283,33 @@ class Keeper:
 
     def holds(self, table: str | None = None, *, everything: bool = False, limit: int = 100) -> list[Hold]:
         """List holds in force, newest first; with `everything`, all of them."""
+        from wane._prune.holds import list_holds
+
         return list_holds(self.store, table, everything=everything, limit=limit)
 
     def release_hold(self, number: int) -> None:
         """Release a hold."""
+        from wane._prune.holds import release_hold
+
         release_hold(self.store, number, by=self.pruner.actor)
 
     # The cleanup queue
 
     def queue(self, pool: str, *, policy: RetryPolicy | None = None) -> Queue:
         """Return the cleanup queue of one work pool. All queues of a keeper wait for wakeups over one connection."""
-        return Queue(self.store, pool, policy=policy, listener=self.pruner.listener, wakeups=self._wakeups)
+        from wane.queue import Queue
+        from wane.queue._wakeups import Wakeups
+
+        if self._wakeups is None:
+            self._wakeups = Wakeups(self.store)
+        return Queue(self.store, pool, policy=policy, listener=self._listener, wakeups=self._wakeups)
 
     # Work claims
 
     def claims(self, *, reclaim: Reclaim | None = None, reclaim_abandoned: Reclaim | None = None) -> WorkClaims:
         """Return work claims, under a policy on reclaiming finished work: never, unless another one is chosen."""
+        from wane.claims import WorkClaims
+
         return WorkClaims(self.pruner, reclaim=reclaim, reclaim_abandoned=reclaim_abandoned)
 
     # Running
@@ -270,6 +326,12 @@ class Keeper:
 
         With `max_runs`, end after that number of windows of each scheduler, when their sweeps are done.
         """
+        from wane._archive.scheduled import ScheduledArchive
+        from wane._partition.chore import PartitionChore
+        from wane._schedule import Runner
+        from wane.observe._growth import GrowthChore
+        from wane.observe._recording import HealthChore
+
         return Runner(
             self.store,
             self.contract,
@@ -277,28 +339,34 @@ class Keeper:
             workers=workers,
             max_runs=max_runs,
             actor=self.pruner.actor,
-            listener=self.pruner.listener,
+            listener=self._listener,
             stop=stop or threading.Event(),
             chores=[
-                GrowthChore(self.contract, self.pruner.listener),
+                GrowthChore(self.contract, self._listener),
                 HealthChore(self.contract),
-                PartitionChore(self.contract, self.pruner.listener),
+                PartitionChore(self.contract, self._listener),
             ],
             archive=ScheduledArchive(self.contract),
         ).run()
 
     def adopt(self) -> InForce:
         """Put this contract in force: runners with another one are refused, and stop at their next batch."""
+        from wane._schedule.adoption import adopt
+
         return adopt(self.store, self.contract, by=self.pruner.actor)
 
     def status(self) -> Status:
         """Read the current status: flags, schedulers, executors, running sweeps, the queue."""
+        from wane._schedule import read_status
+
         return read_status(self.store, self.contract)
 
     # Reading
 
     def pressure(self) -> list[Pressure]:
         """Read how many rows each table has, how old they are, and how many are due. Bounded, and cheap to repeat."""
+        from wane.observe._pressure import Pressure
+
         return [Pressure.of(one) for one in self._prober.read_pressure(self.store).tables]
 
     def health(self) -> Health:
@@ -306,26 +374,36 @@ class Keeper:
 
         Bounded, and cheap to repeat.
         """
+        from wane.observe._examine import examine
+
         return examine(self._prober.read(self.store), self.contract, self.archive.findings())
 
     def record_health(self) -> Health:
         """Read health, and store the report, as `run` does at intervals: SQL readers get it with its age."""
+        from wane.observe._recording import record_health
+
         health = self.health()
         record_health(self.store, self.contract, health)
         return health
 
     def growth(self, table: str | None = None) -> list[TableGrowth]:
         """Read from the snapshots how fast every table grows, or one, and when it will be too large."""
+        from wane.observe._growth import read_growth
+
         return read_growth(self.store, self.contract, table)
 
     def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
         """Read the size of every table, or of one, what pruning freed since a time (a week ago), and advice."""
+        from wane.observe._space import read_space
+
         return read_space(self.store, self.contract, table, since=since)
 
     def vacuum(
         self, *, seconds: float | None = None, pages: int | None = None, stop: threading.Event | None = None
     ) -> FileVacuumed:
         """Vacuum a SQLite file: give free pages back to the disk, within a budget: the contract's, or the one given."""
+        from wane.observe._space import FileVacuum
+
         settings = self.contract.space
         seconds = settings.seconds if seconds is None else seconds
         pages = settings.pages if pages is None else pages
@@ -333,12 +411,17 @@ class Keeper:
 
     def take_snapshots(self) -> list[Snapshot]:
         """Measure every table now, as `run` does once in an interval, and store the snapshots."""
-        return take_snapshots(self.store, self.contract, listener=self.pruner.listener)
+        from wane.observe._growth import take_snapshots
+
+        return take_snapshots(self.store, self.contract, listener=self._listener)
 
     def audit(
         self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         """Read the audit trail, newest first."""
+        from wane._arguments import require_limit
+        from wane._ledger import Ledger
+
         self.store.require_migrated()
         with self.store.snapshot() as transaction:
             return Ledger.of(transaction).trail(kind=kind, table=table, since=since, limit=require_limit(limit))
@@ -352,10 +435,18 @@ class Keeper:
         progress: Progress | None = None,
     ) -> Plan:
         """Plan what is due, under every rule or under those named `table` or `table.rule`."""
+        from wane._prune.planning import build_plan
+
         require_known(self.contract, only)
         return build_plan(
             self.store, self.contract, now=now, only=only, seconds=seconds, explain=explain, progress=progress
         )
+
+
+def _nobody() -> Listener:
+    from wane.events import nobody
+
+    return nobody
 
 
 def open_keeper(
@@ -364,7 +455,7 @@ def open_keeper(
     contract: Contract | Path | str,
     read_only: bool = False,
     actor: str | None = None,
-    listener: Listener = nobody,
+    listener: Listener | None = None,
 ) -> Keeper:
     """Open a database with its contract. Without a URL the contract's own is used.
 

@@ -134,14 +134,21 @@ class Ledger:
         Only if the row includes all earlier batches: a server that crashed may have lost some that this process has
         counted.
         """
-        p = self._parameters()
-        before = p.bind("before", sum(counts.values()) - batch.rows)
-        self._run(
-            p,
-            f"UPDATE {self.dialect.own_table('audit')} SET counts = {self.dialect.json(p.bind('counts', json.dumps(counts)))},"
-            f" row_count = row_count + {p.bind('rows', batch.rows)}, batches = batches + {p.bind('batches', batch.batches)},"
-            f" seconds = seconds + {p.bind('seconds', batch.seconds)} WHERE id = {p.bind('id', number)}"
-            f" AND row_count = {before}",
+        values: dict[str, object] = {
+            "counts": json.dumps(counts),
+            "rows": batch.rows,
+            "batches": batch.batches,
+            "seconds": batch.seconds,
+            "id": number,
+            "before": sum(counts.values()) - batch.rows,
+        }
+        bound = {name: self.dialect.placeholder(name) for name in values}
+        self.execute(
+            f"UPDATE {self.dialect.own_table('audit')} SET counts = {self.dialect.json(bound['counts'])},"
+            f" row_count = row_count + {bound['rows']}, batches = batches + {bound['batches']},"
+            f" seconds = seconds + {bound['seconds']} WHERE id = {bound['id']}"
+            f" AND row_count = {bound['before']}",
+            values,
         )
 
     def _audit_values(self, p: Parameters, entry: AuditEntry) -> list[str]:
@@ -283,7 +290,7 @@ class Ledger:
         With `everything`, include those that ended or were released.
         """
         p = self._parameters()
-        conditions = ["1 = 1"] if everything else [self.dialect.in_force("h")]
+        conditions = ["1 = 1"] if everything else [self.dialect.in_force(p, "h")]
         if tables:
             conditions.append(self.dialect.names_table("table_name", [p.bind("table", name) for name in tables]))
         found = self._run(

@@ -34,7 +34,8 @@ from wane.events import (
     TickFailed,
     WorkFailed,
 )
-from wane.observe._logs import LOGGER, LogFormat, configure_logging, log_event
+from wane.observe._log_options import LogFormat
+from wane.observe._logs import LOGGER, configure_logging, log_event
 
 
 def contract(budget: Budget) -> Contract:

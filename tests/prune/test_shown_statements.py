@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from prune.keeping import AT, EXPIRES, KEEP_WEEK, Keeping, ago, follower, keeping, notes, referenced_by, rule, table
-from servers import Database, PostgresDatabase
+from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.model import Cap, Mark, Orphans, Table, ToColdTier, WhileNull
 from wane._db.sqlite.store import SqliteStore
 from wane._prune.pace import Pace
@@ -145,3 +145,17 @@ def test_what_moves_rows_inside_the_database_is_what_is_shown(
     fill(postgres_database, "job (id)")
     with keeping(postgres_database, table("job", rule("r", then=ToColdTier("archive"), followers=[NESTED]))) as kept:
         check(kept, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["age", "expiry", "states", "column guard", "guard", "cap", "orphans"])
+def test_no_function_is_in_what_takes_a_batch_on_sqlite(sqlite_database: SqliteDatabase, name: str) -> None:
+    """With one, even one that is never called, SQLite copies every page that the statement changes."""
+    fill(sqlite_database, None)
+    with keeping(sqlite_database, RULES[name]) as kept:
+        [step] = kept.keeper.plan(explain=True).steps
+        [take] = [one for one in step.statements if one.purpose == "take the batch"]
+        store = kept.keeper.store
+        assert isinstance(store, SqliteStore)
+        program = store._connection.execute(f"EXPLAIN {take.text}", take.parameters).fetchall()
+        assert [row for row in program if row[1] == "Delete"]
+        assert not [row for row in program if "Function" in row[1]]

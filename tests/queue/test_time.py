@@ -20,7 +20,7 @@ from queueing import opened, taken
 from races.racing import Background
 from servers import PostgresDatabase, SqliteDatabase
 from wane._db.sqlite.clock import steady_now
-from wane._db.sqlite.store import statements
+from wane._db.sqlite.store import SqliteStore, statements
 from wane.queue import Answer, Queue, RetryPolicy
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -35,6 +35,18 @@ def connected(file: Path | str = ":memory:") -> sqlite3.Connection:
         for statement in statements((folder / "0002_queue.sqlite.sql").read_text()):
             connection.execute(statement)
     return connection
+
+
+def stopped(host: datetime) -> type[datetime]:
+    """A host's clock that stands still."""
+
+    class Host(datetime):
+        @classmethod
+        def now(cls, tz: object = UTC) -> datetime:  # type: ignore[override]
+            assert tz is UTC
+            return host
+
+    return Host
 
 
 def test_time_is_the_hosts_as_long_as_that_goes_forward() -> None:
@@ -122,6 +134,50 @@ def test_a_mark_that_another_process_moved_meanwhile_is_read_again(sqlite_databa
         assert timestamp > moved[0]
     assert steady_now(other, NOON + 5 * HOUR) >= timestamp
     other.close()
+
+
+def test_a_mark_that_another_process_moved_meanwhile_is_noticed_by_the_statement(
+    sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual operations read no mark: each goes by the one that the operation before it went by."""
+    monkeypatch.setattr(clock_module, "datetime", stopped(NOON))
+    lease = timedelta(days=1)
+    with opened(sqlite_database) as store, closing(sqlite_database.connect()) as other:
+        store.migrate()
+        queue = Queue(store, "pool", policy=RetryPolicy(lease=lease))
+        queue.enqueue("k")
+        queue.enqueue("k")
+        ahead = steady_now(other, NOON + HOUR)
+        assert queue.enqueue("k").created_at > ahead
+        ahead = steady_now(other, NOON + 2 * HOUR)
+        reservation = taken(queue)
+        assert reservation.lease_expires_at > ahead + lease
+        ahead = steady_now(other, NOON + 3 * HOUR)
+        assert queue.ack(reservation.message_id, reservation.token).accepted
+        [(finished,)] = sqlite_database.query("SELECT finished_at FROM wane_message WHERE state = 'done'")
+        assert datetime.fromisoformat(finished) > ahead
+
+
+def test_the_usual_operations_on_sqlite_are_one_statement_each(
+    sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock_module, "datetime", stopped(NOON))
+    sqlite_database.execute("PRAGMA journal_mode = wal")
+    with opened(sqlite_database) as store:
+        assert isinstance(store, SqliteStore)
+        store.migrate()
+        queue = Queue(store, "pool")
+        for _ in range(3):
+            queue.enqueue("k")
+        ran: list[str] = []
+        store._connection.set_trace_callback(ran.append)
+        sent = queue.enqueue("k")
+        reservation = taken(queue)
+        assert queue.ack(reservation.message_id, reservation.token).accepted
+        # A statement is traced once more for each trigger, and for RETURNING.
+        verbs = [text.split()[0] for text in dict.fromkeys(ran)]
+        assert [verb for verb in verbs if verb != "PRAGMA"] == ["INSERT", "UPDATE", "UPDATE"]
+        assert queue.read_message(sent.message_id) == sent
 
 
 def test_leases_on_sqlite_end_also_after_the_host_was_set_back(

@@ -93,6 +93,22 @@ class _Lazy(TyperGroup):
         name, placeholder, rest = super().resolve_command(ctx, args)
         return name, placeholder if name is None else load(name), rest
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the commands by panel, as Typer does, which first imports Markdown, tracebacks and Pygments for it."""
+        from rich.console import Console
+        from rich.panel import Panel
+        from rich.table import Table
+
+        out = Console(highlight=False)
+        out.print(f"\n [yellow]Usage:[/] [bold]{ctx.command_path} \\[OPTIONS] COMMAND \\[ARGS]...[/]\n\n {self.help}\n")
+        options = {", ".join(one.opts): ("", getattr(one, "help", "")) for one in self.get_params(ctx)}
+        for panel, listed in {"Options": options, **_COMMANDS}.items():
+            lines = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+            lines.add_column(style="bold cyan", min_width=max(map(len, _MODULES)), no_wrap=True)
+            for name, (_, summary) in listed.items():
+                lines.add_row(name, summary)
+            out.print(Panel(lines, title=panel, title_align="left", border_style="dim"))
+
 
 app = typer.Typer(
     cls=_Lazy,
@@ -109,9 +125,8 @@ def _placeholder() -> None:
     """Stand for a command in the list of commands."""
 
 
-for _panel, _listed in _COMMANDS.items():
-    for _name, (_, _summary) in _listed.items():
-        app.command(_name, short_help=_summary, rich_help_panel=_panel)(_placeholder)
+for _name in _MODULES:
+    app.command(_name)(_placeholder)
 
 
 def _version(wanted: bool) -> None:

@@ -19,11 +19,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from wane._cli.metrics_file import measured
 from wane._cli.options import (
     CONTRACT,
     ActorOption,
@@ -35,13 +34,14 @@ from wane._cli.options import (
     UrlOption,
 )
 from wane._cli.output import print_json
-from wane._cli.progress import show_progress
 from wane._cli.signals import Stop
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._keeper import Keeper, open_keeper
-from wane.events import Event, Listener
-from wane.observe._logs import LogFormat, LogLevel, configure_logging, log_event
+from wane.observe._log_options import LogFormat, LogLevel
+
+if TYPE_CHECKING:
+    from wane.events import Event, Listener
 
 WITHOUT_TABLES = Contract(None, ())
 """For commands that need Wane's own tables alone."""
@@ -129,13 +129,19 @@ class Call:
         contract = self.load() if contract is None else contract
         heard = [*listeners]
         if self._logging:
+            from wane.observe._logs import log_event
+
             heard.append(log_event)
         if self.metrics_file is not None and not read_only:
+            from wane._cli.metrics_file import measured
+
             heard.append(self._metrics.enter_context(measured(self.metrics_file, contract, self.url)))
         if self.services.stops_after and not read_only:
             unit, twice = self.services.stops_after, self.services.daemon
             self._work.enter_context(self.stop.catch_signals(unit, twice=twice))
         if self.services.progress and not read_only:
+            from wane._cli.progress import show_progress
+
             heard.append(self._work.enter_context(show_progress(as_json=self.as_json)))
 
         def listener(event: Event) -> None:
@@ -166,6 +172,8 @@ class Call:
         wanted = self.log_level is not None or self.log_format is not None or self.as_json or self.services.daemon
         self._logging = self.services.logs and wanted
         if self._logging:
+            from wane.observe._logs import configure_logging
+
             default = LogLevel.INFO if self.services.daemon else LogLevel.WARNING
             configure_logging(self.log_level or default, self.log_format or LogFormat.TEXT)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wane.observe._logs import LogFormat, LogLevel
+from wane.observe._log_options import LogFormat, LogLevel
 
 CONTRACT = Path("wane.toml")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from wane._cli.harness import Call, CommandResult, command
@@ -26,9 +26,11 @@ from wane._cli.output import (
     time_text,
 )
 from wane._cli.values import parse_time
-from wane._db.counting import Exactness
+from wane._db.counting import READ_SECONDS, Exactness
 from wane._prune.plan import Plan, Step
-from wane._prune.planning import READ_SECONDS
+
+if TYPE_CHECKING:
+    from wane._prune.planning import Progress
 
 app = typer.Typer()
 
@@ -78,13 +80,12 @@ def build_plan(
     """Plan what is due, and show how far the reads are on a terminal."""
     keeper = call.open(read_only=True)
     with _progress() as progress:
-        task = progress.add_task("planning", total=None)
         return keeper.plan(
             *(only or ()),
             now=None if at is None else parse_time(at, keeper.store.now(), "--at"),
             seconds=seconds,
             explain=verbose,
-            progress=lambda done, total, name: progress.update(task, completed=done, total=total, description=name),
+            progress=progress,
         )
 
 
@@ -99,10 +100,19 @@ def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -
     return CommandResult(json.loads(made.as_json()), show, 1 if made.problems else 0)
 
 
-def _progress() -> Progress:
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """Yield what shows how far a plan is, on a terminal."""
     out = console(stderr=True)
+    if not out.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
     columns = SpinnerColumn(), TextColumn("{task.completed}/{task.total} {task.description}")
-    return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
+    with Progress(*columns, console=out, transient=True) as shown:
+        task = shown.add_task("planning", total=None)
+        yield lambda done, total, name: shown.update(task, completed=done, total=total, description=name)
 
 
 def print_plan(made: Plan, *, verbose: bool = False) -> None:

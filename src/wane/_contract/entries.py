@@ -211,7 +211,7 @@ Then = Annotated[
 class Entry(BaseModel):
     """An entry of the file: unknown keys are mistakes, and values keep the type that TOML gave them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True)
     read_apart: ClassVar[tuple[str, ...]] = ()
     """Keys beside the fields, whose values are validated on their own."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wane._contract.refused import Refused
 
@@ -38,11 +39,13 @@ def split_name(text: str) -> list[str]:
 
 def join_name(parts: list[str]) -> str:
     """Join the parts of a name, quoting only those that need it: the inverse of split_name."""
-    return ".".join('"' + part.replace('"', '""') + '"' if _needs_quotes(part) else part for part in parts)
+    return ".".join(map(_quoted, parts))
 
 
-def _needs_quotes(part: str) -> bool:
-    return not part or part != part.strip() or any(mark in part for mark in '."')
+@lru_cache(maxsize=1_000)  # Names are written in every batch of a sweep.
+def _quoted(part: str) -> str:
+    needed = not part or part != part.strip() or any(mark in part for mark in '."')
+    return '"' + part.replace('"', '""') + '"' if needed else part
 
 
 @dataclass(frozen=True, slots=True, order=True)

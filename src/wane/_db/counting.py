@@ -15,6 +15,8 @@ from wane.errors import Locked, StoreError, TimedOut
 
 TOO_LONG = (TimedOut, Locked)
 """The errors of a bounded read that exceeds its limit; the caller falls back to a cheaper read."""
+READ_SECONDS = 2.0
+"""The longest that one read of a plan may take, unless its caller chooses."""
 _COUNTED_ROWS = 1_000_000
 """Tables with a larger estimated row count are not counted."""
 

@@ -67,10 +67,12 @@ class Statement:
         """Return the same text with a value for every slot: from the time at which it runs, and by the slot's name."""
         filled = dict(self.parameters)
         for name, value in self.parameters.items():
+            if not isinstance(value, Slot):
+                continue
             if isinstance(value, TimeSlot):
                 assert now is not None
                 filled[name] = value.value(now + value.offset)
-            elif isinstance(value, Slot):
+            else:
                 filled[name] = (values or {})[value.name]
         return Statement(self.text, filled)
 
@@ -345,7 +347,7 @@ class Dialect(ABC):
         return f"{expression} = {names[0]}" if len(names) == 1 else f"{expression} IN ({', '.join(names)})"
 
     @abstractmethod
-    def in_force(self, hold: str) -> str:
+    def in_force(self, p: Parameters, hold: str) -> str:
         """Write the condition that a hold is in force, by the database's clock."""
 
     @abstractmethod

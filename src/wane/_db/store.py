@@ -8,11 +8,11 @@ exceeds its limit raises TimedOut, and the caller falls back to an estimate that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from wane._contract.names import TableName
 from wane._db.migrations import Migration, pending
@@ -21,6 +21,8 @@ from wane._db.statement import Dialect, Execute, Parameters, Statement, Types
 from wane._db.transaction import Transaction
 from wane._db.url import DatabaseUrl
 from wane.errors import NotMigrated
+
+R = TypeVar("R")
 
 
 class Watch(ABC):
@@ -111,6 +113,14 @@ class Store(ABC):
         between, must not act on an old time. Not `durable`: the commit need not wait for the disk, unless the statement
         itself requests it.
         """
+
+    def at_once(self, work: Callable[[Execute, datetime], R], *, durable: bool = True) -> R | None:
+        """Run work that is one statement, by the clock, where that is cheaper without `write`'s transaction.
+
+        None or nothing means that the statement found nothing to change, or was not run: then use `write`.
+        """
+        del work, durable
+        return None
 
     @abstractmethod
     def watch(self) -> Watch:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any
 
 from wane._db.counting import Count
 from wane._findings import Finding
 from wane.errors import PlanError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 FORMAT = 2
 """The version of the plan file; a file of another version is refused."""
@@ -83,7 +85,7 @@ class Plan:
         return sum(step.due.rows for step in self.steps if step.due is not None)
 
     def as_json(self) -> str:
-        return json.dumps(_ADAPTER.dump_python(self), indent=2, ensure_ascii=False, default=_plain)
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False, default=_plain)
 
     def write(self, path: Path) -> None:
         """Write the plan to a file, whole or not at all."""
@@ -101,7 +103,11 @@ class Plan:
             raise PlanError(f"the plan cannot be written to {path}: {reason}", hint) from problem
 
 
-_ADAPTER = TypeAdapter(Plan)
+@cache
+def _adapter() -> TypeAdapter[Plan]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Plan)
 
 
 def _plain(value: object) -> str:
@@ -116,7 +122,7 @@ def read_plan(path: Path) -> Plan:
         written_as = content.get("format") if isinstance(content, dict) else None
         if isinstance(written_as, int) and written_as != FORMAT:
             raise PlanError(f"{path} was written by another version of Wane", "plan again")
-        return _ADAPTER.validate_python(content)
+        return _adapter().validate_python(content)
     except OSError as problem:
         raise PlanError(f"{path} cannot be read: {problem.strerror}") from problem
     except (ValueError, RecursionError) as problem:  # ValidationError is a ValueError, and so is every JSON mistake.

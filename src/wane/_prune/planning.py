@@ -10,7 +10,7 @@ from wane._contract.fingerprint import fingerprint
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, Mark, Rule, ToArchive, ToColdTier
 from wane._db import Store
-from wane._db.counting import Count, count_rows
+from wane._db.counting import READ_SECONDS, Count, count_rows
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._findings import Finding, Severity, errors_of
@@ -25,7 +25,6 @@ from wane._rules.rows import cutoff, rows_of
 from wane._rules.selection import Selection, bind_contract, follower_paths
 from wane.errors import StoreError, Unreachable
 
-READ_SECONDS = 2.0
 BATCH_ROWS = 500
 ROWS_PER_SECOND = 2_000
 """The default pace as measured on small machines: a commit takes longer than 500 rows, and a pause nine times as long

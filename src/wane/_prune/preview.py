@@ -55,8 +55,13 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     closings = closing_references(rows, selection) if locks else []
     close(closings)
     if rule.take_range is not None:
-        add("find where the batch ends", rule.batch_end)
-        add("take the batch", rule.take_range)
+        find, take, held = "find where the batch ends", "take the batch", ""
+        if rule.unheld is not None:
+            add(find, rule.unheld[0])
+            add(take, rule.unheld[1])
+            held = "if rows are held: "
+        add(f"{held}{find}", rule.batch_end)
+        add(f"{held}{take}", rule.take_range)
         if locks:
             add(f"{_LOCKED}: find the oldest due rows", rule.candidates)
             add(f"{_LOCKED}: lock those that are free", rule.lock_unlocked)

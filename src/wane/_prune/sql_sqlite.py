@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from wane._db.sqlite.ddl import fires_on_delete
 from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
+from wane._db.statement import Statement
 from wane._prune.take import Batch, Key, RowTaker, Taken
 from wane._rules.selection import Selection, losing, schema_changed
 from wane.errors import Locked
@@ -31,16 +32,24 @@ class SqliteRowTaker(RowTaker):
                 raise schema_changed(selection, f"the connection has a temporary trigger, {name}, on {table}")
 
     def take(self, batch: Batch) -> Taken:
-        batch = replace(batch, limit=min(batch.limit, batch.most))
-        selection, rule = batch.selection, self.statements(batch.selection)
-        if rule.batch_end is None or rule.take_range is None:
-            return self._take_locked(replace(batch, skip_locked=False))
-        # No other transaction writes between finding the end and taking, so only a hold that ends in between can add rows.
-        find = rule.fill(rule.batch_end, selection, batch.now, limit=batch.limit, floor=batch.floor)
-        ends = self.transaction.read(find)
+        if batch.skip_locked or batch.limit > batch.most:
+            batch = replace(batch, limit=min(batch.limit, batch.most), skip_locked=False)
+        rule = self.statements(batch.selection)
+        if rule.unheld is None or rule.batch_end is None or rule.take_range is None:
+            return self._take_locked(batch)
+        taken = self._take_range(batch, *rule.unheld)
+        # Nothing is due, or something of the table is held.
+        return taken if any(taken.counts.values()) else self._take_range(batch, rule.batch_end, rule.take_range)
+
+    def _take_range(self, batch: Batch, find: Statement, take: Statement) -> Taken:
+        """Find where the batch ends, and take everything due up to there.
+
+        No other transaction writes in between, so only a hold that ends can add rows.
+        """
+        selection, rule, floor = batch.selection, self.statements(batch.selection), batch.floor
+        ends = self.transaction.read(rule.fill(find, selection, batch.now, limit=batch.limit, floor=floor))
         end = ends[0] if ends else None
-        take = rule.fill(rule.take_range, selection, batch.now, floor=batch.floor, end=end)
-        taken = self.transaction.change(take)
+        taken = self.transaction.change(rule.fill(take, selection, batch.now, floor=floor, end=end))
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
         return Taken({str(selection.name): taken}, end, done=end is None)

@@ -114,8 +114,9 @@ class Queries:
 
     def held_tables(self) -> Statement:
         """Write the query for the tables in which anything is held, by their full names."""
-        holds, active = self.dialect.own_table("hold"), self.dialect.in_force("h")
-        return Statement(f"SELECT DISTINCT h.table_name FROM {holds} AS h WHERE {active}", {})
+        p = self.rows.parameters()
+        holds, active = self.dialect.own_table("hold"), self.dialect.in_force(p, "h")
+        return p.statement(f"SELECT DISTINCT h.table_name FROM {holds} AS h WHERE {active}")
 
     def key_text(self, table: TableInfo, columns: Sequence[Column], key: Mapping[str, object]) -> Statement:
         """Write the query for the key of one row as holds write it; it returns nothing if there is no such row."""

@@ -45,13 +45,14 @@ def nested(query: str) -> str:
 class Rows:
     """Writes conditions about rows: which are due, held, referred to, and which follow others."""
 
-    def __init__(self, dialect: Dialect, *, holds: bool) -> None:
-        """Prepare the conditions; `holds`: whether they spare held rows.
+    def __init__(self, dialect: Dialect, *, holds: bool, by_table: bool = False) -> None:
+        """Prepare the conditions; `holds`: whether they spare held rows; `by_table`: and with them all of their table.
 
         Without Wane's own tables there are no holds to read.
         """
         self.dialect = dialect
         self.holds = holds
+        self._by_table = by_table
 
     def parameters(self) -> Parameters:
         return Parameters(self.dialect)
@@ -59,6 +60,10 @@ class Rows:
     def without_holds(self) -> Rows:
         """Return the same conditions without holds, for use where it is known that nothing is held."""
         return Rows(self.dialect, holds=False)
+
+    def sparing_held_tables(self) -> Rows:
+        """Return the same conditions for tables without any hold: of a table with a hold, no row fulfils them."""
+        return Rows(self.dialect, holds=self.holds, by_table=True)
 
     # Columns and rows of values
 
@@ -267,7 +272,7 @@ class Rows:
     def active_hold(self, p: Parameters, table: TableInfo) -> tuple[str, str]:
         """Return the source of holds, and the condition that one is on the table or a row of it, and in force."""
         named = self.dialect.names_table("h.table_name", [p.bind("held", name) for name in hold_names(table)])
-        return f"{self.dialect.own_table('hold')} AS h", f"{named} AND {self.dialect.in_force('h')}"
+        return f"{self.dialect.own_table('hold')} AS h", f"{named} AND {self.dialect.in_force(p, 'h')}"
 
     def hold_of_row(self, table: TableInfo, alias: str) -> str:
         """Write the condition that a hold `h` on a table is on the whole of it or on a row.
@@ -287,14 +292,15 @@ class Rows:
         for path in ((), *follower_paths(selection)) if self.holds else ():
             table = path[-1].reference.table if path else selection.table
             hold, active = self.active_hold(p, table)
+            nothing = f"NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})"
+            if self._by_table:
+                conditions.append(nothing)
+                continue
             mine = self.hold_of_row(table, f"f{len(path) - 1}" if path else "t")
             source, links = self.chain(p, path, "t")
             tables = ", ".join(part for part in (hold, source) if part)
             where = " AND ".join(part for part in (active, mine, links) if part)
-            conditions.append(
-                f"(NOT EXISTS (SELECT 1 FROM {hold} WHERE {active})\n"
-                f"    OR NOT EXISTS (SELECT 1 FROM {tables} WHERE {where}))"
-            )
+            conditions.append(f"({nothing}\n    OR NOT EXISTS (SELECT 1 FROM {tables} WHERE {where}))")
         return conditions
 
     def is_held(self, p: Parameters, table: TableInfo, alias: str) -> str:

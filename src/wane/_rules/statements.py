@@ -74,6 +74,9 @@ class RuleStatements:
     counted up to a limit for each follower."""
     take: Statement
     """Take the rows with some keys, if they are due."""
+    unheld: tuple[Statement, Statement] | None
+    """Do what `batch_end` and `take_range` do, faster, if nothing of the table is held; else find and take nothing.
+    None on PostgreSQL, and without Wane's own tables."""
     batch_end: Statement | None
     """Find the position of the last row of the batch, where `take_range` does not find it itself."""
     take_range: Statement | None
@@ -101,7 +104,8 @@ class RuleStatements:
         values |= _numbered("floor", floor or (self.lowest, *rest))
         if now is not None and "end_time" in statement.parameters:
             values |= _numbered("end", end or (self.highest(now), *rest))
-        values |= _numbered("scope", [self.dialect.encoded(value) for value in selection.scope or ()])
+        if selection.scope:
+            values |= _numbered("scope", [self.dialect.encoded(value) for value in selection.scope])
         return (statement if keys is None else self.dialect.fill_keys(statement, keys)).fill(now, values)
 
 
@@ -158,6 +162,7 @@ class _Compiler:
             lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
             recheck=self._recheck(),
             take=self._take(),
+            unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
             batch_end=self._batch_end() if ranged and not locks else None,
             take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
             followers=tuple(self._follower(path) for path in follower_paths(selection)),
@@ -215,29 +220,40 @@ class _Compiler:
 
     # By their position
 
-    def _batch_end(self) -> Statement:
+    def _unheld(self) -> tuple[Statement, Statement]:
+        """Find and take rows of a table without any hold.
+
+        A function in a statement, even one that is never called, makes SQLite copy every page that the statement
+        changes, and functions write the key of a held row.
+        """
+        rows = self.rows.sparing_held_tables()
+        return self._batch_end(rows), self._take_up_to(rows)
+
+    def _batch_end(self, rows: Rows | None = None) -> Statement:
         """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
 
         SQLite merges the states along their index, row by row, if nothing comes between them and the order: no limit
         for each, and no output but the order itself.
         """
-        p = self.rows.parameters()
+        rows = rows or self.rows
+        p = rows.parameters()
         position = self.rows.position(self.selection, "t")
         named = ", ".join(f"{one} AS {name}" for one, name in zip(position, self.walk.names, strict=True))
         parts = []
         for one, states in self.walk.each():
-            where = [*self.rows.due(p, one, NOW, states, floored=True), *self.walk.behind(p, self.floor)]
+            where = [*rows.due(p, one, NOW, states, floored=True), *self.walk.behind(p, self.floor)]
             parts.append(f"SELECT {named}\nFROM {self.table}\nWHERE {all_of(where)}")
         order, union = ", ".join(self.walk.names), nested("\nUNION ALL\n".join(parts))
         last = f"SELECT {order}\nFROM {union} AS oldest\nORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
         return p.statement(f"WITH last AS MATERIALIZED {nested(last)}\nSELECT {self._position('last')} FROM last")
 
-    def _take_up_to(self) -> Statement:
+    def _take_up_to(self, rows: Rows | None = None) -> Statement:
         """Take every due row up to a position: no other transaction writes between finding it and this."""
-        p = self.rows.parameters()
-        verb = self.rows.verb(p, self.selection)
+        rows = rows or self.rows
+        p = rows.parameters()
+        verb = rows.verb(p, self.selection)
         where = [
-            *self.rows.due(p, self.selection, NOW, floored=True, ended=True),
+            *rows.due(p, self.selection, NOW, floored=True, ended=True),
             *self.walk.behind(p, self.floor),
         ]
         time, *key = self.rows.position(self.selection, "t")

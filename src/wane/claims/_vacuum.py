@@ -12,8 +12,8 @@ from wane._arguments import require_limit
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._contract.names import TableName
+from wane._db.counting import READ_SECONDS
 from wane._prune.plan import Step
-from wane._prune.planning import READ_SECONDS
 from wane._prune.primitive import Pruner
 from wane.claims._arguments import require_hours
 from wane.claims._model import Vacuumed, VacuumedState, WorkState

@@ -14,7 +14,6 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, TextIO
 
 from wane.events import (
@@ -42,27 +41,11 @@ from wane.events import (
     TickFailed,
     WorkFailed,
 )
+from wane.observe._log_options import LogFormat, LogLevel
 
 LOGGER = logging.getLogger("wane")
 UNSCHEDULED = "wane"
 """Stands for the scheduler where a table has none."""
-
-
-class LogFormat(StrEnum):
-    """How lines are written."""
-
-    TEXT = "text"
-    """key=value"""
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The lowest level that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def log_event(event: Event) -> None:

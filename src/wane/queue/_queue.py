@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, TypeVar
 
 from wane._arguments import require_count, require_duration, require_flag, require_name, require_text, require_timeout
 from wane._db import Store
@@ -32,11 +32,13 @@ from wane.queue._wakeups import Wakeups
 _MOST_NAMES = 100
 _MOST_PAYLOAD = 1_000_000
 """Characters of JSON: a message is a signal, not a store of data."""
+_JSON = json.JSONEncoder(allow_nan=False)
 _MOST_SEQ = 2**63 - 1
 _TRIES = 5
 _EXPIRED_BESIDE_RESERVING = 100
 
 Clock = Callable[[], datetime | None]
+R = TypeVar("R")
 
 
 class Queue:
@@ -97,6 +99,9 @@ class Queue:
                 delay,
             )
         )
+        stored = self._at_once(lambda run, now: self._messages.insert(run, self.pool, [new], now), connection)
+        if stored:
+            return stored[0]
         with self._running(connection) as (run, now):
             return self._stored(run, new, now)
 
@@ -210,9 +215,7 @@ class Queue:
                 tokens = {_hash(token): token for token in (token_urlsafe(32) for _ in range(limit - len(taken)))}
                 lease = self.policy.lease.total_seconds()
                 wanted = Wanted(self.pool, tuple(tokens), lease, self.policy.attempts, kinds, queues)
-                # What is lost with the machine is delivered again: reserving need not wait for the disk.
-                with self._running(durable=False) as (run, now):
-                    found, late = self._messages.reserve(run, wanted, now)
+                found, late = self._reserve(wanted)
                 for message in found:
                     if message.state is MessageState.DEAD:
                         self._tell_dead(message)
@@ -224,14 +227,33 @@ class Queue:
                     break
         return late
 
+    def _reserve(self, wanted: Wanted) -> tuple[list[Message], bool]:
+        """Reserve messages. What is lost with the machine is delivered again: this need not wait for the disk."""
+
+        def reserve(run: Execute, now: datetime | None) -> tuple[list[Message], bool] | None:
+            found = self._messages.reserve(run, wanted, now)
+            return found if found[0] else None
+
+        found = self._at_once(reserve, durable=False)
+        if found is not None:
+            return found
+        with self._running(durable=False) as (run, now):
+            return self._messages.reserve(run, wanted, now)
+
     def ack(self, message_id: str, token: str, *, connection: object | None = None) -> Answered:
         """Complete a message whose work is done. With a connection, it is done when that transaction commits."""
         message_id, digest = require_name("message_id", message_id), _hash(require_text("token", token))
         if connection is None:
             remember = self.policy.remember
             seconds = None if remember is None else remember.total_seconds()
-            with self._running() as (run, now):
-                completed = self._messages.complete(run, self.pool, message_id, digest, seconds, now)
+
+            def complete(run: Execute, now: datetime | None) -> bool:
+                return self._messages.complete(run, self.pool, message_id, digest, seconds, now)
+
+            completed = self._at_once(complete)
+            if not completed:
+                with self._running() as (run, now):
+                    completed = complete(run, now)
             if completed:
                 return Answered(Answer.ACCEPTED)
 
@@ -440,6 +462,18 @@ class Queue:
     def _now(self, clock: Clock) -> datetime | None:
         return (self._clock or clock)()
 
+    def _at_once(
+        self,
+        work: Callable[[Execute, datetime | None], R],
+        connection: object | None = None,
+        *,
+        durable: bool = True,
+    ) -> R | None:
+        """Run one statement as Store.at_once does; not inside the caller's transaction, nor by a clock for tests."""
+        if connection is not None or self._clock is not None:
+            return None
+        return self.store.at_once(work, durable=durable)
+
     @contextmanager
     def _running(
         self, connection: object | None = None, *, durable: bool = True
@@ -473,7 +507,7 @@ def _payload(name: str, value: object) -> str:
     if not isinstance(value, Mapping):
         raise WrongArgumentType(f"{name} must be a mapping, not {value!r}")
     try:
-        text = json.dumps(dict(value), allow_nan=False)
+        text = _JSON.encode(dict(value))
     except (TypeError, ValueError, RecursionError) as problem:
         raise WrongArgument(f"{name} cannot be written as JSON: {problem}") from problem
     if len(text) > _MOST_PAYLOAD:

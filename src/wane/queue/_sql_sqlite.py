@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from wane._db.sqlite.clock import SAME_MARK, UNMARKED
 from wane._db.statement import Execute
-from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, NewMessage, Wanted
+from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, MessageState, NewMessage, Wanted
 
 _INSERT = (
     "INSERT INTO wane_message (pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, created_at,"
-    " updated_at, due_at) VALUES (:pool, :id, :key, :queue, :kind, :target, :data, :state, :now, :now, :due)"
-    f" ON CONFLICT DO NOTHING RETURNING {COLUMNS}"
+    " updated_at, due_at) SELECT :pool, :id, :key, :queue, :kind, :target, :data, :state, :now, :now, :due"
+    f" WHERE {SAME_MARK} ON CONFLICT DO NOTHING RETURNING seq"
 )
 
 
@@ -33,7 +35,7 @@ def _first_pool(behind: str = "") -> str:
     return f"coalesce(min({', '.join(firsts)}), {', '.join(firsts)})"
 
 
-_LATE = f"SELECT {' OR '.join(_late(state, ':pool') for state in WAITING)}"
+_SOME_LATE = " OR ".join(_late(state, ":pool") for state in WAITING)
 _READY = "WHERE pool = :pool AND state = 'ready'"
 _ALIVE = "deliveries < :attempts"
 # Named indexes: no other may ever be chosen, whatever SQLite's statistics are.
@@ -47,14 +49,14 @@ UPDATE wane_message SET
   finished_at = CASE WHEN {_ALIVE} THEN NULL ELSE :now END,
   reason = CASE WHEN {_ALIVE} THEN NULL ELSE '{EXHAUSTED}' END,
   updated_at = :now
-{{which}} RETURNING {COLUMNS}
+{{which}} AND {SAME_MARK} RETURNING {COLUMNS}, {_SOME_LATE}
 """
 _CURRENT = (
     "pool = :pool AND message_id = :message_id AND state = 'reserved' AND token_hash = :token_hash AND due_at > :now"
 )
 _COMPLETE = (
     "UPDATE wane_message SET state = 'done', finished_at = :now, updated_at = :now, due_at = NULL, token_hash = NULL,"
-    f" forget_at = :forget WHERE {_CURRENT} RETURNING 1"
+    f" forget_at = :forget WHERE {_CURRENT} AND {SAME_MARK} RETURNING 1"
 )
 _EXTEND = f"UPDATE wane_message SET due_at = :until, updated_at = :now WHERE {_CURRENT} RETURNING due_at"
 _OVERDUE = {
@@ -80,8 +82,8 @@ class SqliteMessages(Messages):
         assert now is not None
         stored: list[Message] = []
         for one in new:
-            delayed = one.delay_seconds > 0
-            due = self._stored(now + timedelta(seconds=one.delay_seconds)) if delayed else None
+            due_at = now + timedelta(seconds=one.delay_seconds) if one.delay_seconds > 0 else None
+            state = MessageState.READY if due_at is None else MessageState.DELAYED
             values: dict[str, object] = {
                 "pool": pool,
                 "id": one.message_id,
@@ -90,12 +92,33 @@ class SqliteMessages(Messages):
                 "kind": one.kind,
                 "target": one.target,
                 "data": one.data,
-                "state": "delayed" if delayed else "ready",
+                "state": state.value,
                 "now": self._stored(now),
-                "due": due,
+                "due": self._stored(due_at),
+                **UNMARKED,
             }
-            stored += [self._message(row) for row in run(_INSERT, values)]
+            stored += [self._new(pool, one, state, now, due_at, seq) for (seq,) in run(_INSERT, values)]
         return stored
+
+    def _new(
+        self, pool: str, new: NewMessage, state: MessageState, now: datetime, due_at: datetime | None, seq: int
+    ) -> Message:
+        """Return a message that was stored."""
+        return Message(
+            pool,
+            new.message_id,
+            new.idempotency_key,
+            new.work_queue_id,
+            new.kind,
+            json.loads(new.target),
+            json.loads(new.data),
+            state,
+            deliveries=0,
+            created_at=now,
+            updated_at=now,
+            due_at=due_at,
+            seq=seq,
+        )
 
     def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
         assert now is not None
@@ -106,8 +129,8 @@ class SqliteMessages(Messages):
             "until": self._stored(now + timedelta(seconds=wanted.lease_seconds)),
             "most": many,
             "attempts": wanted.attempts,
+            **UNMARKED,
         }
-        [(late,)] = run(_LATE, {"pool": wanted.pool, "now": values["now"]})
         pick = self._pick(wanted, values)
         if many == 1:
             values["hash"] = wanted.token_hashes[0]
@@ -117,8 +140,9 @@ class SqliteMessages(Messages):
             chosen = " ".join(f"WHEN {number} THEN :hash{number}" for number in range(1, many + 1))
             numbered = f"FROM (SELECT seq AS picked, row_number() OVER (ORDER BY seq) AS number FROM ({pick})) AS n"
             text = _TAKE.format(hash=f"CASE n.number {chosen} END", which=f"{numbered} WHERE seq = n.picked")
-        taken = [self._message(row) for row in run(text, values)]
-        return sorted(taken, key=lambda message: message.seq), bool(late)
+        rows = run(text, values)
+        late = rows or run(f"SELECT {_SOME_LATE}", {"pool": wanted.pool, "now": values["now"]})
+        return sorted(map(self._message, rows), key=lambda message: message.seq), bool(late[0][-1])
 
     def _pick(self, wanted: Wanted, values: dict[str, object]) -> str:
         """Write the query for the oldest ready messages, across all wanted kinds and work queues."""
@@ -157,7 +181,7 @@ class SqliteMessages(Messages):
         assert now is not None
         forget = None if remember_seconds is None else self._stored(now + timedelta(seconds=remember_seconds))
         values = {"pool": pool, "message_id": message_id, "token_hash": token_hash, "now": self._stored(now)}
-        return bool(run(_COMPLETE, {**values, "forget": forget}))
+        return bool(run(_COMPLETE, {**values, "forget": forget, **UNMARKED}))
 
     def extend(
         self, run: Execute, pool: str, message_id: str, token_hash: str, lease_seconds: float, now: datetime | None

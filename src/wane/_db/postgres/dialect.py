@@ -245,7 +245,7 @@ class PostgresDialect(Dialect):
             return f"extract(epoch FROM {expression})::text"
         return f"{expression}::text"
 
-    def in_force(self, hold: str) -> str:
+    def in_force(self, p: Parameters, hold: str) -> str:
         return f"{hold}.released_at IS NULL AND ({hold}.ends_at IS NULL OR {hold}.ends_at > clock_timestamp())"
 
     def json(self, placeholder: str) -> str:

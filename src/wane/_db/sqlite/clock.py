@@ -7,6 +7,7 @@ caught up. It neither stops, which would let no lease end, nor runs backwards, w
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _STEP = timedelta(seconds=1)
@@ -17,6 +18,39 @@ _BEGIN = "INSERT INTO wane_clock (id, latest, host) VALUES (1, :latest, :host) O
 _MOVE = (
     "UPDATE wane_clock SET latest = :latest, host = :host WHERE id = 1 AND latest = :was_latest AND host = :was_host"
 )
+
+
+UNMARKED: dict[str, object] = {"mark_latest": None, "mark_host": None}
+"""What a statement with `SAME_MARK` binds inside a transaction, where nobody else moves the mark."""
+SAME_MARK = (
+    "(:mark_latest IS NULL OR EXISTS (SELECT 1 FROM wane_clock WHERE id = 1 AND latest = :mark_latest"
+    " AND host = :mark_host))"
+)
+"""The condition that the mark is still the one by which a statement's time was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark as it was read: for as long as nobody moves it, it makes a time of the host's clock."""
+
+    latest: datetime
+    host: datetime
+    bound: dict[str, object]
+    """What `SAME_MARK` binds."""
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> Mark | None:
+        """Read the mark; None if there is none yet."""
+        found = connection.execute(_READ).fetchone()
+        if found is None:
+            return None
+        latest, host = (datetime.fromisoformat(one) for one in found)
+        return cls(latest, host, {"mark_latest": found[0], "mark_host": found[1]})
+
+    def now(self) -> datetime | None:
+        """Return the time, as `steady_now` does; None if the mark must be moved first."""
+        host = datetime.now(UTC)
+        return max(host, self.latest + (host - self.host) / 2) if self.host <= host < self.host + _STEP else None
 
 
 def steady_now(connection: sqlite3.Connection, host: datetime | None = None, *, mark: bool = True) -> datetime:

@@ -7,18 +7,18 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from wane._contract.names import TableName, join_name
 from wane._db.migrations import pending
 from wane._db.schema import Column, Schema, TableInfo, index_name
-from wane._db.sqlite.clock import steady_now
+from wane._db.sqlite.clock import Mark, steady_now
 from wane._db.sqlite.dialect import SqliteDialect, SqliteTypes, literal
 from wane._db.sqlite.digests import register
 from wane._db.sqlite.file import OpenFiles
@@ -30,12 +30,15 @@ from wane._db.sqlite.transaction import (
     retry_while_busy,
     writing,
 )
+from wane._db.sqlite.waiting import Waiting
 from wane._db.sqlite.watch import SqliteWatch
 from wane._db.statement import Execute, Statement
 from wane._db.store import Store, Watch
 from wane._db.transaction import Transaction, driver_connection
 from wane._db.url import DatabaseUrl
 from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
+
+R = TypeVar("R")
 
 OLDEST_VERSION = (3, 35, 0)
 BUSY_SECONDS = 5.0
@@ -71,9 +74,12 @@ class SqliteStore(Store):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()
         self._closed = False
+        self._mark: Mark | None = None
+        """The mark of the clock that `at_once` read last."""
         self._moved = False
         """Whether the paths now name other files than those that are open."""
         self._files, self._open = self._connect(read_only=read_only, attach=attach)
+        self._waiting = Waiting(self._open)
         try:
             self.is_migrated()
         except BaseException:
@@ -99,17 +105,20 @@ class SqliteStore(Store):
 
         If that is another file than before, this raises, once, and the next call opens it: never inside a transaction.
         """
+        return self._connection_for(disk=True, writers=True)
+
+    def _connection_for(self, *, disk: bool, writers: bool) -> sqlite3.Connection:
+        """Return the connection, which waits for the disk, and for other writers, or does not."""
         with self._turn:
             if self._closed:
                 return self._open
-            # It is closed already if the last attempt to open the new file failed.
-            with suppress(sqlite3.ProgrammingError):
-                if self._open.in_transaction:
-                    return self._open
+            if _in_transaction(self._open):
+                return self._open
             if self._moved:
                 self._reopen()
             else:
                 self._require_same_files()
+            self._waiting.choose(disk=disk, writers=writers)
             return self._open
 
     def _reopen(self) -> None:
@@ -119,6 +128,7 @@ class SqliteStore(Store):
             self._open.close()
             read_only, attach = self._opened
             self._files, self._open = self._connect(read_only=read_only, attach=attach)
+            self._waiting = Waiting(self._open)
             self._moved = False
             self.is_migrated()
 
@@ -148,8 +158,8 @@ class SqliteStore(Store):
 
     def clock(self) -> datetime | None:
         with self._turn, _explained("the database refused"):
-            connection = self._connection
-            return retry_while_busy(connection, lambda: steady_now(connection))
+            connection = self._connection_for(disk=True, writers=False)
+            return retry_while_busy(connection, lambda: steady_now(connection), self._waiting.busy_seconds)
 
     def clone(self, *, answer_seconds: float | None = None) -> SqliteStore:
         del answer_seconds  # There is no server; a wait for a lock is limited by BUSY_SECONDS.
@@ -175,13 +185,42 @@ class SqliteStore(Store):
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
-            connection = self._connection
-            return retry_while_busy(connection, lambda: connection.execute(text, parameters).fetchall())
+            connection = self._connection_for(disk=True, writers=False)
+            work = lambda: connection.execute(text, parameters).fetchall()  # noqa: E731
+            return retry_while_busy(connection, work, self._waiting.busy_seconds)
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
         with self.transaction(durable=durable) as transaction:
             yield transaction.execute, transaction.clock()
+
+    def at_once(self, work: Callable[[Execute, datetime], R], *, durable: bool = True) -> R | None:
+        # The statement is refused while another transaction writes, and changes nothing (`SAME_MARK`) if the mark was
+        # moved since it was read: so its time is as good as one that is read under the write lock.
+        with self._turn, _explained("the database refused"):
+            connection = self._connection_for(disk=durable, writers=False)
+            if connection.in_transaction or self._waiting.busy_seconds is None:
+                return None
+            try:
+                return self._by_mark(connection, work)
+            except sqlite3.OperationalError as problem:
+                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                return None
+
+    def _by_mark(self, connection: sqlite3.Connection, work: Callable[[Execute, datetime], R]) -> R | None:
+        """Run work by the mark of the clock that was read last, or else by the present one, if it need not be moved."""
+        mark, self._mark = self._mark, None
+        now = None if mark is None else mark.now()
+        if now is None:
+            mark = Mark.read(connection)
+            now = None if mark is None else mark.now()
+        if mark is None or now is None:
+            return None
+        done = work(_running(connection, mark), now)
+        if done:
+            self._mark = mark
+        return done
 
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):
@@ -282,9 +321,11 @@ class SqliteStore(Store):
         if connection is None:
             # Threads that share a store take turns: inside another's transaction, a thread could not commit its own
             # work.
-            with self._turn, _explained("the database refused"), writing(self._connection, durable=durable):
-                yield SqliteTransaction(self._open)
-                self._require_same_files()
+            with self._turn, _explained("the database refused"):
+                own = self._connection_for(disk=durable, writers=False)
+                with writing(own, busy_seconds=self._waiting.busy_seconds):
+                    yield SqliteTransaction(own)
+                    self._require_same_files()
             return
         used = driver_connection(connection, sqlite3.Connection)
         with _explained("the database refused"), reading_text(used):
@@ -401,6 +442,20 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
+
+
+def _in_transaction(connection: sqlite3.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except sqlite3.ProgrammingError:
+        return False  # It is closed: the last attempt to open the new file failed.
+
+
+def _running(connection: sqlite3.Connection, mark: Mark) -> Execute:
+    def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return connection.execute(text, {**parameters, **mark.bound}).fetchall()
+
+    return run
 
 
 def _require_file(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -18,8 +18,6 @@ from wane._db.transaction import Transaction
 R = TypeVar("R")
 
 _ASK_AGAIN_SECONDS = 0.002
-_NORMAL = 1
-"""`PRAGMA synchronous`: with a write-ahead log, commits are written in order and not waited for."""
 
 
 class SqliteTransaction(Transaction):
@@ -66,27 +64,32 @@ class SqliteTransaction(Transaction):
         """Do nothing: there is one writer at a time, and that is this transaction."""
 
 
-def retry_while_busy(connection: sqlite3.Connection, work: Callable[[], R]) -> R:
+def retry_while_busy(connection: sqlite3.Connection, work: Callable[[], R], seconds: float | None = None) -> R:
     """Run what needs the write lock, and retry on lock contention until the connection's busy timeout.
 
     SQLite itself retries less and less often, down to ten times a second: while an application writes all the time, it
-    would hardly ever find the lock free.
+    would hardly ever find the lock free. With `seconds`, the connection does not wait by itself already.
     """
+    if seconds is not None:
+        return _retry(work, time.monotonic() + seconds)
     cursor = connection.cursor()
     cursor.row_factory = None
     [(patience,)] = cursor.execute("PRAGMA busy_timeout").fetchall()
-    deadline = time.monotonic() + patience / 1_000
     cursor.execute("PRAGMA busy_timeout = 0").fetchall()
     try:
-        while True:
-            try:
-                return work()
-            except sqlite3.OperationalError as problem:
-                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
-                    raise
-            time.sleep(_ASK_AGAIN_SECONDS)
+        return _retry(work, time.monotonic() + patience / 1_000)
     finally:
         cursor.execute(f"PRAGMA busy_timeout = {patience:d}").fetchall()
+
+
+def _retry(work: Callable[[], R], deadline: float) -> R:
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as problem:
+            if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def can_write(connection: sqlite3.Connection) -> bool:
@@ -106,18 +109,14 @@ def can_write(connection: sqlite3.Connection) -> bool:
 
 
 @contextmanager
-def writing(connection: sqlite3.Connection, *, leave_open: bool = False, durable: bool = True) -> Iterator[None]:
+def writing(
+    connection: sqlite3.Connection, *, leave_open: bool = False, busy_seconds: float | None = None
+) -> Iterator[None]:
     """Run all or nothing: in a transaction of its own, or a savepoint inside the caller's.
 
-    `leave_open`: a caller whose connection opens transactions by itself gets one, still open, to commit. Not `durable`:
-    its commit does not wait for the disk.
+    `leave_open`: a caller whose connection opens transactions by itself gets one, still open, to commit.
+    `busy_seconds`: how long to retry where the connection does not wait for other writers by itself.
     """
-    with nullcontext() if durable else _not_waiting(connection), _writing(connection, leave_open=leave_open):
-        yield
-
-
-@contextmanager
-def _writing(connection: sqlite3.Connection, *, leave_open: bool) -> Iterator[None]:
     cursor = connection.cursor()
     # Take the write lock at once: reading first and writing later fails while another process writes, whatever the
     # timeout.
@@ -128,7 +127,7 @@ def _writing(connection: sqlite3.Connection, *, leave_open: bool) -> Iterator[No
     if inside or leave_open:
         cursor.execute("SAVEPOINT wane" if inside else "BEGIN IMMEDIATE")
     else:
-        retry_while_busy(connection, lambda: cursor.execute("BEGIN IMMEDIATE"))
+        retry_while_busy(connection, lambda: cursor.execute("BEGIN IMMEDIATE"), busy_seconds)
     try:
         yield
         cursor.execute("RELEASE wane" if inside else "COMMIT")
@@ -138,25 +137,6 @@ def _writing(connection: sqlite3.Connection, *, leave_open: bool) -> Iterator[No
             for undo in ("ROLLBACK TO wane", "RELEASE wane") if inside and not begun else ("ROLLBACK",):
                 cursor.execute(undo)
         raise
-
-
-@contextmanager
-def _not_waiting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Make commits not wait for the disk.
-
-    Only with a write-ahead log: a power failure then loses whole transactions, the last ones. With a rollback journal
-    it could destroy the database.
-    """
-    cursor = connection.cursor()
-    if connection.in_transaction or cursor.execute("PRAGMA main.journal_mode").fetchall() != [("wal",)]:
-        yield
-        return
-    [(before,)] = cursor.execute("PRAGMA main.synchronous").fetchall()
-    cursor.execute(f"PRAGMA main.synchronous = {min(before, _NORMAL)}")
-    try:
-        yield
-    finally:
-        cursor.execute(f"PRAGMA main.synchronous = {before}")
 
 
 def _begins_by_itself(connection: sqlite3.Connection) -> bool:

@@ -1,0 +1,64 @@
+"""What a store's own connection waits for: the disk, and other writers.
+
+Both are settings of the connection, and setting them costs as much as a small statement: they change only when the next
+use needs others than the last one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+_NORMAL = 1
+"""`PRAGMA synchronous`: with a write-ahead log, commits are written in order and not waited for."""
+
+
+class Waiting:
+    """The settings of one connection, as its last use left them."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Begin with the settings that the connection has: it waits for everything."""
+        self._connection = connection
+        self._has_log = False
+        self._full: int | None = None
+        """`PRAGMA synchronous` as it was, once it was read."""
+        self._lowered = False
+        self.busy_seconds: float | None = None
+        """The connection's busy timeout as it was; None while that is in force."""
+
+    def choose(self, *, disk: bool, writers: bool) -> None:
+        """Wait for the disk, and for other writers, or do not.
+
+        Without a write-ahead log, wait always: a power failure could destroy the database, where with a log it loses
+        whole transactions, the last ones; and a commit needs the lock of readers.
+        """
+        if self._connection.in_transaction or not self._logs():
+            return
+        if disk == self._lowered:
+            self._choose_disk(disk=disk)
+        if writers and self.busy_seconds is not None:
+            self._set("busy_timeout", round(self.busy_seconds * 1_000))
+            self.busy_seconds = None
+        elif not writers and self.busy_seconds is None:
+            self.busy_seconds = self._read("busy_timeout") / 1_000
+            self._set("busy_timeout", 0)
+
+    def _choose_disk(self, *, disk: bool) -> None:
+        if self._full is None:
+            self._full = self._read("main.synchronous")
+        if self._full > _NORMAL:
+            self._set("main.synchronous", self._full if disk else _NORMAL)
+        self._lowered = not disk
+
+    def _logs(self) -> bool:
+        """Return whether the database has a write-ahead log; nobody can remove it while the connection is open."""
+        if not self._has_log:
+            [(mode,)] = self._connection.execute("PRAGMA main.journal_mode").fetchall()
+            self._has_log = mode == "wal"
+        return self._has_log
+
+    def _read(self, name: str) -> int:
+        [(value,)] = self._connection.execute(f"PRAGMA {name}").fetchall()
+        return int(value)
+
+    def _set(self, name: str, value: int) -> None:
+        self._connection.execute(f"PRAGMA {name} = {value:d}").fetchall()
