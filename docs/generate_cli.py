@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from wane._cli import commands
+from wane._cli.help import placeholder
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
-_METAVARS = {int: "N", float: "N", Path: "FILE"}
 _TABLE = re.compile(r"(?<=<!-- options: )(wane [a-z -]+)( -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
 
 
@@ -36,9 +36,7 @@ def _names(parameter: Any) -> str:
     names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
     if parameter.is_flag:
         return names
-    kind = parameter.type_descriptor.annotation
-    shown = parameter.metavar or _METAVARS.get(kind) or parameter.name.split("_")[-1].upper()
-    return f"{names} {shown}"
+    return f"{names} {placeholder(parameter)}"
 
 
 def _explained(parameter: Any) -> Iterator[str]:

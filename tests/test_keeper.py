@@ -152,9 +152,13 @@ def test_a_table_or_a_rule_is_known_by_its_name(name: str) -> None:
             "\"odd.name\" has no rule 'x'\n  hint: rules: first, second",
         ),
         ("event.old", UnknownTable, "the contract has no table 'event.old'\n  hint: did you mean 'events.old'?"),
-        ("zebra", UnknownTable, "the contract has no table 'zebra'"),
+        (
+            "zebra",
+            UnknownTable,
+            "the contract has no table 'zebra'\n  hint: its tables: events, \"odd.name\", app.jobs",
+        ),
         ("app.job", UnknownTable, "the contract has no table 'app.job'\n  hint: did you mean 'app.jobs'?"),
-        ("", UnknownTable, "the contract has no table ''"),
+        ("", UnknownTable, "the contract has no table ''\n  hint: its tables: events, \"odd.name\", app.jobs"),
     ],
 )
 def test_an_unknown_name_is_reported_with_the_nearest_one(name: str, error: type[Exception], message: str) -> None:

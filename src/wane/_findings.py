@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -22,7 +22,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `code` is stable and documented; `path` is the dotted key in the contract file, `file` that file."""
+    """One finding. `code` is stable and documented; `path` is the dotted key in the contract file, `file` that file.
+
+    `line` is the line of that key, or of the table that lacks it.
+    """
 
     severity: Severity
     code: str
@@ -31,17 +34,24 @@ class Finding:
     file: str = ""
     path: str = ""
     table: str = ""
+    line: int | None = field(default=None, compare=False)
+
+    @property
+    def subject(self) -> str:
+        """Return what it is about: `wane.toml:12 table.jobs.time`."""
+        file = self.file if self.line is None else f"{self.file}:{self.line}"
+        return " ".join(part for part in (file, self.path or self.table) if part)
 
     def __str__(self) -> str:
-        place = " ".join(part for part in (self.file, self.path or self.table) if part)
-        text = f"{place}: {self.message}" if place else self.message
+        text = f"{self.subject}: {self.message}" if self.subject else self.message
         return f"{text}\n  fix: {self.fix}" if self.fix else text
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "severity": self.severity.value,
             "code": self.code,
             "file": self.file,
+            "line": self.line,
             "path": self.path,
             "table": self.table,
             "message": self.message,

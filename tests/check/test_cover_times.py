@@ -242,3 +242,72 @@ def test_zero_and_null_say_nothing_about_the_way() -> None:
     from datetime import UTC, datetime
 
     assert encodings([None, 0, 0.0, *SECONDS], datetime(2024, 1, 1, tzinfo=UTC)) == {"s": 2}
+
+
+# --- Work that is not done --------------------------------------------------------------------------------------------
+
+OUTBOX = """
+[scheduler]
+s = { every = "5m" }
+[table.outbox]
+scheduler = "s"
+why = "A test."
+time = { column = "created_at", unit = "ms" }
+[table.outbox.rule.old]
+keep = "14d"
+"""
+
+
+def outbox(database: Database, done: str = "published_at", *, unpublished: int = 3) -> None:
+    """An outbox of 20 old events, of which some were never published, and one new event."""
+    database.script(
+        f"CREATE TABLE outbox (id bigint NOT NULL PRIMARY KEY, created_at bigint NOT NULL, {done} bigint);"
+        "CREATE INDEX outbox_created ON outbox (created_at, id)"
+    )
+    rows = [(n, MILLISECONDS[0], None if n < unpublished else MILLISECONDS[0]) for n in range(20)]
+    database.executemany("INSERT INTO outbox VALUES (?, ?, ?)", [*rows, (99, 4_000_000_000_000, None)])
+
+
+def unfinished(count: str, done: str = "published_at") -> Finding:
+    message = f"{count} no {done} (NULL): by created_at they leave before they are done"
+    fix = f'age by it, `time = "{done}"`, or guard them, `unless = [{{ null = "{done}" }}]`'
+    return finding("warning", "unfinished-due", "outbox", "table.outbox.rule.old", message, fix)
+
+
+@pytest.mark.parametrize(
+    ("unpublished", "count"), [(0, ""), (1, "1 due row has"), (3, "3 due rows have")], ids=["none", "one", "some"]
+)
+def test_due_rows_whose_work_is_not_done_are_reported(database: Database, unpublished: int, count: str) -> None:
+    outbox(database, unpublished=unpublished)
+    assert findings(database, OUTBOX) == ([unfinished(count)] if count else [])
+
+
+def test_a_guard_an_age_by_it_and_states_protect_what_is_not_done(database: Database) -> None:
+    outbox(database)
+    by_itself = OUTBOX.replace("created_at", "published_at")
+    guarded = OUTBOX + 'unless = [{ null = "published_at" }]\n'
+    states = OUTBOX.replace("time =", 'state = "id"\nlive = [5]\ntime =') + "when = [1]\n"
+    expires = OUTBOX.replace('keep = "14d"', 'expires = { column = "created_at", unit = "ms" }')
+    for text in (by_itself, guarded, states, expires):
+        assert "unfinished-due" not in codes(findings(database, text))
+
+
+def test_one_of_several_times_is_enough_to_be_done(database: Database) -> None:
+    outbox(database)
+    database.script(
+        "ALTER TABLE outbox ADD COLUMN acknowledged_at bigint; ALTER TABLE outbox ADD COLUMN sent_by bigint"
+    )
+    [found] = findings(database, OUTBOX)
+    assert found.message.startswith("3 due rows have no published_at or acknowledged_at (NULL)")
+    database.execute("UPDATE outbox SET acknowledged_at = 5")
+    assert findings(database, OUTBOX) == []
+
+
+def test_whether_rows_are_done_is_checked_in_bounded_time(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox(database, unpublished=0)
+    database.execute(f"INSERT INTO outbox SELECT n + 100, {MILLISECONDS[0]}, 5 FROM {numbers(300_000)}")
+    found = [one for one in findings(database, OUTBOX, seconds=0.001) if "published_at" in one.message]
+    assert [(one.severity.value, one.code) for one in found] == [("note", "times-unchecked")]
+    database.execute("UPDATE outbox SET published_at = NULL WHERE id < 20")
+    monkeypatch.setattr("wane._check.values._MOST_COUNTED", 2)
+    assert unfinished("at least 2 due rows have") in findings(database, OUTBOX)

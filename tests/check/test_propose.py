@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from covering import numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._check import candidates
 from wane._check.candidates import Samples
@@ -132,7 +133,7 @@ def decide(table: dict[str, Any], info: TableInfo, remarks: str) -> None:
         live, *ended = listed_states(remarks, table["state"])
         table["live"] = [live]
     for rule in table["rule"].values():
-        for time in (rule.get("expires"), table.get("time")):
+        for time in (rule.get("expires"), table.get("time"), table.get("age")):
             if isinstance(time, dict):
                 decide_time(time, info)
         if "when" in rule:
@@ -610,6 +611,73 @@ def test_a_table_that_may_not_be_read_is_proposed_all_the_same(
     assert_open_everywhere(text, tmp_path)
 
 
+# --- What was sampled -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("filled", [True, False], ids=["some are done", "none is done"])
+def test_an_outbox_ages_by_the_time_at_which_its_events_left(database: Database, tmp_path: Path, filled: bool) -> None:
+    done = ["published", "dispatched", "consumed", "acknowledged", "relayed"]
+    for word in done:
+        script(
+            database,
+            f"CREATE TABLE {word} (id <number> PRIMARY KEY, created_at_ms <number> NOT NULL, {word}_at_ms <number>)",
+        )
+        rows = [(n, ms(NOW) - n, ms(NOW) if filled and n else None) for n in range(10)]
+        database.executemany(f"INSERT INTO {word} VALUES (?, ?, ?)", rows)
+    text = proposed(database)
+    for word in done:
+        table = tomllib.loads(text)["table"][word]
+        assert table["time"] == {"column": f"{word}_at_ms", "unit": "ms" if filled else OPEN}
+        assert table["age"] == {"column": "created_at_ms", "unit": "ms"}
+        share = "10 %" if filled else "all"
+        assert f"# Of all 10 rows, {word}_at_ms is NULL in {share}.\n" in section(text, word)
+    assert_open_everywhere(text, tmp_path)
+    assert_fits(text, database, tmp_path)
+
+
+def test_times_and_states_are_those_of_the_whole_table(database: Database) -> None:
+    script(
+        database,
+        """
+        CREATE TABLE jobs (id <number> PRIMARY KEY, queue <text>, status <text>, finished_at_ms <number>);
+        CREATE INDEX usual ON jobs (queue, status, id);
+        """,
+    )
+    state = "CASE WHEN n < 300 THEN 'cancelled' WHEN n % 20 = 0 THEN 'queued' ELSE 'done' END"
+    first = NOW - timedelta(days=400)
+    time = f"CASE WHEN n % 20 = 0 THEN NULL ELSE {ms(first)} + n * CAST(8640000 AS bigint) END"
+    database.execute(f"INSERT INTO jobs SELECT n, 'q', {state}, {time} FROM {numbers(4_000)}")
+    told = section(proposed(database), "jobs")
+    assert '# status: holds "cancelled", "done", "queued".' in told
+    assert (
+        '# Of all 4,000 rows: 88 % "done", 8 % "cancelled" (finished_at_ms is NULL in 5 %),'
+        ' 5 % "queued" (finished_at_ms is NULL in all).'
+    ) in told
+    [(begin, end)] = re.findall(r"# finished_at_ms: milliseconds, ([0-9-]+) … ([0-9-]+) in", told)
+    assert datetime.fromisoformat(begin).date() <= (first + timedelta(days=15)).date()
+    assert datetime.fromisoformat(end).date() >= (first + timedelta(days=385)).date()
+
+
+@pytest.mark.parametrize("form", ["rowid", "gap", "without rowid"])
+def test_rows_of_every_form_of_table_are_sampled(sqlite_database: SqliteDatabase, form: str) -> None:
+    key = "id INTEGER PRIMARY KEY" if form != "without rowid" else "id TEXT PRIMARY KEY"
+    end = " WITHOUT ROWID" if form == "without rowid" else ""
+    sqlite_database.script(f"CREATE TABLE t ({key}, created_at_ms INTEGER){end}")
+    day = 86_400_000
+    sqlite_database.execute(
+        f"INSERT INTO t SELECT printf('%05d', n), {ms(NOW)} - (1000 - n) * {day} FROM {numbers(1_000)}"
+    )
+    if form == "gap":
+        sqlite_database.execute(
+            "INSERT INTO t VALUES (9223372036854775807, ?), (-9223372036854775807, ?)", [ms(NOW)] * 2
+        )
+    told = section(proposed(sqlite_database), "t")
+    [(begin, end)] = re.findall(r"# created_at_ms: milliseconds, ([0-9-]+) … ([0-9-]+) in", told)
+    assert datetime.fromisoformat(end).date() >= (NOW - timedelta(days=10)).date()
+    if form != "gap":
+        assert datetime.fromisoformat(begin).date() <= (NOW - timedelta(days=990)).date()
+
+
 # --- The URL ----------------------------------------------------------------------------------------------------------
 
 
@@ -691,7 +759,10 @@ def test_a_large_table_is_never_read_whole(database: Database, monkeypatch: pyte
     text = proposed(database)
     assert asked == ["status"]
     assert '# status: holds "done", "new".' in text
-    assert '# stage: holds, among the rows looked at, "new".' in text
+    assert '# stage: holds, among the sampled rows, "done", "new".' in text
+    [shares] = re.findall(r'# Of ([0-9,]+) rows sampled across the table: ([0-9]+) % "new", ([0-9]+) % "done".', text)
+    assert shares[0] == "2,000"
+    assert 75 <= int(shares[1]) <= 90
     assert "# More than 50,000 rows." in text
 
 

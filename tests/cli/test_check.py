@@ -36,7 +36,7 @@ def test_mistakes_are_also_data(wane: Wane, folder: Path) -> None:
     assert done.json["fingerprint"] is None
     [finding] = done.json["findings"]
     assert finding["path"] == "table.inbox.rule.failed.keep"
-    assert set(finding) == {"severity", "code", "file", "path", "table", "message", "fix"}
+    assert set(finding) == {"severity", "code", "file", "line", "path", "table", "message", "fix"}
 
 
 def test_a_missing_contract_says_how_to_get_one(wane: Wane) -> None:
@@ -54,7 +54,7 @@ def test_the_contract_can_be_named_by_the_environment(process: Wane, folder: Pat
 def test_a_contract_that_fits_its_database(wane: Wane, filled: Database) -> None:
     done = wane("check", "--cover")
     assert done.code == 0
-    assert "note never-due wane.toml table.inbox.rule.failed\n  1 of its rows" in done.out
+    assert "note never-due wane.toml:14 table.inbox.rule.failed\n  1 of its rows" in done.out
     assert "fine (1 table with rules, 1 excused; 1 note)" in done.err
 
 
@@ -140,3 +140,95 @@ def test_a_variable_of_the_archive_that_is_not_set_stops_every_command(
         done = wane(*words.split())
         assert (done.code, "WANE_TEST_UNSET" in done.out + done.err) == (1, True), words
     assert [place.name for place in folder.iterdir()] == ["wane.toml"]
+
+
+# --- For machines that show findings beside the code -------------------------------------------------------------------
+
+WRONG = CONTRACT.replace('keep = "7d"', 'keep = "0d"').replace('"5m"', '"5,m: 100%"')
+
+
+def test_findings_have_the_line_of_their_key(wane: Wane, folder: Path) -> None:
+    write_contract(folder, "sqlite:///a.db", WRONG)
+    done = wane("check", "--json")
+    assert [(one["path"], one["file"], one["line"]) for one in done.json["findings"]] == [
+        ("scheduler.tick.every", "wane.toml", 5),
+        ("table.inbox.rule.failed.keep", "wane.toml", 16),
+    ]
+    assert "error wrong-value wane.toml:16 table.inbox.rule.failed.keep\n" in wane("check").out
+    assert wane("plan").err.count("wane.toml:16 ") == 1
+
+
+def test_what_is_compared_with_a_database_has_lines_of_the_file_that_declares_it(
+    wane: Wane, filled: Database, folder: Path
+) -> None:
+    text = (folder / "wane.toml").read_text()
+    (folder / "inbox.toml").write_text(text[text.index("[table.inbox]") : text.index("[excused]")])
+    text = text.replace(text[text.index("[table.inbox]") : text.index("[excused]")], "")
+    (folder / "wane.toml").write_text(f'include = ["inbox.toml"]\n{text}')
+    filled.execute("DROP INDEX inbox_age")
+    found = wane("check", "--cover", "--json").json["findings"]
+    assert {(one["code"], one["file"], one["line"]) for one in found} == {
+        ("no-index", "inbox.toml", 8),
+        ("never-due", "inbox.toml", 8),
+    }
+
+
+def test_findings_are_workflow_commands_for_github(wane: Wane, folder: Path) -> None:
+    write_contract(folder, "sqlite:///a.db", WRONG)
+    done = wane("check", "--format", "github")
+    assert (done.code, done.err) == (1, "")
+    first, second = done.out.splitlines()
+    assert first.startswith("::error file=wane.toml,line=5,title=wrong-value::scheduler.tick.every: ")
+    assert "100%25" in first
+    assert second.startswith("::error file=wane.toml,line=16,title=wrong-value::table.inbox.rule.failed.keep: ")
+    assert "%0Afix: write a duration" in second
+
+
+def test_a_finding_without_a_file_is_shown_at_the_contract(wane: Wane, filled: Database, folder: Path) -> None:
+    filled.execute("CREATE TABLE forgotten (id integer PRIMARY KEY)")
+    (folder / "a,b:c").mkdir()
+    (folder / "wane.toml").rename(folder / "a,b:c" / "wane.toml")
+    shown = wane(
+        "check", "--cover", "-c", "a,b:c/wane.toml", "--url", filled.url, "--format", "github"
+    ).out.splitlines()
+    assert "::warning file=a%2Cb%3Ac/wane.toml,title=uncovered-table::forgotten: " in "\n".join(shown)
+    assert [line.split(" ")[0] for line in shown] == ["::notice", "::warning"]
+
+
+def test_findings_are_sarif(wane: Wane, filled: Database, folder: Path) -> None:
+    filled.execute("CREATE TABLE forgotten (id integer PRIMARY KEY)")
+    done = wane("check", "--cover", "--strict", "--format", "sarif")
+    assert (done.code, done.err) == (1, "")
+    assert done.json["version"] == "2.1.0"
+    [run] = done.json["runs"]
+    driver = run["tool"]["driver"]
+    assert (driver["name"], [rule["id"] for rule in driver["rules"]]) == ("wane", ["never-due", "uncovered-table"])
+    assert all(rule["shortDescription"]["text"] and rule["help"]["text"] for rule in driver["rules"])
+    note, error = run["results"]
+    assert (note["ruleId"], note["ruleIndex"], note["level"]) == ("never-due", 0, "note")
+    assert note["locations"] == [
+        {
+            "physicalLocation": {"artifactLocation": {"uri": "wane.toml"}, "region": {"startLine": 14}},
+            "logicalLocations": [{"fullyQualifiedName": "table.inbox.rule.failed"}],
+        }
+    ]
+    assert (error["ruleId"], error["level"]) == ("uncovered-table", "error")
+    assert error["locations"][0]["physicalLocation"] == {"artifactLocation": {"uri": "wane.toml"}}
+    assert error["message"]["text"].startswith("forgotten: the contract does not name this table")
+
+
+def test_a_contract_without_findings_is_an_empty_sarif_run(wane: Wane, folder: Path) -> None:
+    write_contract(folder, "sqlite:///a.db")
+    done = wane("check", "--format", "sarif")
+    assert (done.code, done.json["runs"][0]["results"]) == (0, [])
+    assert wane("check", "--format", "github").out == ""
+
+
+def test_json_is_a_format_and_excludes_the_others(wane: Wane, folder: Path) -> None:
+    write_contract(folder, "sqlite:///a.db")
+    assert wane("check", "--format", "json").json == wane("check", "--json").json
+    assert wane("check", "--format", "json", "--json").code == 0
+    assert wane("check", "--format", "text").out == wane("check").out
+    refused = wane("check", "--json", "--format", "sarif")
+    assert (refused.code, refused.out) == (2, "")
+    assert "exclude each other" in refused.err

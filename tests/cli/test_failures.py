@@ -78,7 +78,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "coordination work-vacuum": ("--completed-age-hours", "1", "--abandoned-age-hours", "1"),
 }
 """What a command must be given."""
-WITHOUT_DATABASE = {"schema", "demo"}
+WITHOUT_DATABASE = {"schema", "explain", "demo"}
 
 
 @pytest.mark.parametrize("name", [" ".join(path) for path, _ in commands() if " ".join(path) not in WITHOUT_DATABASE])
@@ -160,3 +160,35 @@ def test_a_password_in_the_contract_is_reported_and_not_repeated(wane: Wane, fol
     assert done.code == 0
     assert "warning password-in-file" in done.out
     assert SECRET not in done.out + done.err
+
+
+# --- What was probably meant --------------------------------------------------------------------------------------------
+
+
+def test_the_path_of_a_database_suggests_its_url(wane: Wane, folder: Path) -> None:
+    done = wane("init", "shop.db")
+    assert (done.code, done.out) == (1, "")
+    assert "hint: did you mean 'sqlite:///shop.db'?" in done.err
+
+
+def test_a_similar_file_is_suggested(wane: Wane, folder: Path) -> None:
+    (folder / "shop.db").touch()
+    assert "hint: did you mean 'shop.db'?; Wane never creates" in wane("init", "sqlite:///shpo.db").err
+    absolute = str(folder / "shop.db")
+    assert f"an absolute path has four slashes: sqlite:///{absolute}" in wane("init", f"sqlite://{absolute}").err
+    assert "hint: check the path; Wane never creates" in wane("init", "sqlite:///zzz/other.sqlite").err
+
+
+COMMANDS_WITH_A_TABLE = ["plan", "sweep", "enable", "disable", "growth show", "space", "hold add --reason r"]
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_A_TABLE)
+def test_a_similar_table_is_suggested(wane: Wane, filled: Database, command: str) -> None:
+    wane("migrate")
+    done = wane(*command.split(), "inbx")
+    assert (done.code, done.out) == (1, "")
+    assert "hint: did you mean 'inbox'?" in done.err
+
+
+def test_the_tables_are_listed_where_none_is_similar(wane: Wane, filled: Database) -> None:
+    assert "hint: its tables: inbox\n" in wane("plan", "zzzzz").err

@@ -45,7 +45,7 @@ def test_health_says_what_is_wrong_until_it_is_mended(wane: Wane, filled: Databa
 def test_promises_are_proved_on_a_running_database(wane: Wane, filled: Database, folder: Path) -> None:
     done = wane("check", "--live")
     assert done.code == 1
-    assert "error overdue wane.toml table.inbox.rule.failed" in done.out
+    assert "error overdue wane.toml:14 table.inbox.rule.failed" in done.out
     filled.execute("INSERT INTO settings VALUES (2)")
     both = wane("check", "--live", "--cover", "--json")
     assert both.code == 1

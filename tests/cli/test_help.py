@@ -13,6 +13,7 @@ import typer.main
 from cli.conftest import Wane
 from wane import __version__
 from wane._cli import _COMMANDS, app, commands
+from wane._cli.help import EXAMPLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -30,6 +31,23 @@ def test_every_command_and_option_has_help(wane: Wane, path: tuple[str, ...]) ->
     assert getattr(command, "help", "")
     for parameter in getattr(command, "params"):  # noqa: B009 - typed as little as click is
         assert getattr(parameter, "help", ""), f"{' '.join(path)} {parameter.name} has no help"
+
+
+@pytest.mark.parametrize("path", [(), ("archive",), *COMMANDS], ids=lambda path: " ".join(path) or "wane")
+def test_help_shows_no_types_of_python(wane: Wane, path: tuple[str, ...]) -> None:
+    shown = wane(*path, "--help").out
+    assert not re.findall(r"<(?:bool|str|int|float|path|list)|\{[A-Z]|\]\.\.\.\]\.\.\.", shown)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=" ".join)
+def test_examples_are_shown_and_their_commands_and_options_exist(wane: Wane, path: tuple[str, ...]) -> None:
+    shown = " ".join(wane(*path, "--help").out.split())
+    options = {option for parameter in COMMANDS[path].params for option in parameter.opts}
+    for example in EXAMPLES[path]:
+        assert example in shown
+        own = example.split(" && ")[-1].split(" | ")[0]
+        assert own.startswith(f"wane {' '.join(path)}")
+        assert {word for word in own.split() if word.startswith("--")} <= options
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wane._contract.load import ContractReading, read_contract
@@ -66,8 +66,9 @@ def codes_tested() -> set[str]:
 
 
 def reported(reading: ContractReading) -> str:
-    """All findings as a person reads them, severity and code before each."""
-    return "\n".join(f"{finding.severity} {finding.code}: {finding}" for finding in reading.findings)
+    """All findings as a person reads them, severity and code before each, without their lines (`test_positions.py`)."""
+    shown = [replace(finding, line=None) for finding in reading.findings]
+    return "\n".join(f"{finding.severity} {finding.code}: {finding}" for finding in shown)
 
 
 def read(folder: Path, **files: str) -> ContractReading:

@@ -27,9 +27,9 @@ def test_all_errors_are_raised_together(tmp_path: Path) -> None:
         load_contract("wane.toml")
     assert str(error.value) == (
         "wane.toml: the contract has 2 mistakes\n"
-        "wane.toml table.t.time: 5 is not a time column\n"
+        "wane.toml:6 table.t.time: 5 is not a time column\n"
         '  fix: write its name, or { column = "…", unit = "…" }\n'
-        "wane.toml table.t.rule.r.keep: '0d' is zero\n"
+        "wane.toml:8 table.t.rule.r.keep: '0d' is zero\n"
         '  fix: write a duration longer than zero, for example "90d", "168h" or "1d 12h"'
     )
 

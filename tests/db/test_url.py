@@ -105,9 +105,51 @@ def test_every_postgres_url_that_the_driver_reads_is_taken(text: str) -> None:
     assert resolve_url(text, environ={}) == DatabaseUrl("postgres", text)
 
 
-@pytest.mark.parametrize("text", ["sqlite:state.db", "sqlite://state.db", "sqlite://", "sqlite:"])
+@pytest.mark.parametrize("text", ["sqlite://", "sqlite:"])
 def test_a_sqlite_url_has_three_slashes(text: str) -> None:
     assert refused(text) == 'the SQLite URL names no file\n  hint: three slashes and a path: "sqlite:///state.db"'
+
+
+@pytest.mark.parametrize("text", ["sqlite:shop.db", "sqlite:/shop.db", "sqlite://shop.db"])
+def test_the_missing_slashes_of_a_sqlite_url_are_suggested(text: str) -> None:
+    assert refused(text) == "the SQLite URL names no file\n  hint: did you mean 'sqlite:///shop.db'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("shop.db", "sqlite:///shop.db"),
+        ("data/a b.sqlite3", "sqlite:///data/a%20b.sqlite3"),
+        ("/var/lib/shop.DB", "sqlite:////var/lib/shop.DB"),
+    ],
+)
+def test_the_path_of_a_file_suggests_its_url(text: str, meant: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a b.sqlite3").touch()
+    with pytest.raises(UrlError) as error:
+        resolve_url(text, base=tmp_path, environ={})
+    assert error.value.hint == f"did you mean {meant!r}?"
+
+
+def test_a_file_that_exists_is_suggested_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "shop").touch()
+    with pytest.raises(UrlError, match="the environment variable shop is not set") as error:
+        resolve_url("shop", base=tmp_path, environ={})
+    assert error.value.hint == "did you mean 'sqlite:///shop'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("postgresql+psycopg://u:s3cret@h/db", "postgresql://"),
+        ("postgresl://u:s3cret@h/db", "postgresql://"),
+        ("sqllite:///shop.db", "sqlite://"),
+    ],
+)
+def test_the_nearest_scheme_is_suggested_without_the_rest(text: str, meant: str) -> None:
+    message = refused(text)
+    assert f"hint: did you mean {meant}… instead of {text.partition(':')[0]}://…?" in message
+    assert "s3cret" not in message
 
 
 @pytest.mark.parametrize("text", ["sqlite:///", "sqlite:///:memory:", "sqlite:///?cache=shared"])
@@ -123,7 +165,7 @@ def test_a_name_with_a_nul_is_no_file() -> None:
     ("text", "start"),
     [
         ("mysql://u:s3cret@host/db", "a URL that starts with mysql:// is no database URL that Wane knows"),
-        ("postgresql+psycopg://u:s3cret@h/db", "a URL that starts with postgresql+psycopg:// is no database URL"),
+        ("me:s3cret@host/shop.db", "the text given is no database URL that Wane knows"),
         ("host=h password='my s3cret' dbname=d", "the text given is no database URL that Wane knows"),
         ("s3cret pass", "the text given is no database URL that Wane knows"),
         ("", "the text given is no database URL that Wane knows"),

@@ -92,6 +92,7 @@ PROSE = {
     (Table, "age"),
     (Excuse, "reason"),
     (Contract, "path"),
+    (Contract, "positions"),
     (Contract, "store"),
     (Contract, "windows"),
     (Contract, "strict"),

@@ -1,8 +1,8 @@
 """Finding the columns that a contract needs: those that hold timestamps, and the one that holds the row's state.
 
 Values decide and names only hint. Every probe is bounded: a few hundred values, a second, and a budget for all probes
-together, after which the remaining columns are proposed without having been read. What cannot be determined is left
-undecided, never guessed.
+together, after which the remaining columns are proposed without having been read. Samples come from all parts of a
+table. What cannot be determined is left undecided, never guessed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from wane._check.encodings import NOT_A_TIME, encodings
-from wane._check.vocabulary import EXPIRIES, LIFECYCLE, NUMBERS, ROLES, STATES, TIMES, WORK, last_word, words
+from wane._check.vocabulary import DONE, EXPIRIES, LIFECYCLE, NUMBERS, ROLES, STATES, TIMES, WORK, last_word, words
 from wane._contract import toml
 from wane._contract.model import State, Time, Unit
 from wane._contract.values import UNDECIDED
-from wane._db.counting import count_rows, distinct, has_more_rows_than, sample
+from wane._db.counting import StateShare, count_rows, distinct, has_more_rows_than, sample, state_shares
 from wane._db.schema import Column, TableInfo
 from wane._db.store import Store
 from wane._db.timestamps import read_time
@@ -28,6 +28,8 @@ from wane.errors import StoreError, Unreachable
 READ_SECONDS = 1.0
 TOTAL_SECONDS = 60.0
 SAMPLED_ROWS = 200
+SHARED_ROWS = 2_000
+"""Of a large table, the states of this many rows are counted."""
 PROBED_ROWS = 8
 """Enough to decide whether a column whose name gives no hint is worth a sample; even wide texts are cheap."""
 MANY_ROWS = 50_000
@@ -65,6 +67,8 @@ class TimeColumn:
     """The open question about its encoding, as a sentence."""
     oldest: datetime | None = None
     newest: datetime | None = None
+    empty: bool = False
+    """Whether its values were read, and all of them are NULL."""
 
     @property
     def declared(self) -> str:
@@ -103,10 +107,22 @@ class TimeColumn:
         return self.newest >= now - _PAST and self.oldest <= now + _FUTURE
 
     @property
+    def done(self) -> bool:
+        """Return whether the name suggests when the work on the row was done."""
+        return not DONE.isdisjoint(words(self.column.name))
+
+    @property
+    def of_creation(self) -> bool:
+        """Return whether the name suggests when the row was created."""
+        return not ROLES[-1].isdisjoint(words(self.column.name))
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Rank the column as one to age by; lower is better."""
         found = words(self.column.name)
         role = next((rank for rank, names in enumerate(ROLES) if not names.isdisjoint(found)), len(ROLES))
+        if self.named and self.done and self.column.nullable and self.newest is None and self.empty:
+            return 0, 1  # Nothing is done yet. Ageing by anything else would let unfinished rows leave.
         if self.unit == UNDECIDED:
             return 3, role
         return (2 if not self.named else 1 if self.newest is None else 0), role
@@ -135,6 +151,7 @@ class Samples:
         self.now = store.now()
         self._deadline = time.monotonic() + total_seconds
         self._probed: tuple[TableInfo | None, dict[str, list[object]]] = None, {}
+        self._counted: dict[tuple[str, str], int] = {}
 
     def rows(self, table: TableInfo) -> tuple[str, bool]:
         """Return the number of rows, in words, and whether that is too many to read them all."""
@@ -152,15 +169,16 @@ class Samples:
             return f"could not be read: {problem.message}", True
         if count is None:
             return "could not be counted in time", True
+        self._counted[table.qualified] = count.rows
         return ("1 row" if count.rows == 1 else f"{count.rows:,} rows"), False
 
     def sample(self, table: TableInfo, column: Column, limit: int) -> list[object] | None:
         """Return some values; None if they could not be read."""
-        seconds = self._seconds()
-        if seconds is None:
-            return None
+        seconds, known = self._seconds(), self._counted.get(table.qualified)
+        if seconds is None or known == 0:
+            return None if known is None else []
         try:
-            return sample(self.store, table, column, limit, seconds)
+            return sample(self.store, table, column, limit, seconds, known)
         except Unreachable:
             raise
         except StoreError:  # no right to read it, or a value that the driver cannot represent, such as infinity
@@ -177,6 +195,8 @@ class Samples:
 
     def distinct(self, table: TableInfo, column: Column, *, many: bool) -> tuple[list[object], bool]:
         """Return the distinct values, NULL included, and whether the list is complete."""
+        if self._counted.get(table.qualified) == 0:
+            return [], True
         indexed = any(i.columns[:1] == (column.name,) and i.predicate is None for i in table.indexes)
         seconds = self._seconds()
         if seconds is not None and (indexed or not many):
@@ -188,7 +208,20 @@ class Samples:
                 found = None
             if found is not None:
                 return list(found), True
-        return list(dict.fromkeys(self.sample(table, column, SAMPLED_ROWS) or [])), False
+        return list(dict.fromkeys(self.sample(table, column, SHARED_ROWS) or [])), False
+
+    def shares(self, table: TableInfo, state: Column | None, time: Column | None, *, many: bool) -> str:
+        """Describe how many rows are in each state, and how many of them have no time; "" if that is unknown."""
+        seconds = self._seconds()
+        if seconds is None or (state is None and time is None) or self._counted.get(table.qualified) == 0:
+            return ""
+        try:
+            shares = state_shares(self.store, table, state, time, SHARED_ROWS if many else None, seconds)
+        except Unreachable:
+            raise
+        except StoreError:
+            return ""
+        return _described(shares, time, stateful=state is not None, many=many)
 
     def only_row(self, table: TableInfo) -> str:
         """Return what marks the table as a singleton, such as "one row, id = 1"; "" if nothing does."""
@@ -244,7 +277,10 @@ class Samples:
         spread, oldest, newest = _spread(values, Time(column.name, Unit.NATIVE, "UTC" if zoned else None))
         ask = _WHOSE_CLOCK.format("") if zoned else ""
         seen = f"{column.type}{spread}"
-        return TimeColumn(column, Unit.NATIVE, zone, seen, named=True, ask=ask, oldest=oldest, newest=newest)
+        empty = bool(values) and not any(one is not None for one in values or ())
+        return TimeColumn(
+            column, Unit.NATIVE, zone, seen, named=True, ask=ask, oldest=oldest, newest=newest, empty=empty
+        )
 
     def _encoded(
         self, column: Column, units: Sequence[Unit], values: list[object] | None, *, named: bool
@@ -257,7 +293,8 @@ class Samples:
             if not named:
                 return None
             seen = "its values could not be read" if values is None else "no timestamps seen"
-            return TimeColumn(column, UNDECIDED, None, seen, named, f"Its unit is open: {choices}.")
+            empty = bool(values) and not given
+            return TimeColumn(column, UNDECIDED, None, seen, named, f"Its unit is open: {choices}.", empty=empty)
         if set(ways) == {NOT_A_TIME}:
             return None
         [(way, _), *others] = ways.most_common()
@@ -310,7 +347,7 @@ class Samples:
         ordered: list[State] = sorted(states, key=lambda one: (str(type(one)), one))  # type: ignore[arg-type]
         if not ordered:
             return States(column, (), "called like a state; no values seen", likely=True)
-        where = "holds" if complete else "holds, among the rows looked at,"
+        where = "holds" if complete else "holds, among the sampled rows,"
         missing = ", and NULL, which no rule selects" if None in values else ""
         return States(column, tuple(ordered), f"{where} {_listed(ordered)}{missing}", likely=True)
 
@@ -336,6 +373,29 @@ def _can_be_state(value: object) -> bool:
 
 def _listed(states: Sequence[State]) -> str:
     return ", ".join(toml.value(state) for state in states)
+
+
+def _described(shares: Sequence[StateShare], time: Column | None, *, stateful: bool, many: bool) -> str:
+    rows, missing = sum(one.rows for one in shares), sum(one.without_time for one in shares)
+    if rows < 2 or not (stateful or missing):
+        return ""
+    base = f"Of {rows:,} rows sampled across the table" if many else f"Of all {rows:,} rows"
+    name = "" if time is None else toml.key(time.name)
+    if not stateful:
+        return f"{base}, {name} is NULL in {_percent(missing, rows)}."
+    parts = []
+    for one in shares[:MOST_STATES]:
+        state = "NULL" if one.state is None else toml.value(one.state)
+        without = f" ({name} is NULL in {_percent(one.without_time, one.rows)})" if one.without_time else ""
+        parts.append(f"{_percent(one.rows, rows)} {state}{without}")
+    return f"{base}: {', '.join(parts)}."
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    if part == whole:
+        return "all"
+    return "< 1 %" if share < 1 else "> 99 %" if share > 99 else f"{share:.0f} %"
 
 
 def _placeholder(value: object) -> bool:

@@ -12,7 +12,7 @@ from functools import cache
 
 from wane._archive.dialects import archive_dialect
 from wane._archive.sql import bind_archive
-from wane._check.values import check_excuse, check_states, check_times
+from wane._check.values import check_done, check_excuse, check_states, check_times
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, Excuse, ToArchive
 from wane._contract.names import TableName
@@ -57,6 +57,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
         with report.alone(selection.name, rule_path(selection)):
             check_indexes(store, selection, lambda table: rows(table.qualified), report)
             check_times(store, selection, now, seconds, report)
+            check_done(store, selection, now, seconds, report)
         if isinstance(selection.rule.action, ToArchive):
             report.findings += _unarchivable(store, contract, selection)
     for table in contract.tables:
@@ -81,7 +82,7 @@ def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Seq
             "" if contract.path is None else str(contract.path),
         )
     except BindError as problem:
-        return problem.findings
+        return [contract.located(one) for one in problem.findings]
     return ()
 
 

@@ -126,6 +126,10 @@ class _Proposal:
             yield toml.comment(state.sentence)
             yield f"state = {toml.text(state.column.name)}"
             yield f"live = [{_OPEN}]"
+        column = None if state is None else state.column
+        nullable = time.column if time is not None and time.column.nullable else None
+        if shares := self.samples.shares(table, column, nullable, many=many):
+            yield toml.comment(shares)
         for other in states:
             if other is not state:
                 yield toml.comment(other.sentence)
@@ -133,7 +137,13 @@ class _Proposal:
             without = " A row without it never leaves." if time.column.nullable else ""
             yield toml.comment(f"{time.question}{without}")
             yield f"time = {time.declared}"
-        rest = [one for one in times if one is not time and one is not expiry]
+        age = _age(time, times) if state is None else None
+        if age is not None and time is not None:
+            yield toml.comment(
+                f"{age.question} Reports read the age of rows without {toml.key(time.column.name)} from it."
+            )
+            yield f"age = {age.declared}"
+        rest = [one for one in times if one not in (time, age, expiry)]
         for one in rest[:_MOST_REMARKS]:
             yield toml.comment(f"Also {one.sentence}{self._about_expiry(one)}")
         if len(rest) > _MOST_REMARKS:
@@ -278,6 +288,13 @@ def _name(table: TableInfo, schema: Schema, known: dict[tuple[str, str], TableIn
     """Return the shortest name that resolves to this table."""
     first = next((schema_name for schema_name in schema.search_path if (schema_name, table.name) in known), None)
     return TableName(table.name, None if first == table.schema else table.schema)
+
+
+def _age(time: TimeColumn | None, times: list[TimeColumn]) -> TimeColumn | None:
+    """Return the column that says how old rows are whose work is not done; None if there is none, or all are done."""
+    if time is None or not time.done or not time.column.nullable:
+        return None
+    return next((one for one in times if one.of_creation and not one.column.nullable), None)
 
 
 def _unique_key(table: TableInfo) -> tuple[str, ...]:

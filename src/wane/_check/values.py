@@ -8,16 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from wane._check.encodings import NOT_A_TIME, declared_encodings, encodings, how_to_declare, unsortable
+from wane._check.vocabulary import DONE, TIMES, last_word, words
+from wane._contract import toml
 from wane._contract.mistakes import key_path
-from wane._contract.model import Excuse, Table, Unit
+from wane._contract.model import Excuse, Expiry, Table, Time, Unit
 from wane._contract.names import TableName
 from wane._db import Store
-from wane._db.counting import distinct, has_more_rows_than
+from wane._db.counting import Exactness, distinct, has_more_rows_than
 from wane._db.schema import Column, TableInfo
 from wane._db.timestamps import DIGITS
 from wane._findings import Severity
 from wane._rules.indexes import serves
-from wane._rules.reads import count_never_due, sample_times
+from wane._rules.reads import count_due_without, count_never_due, sample_times
 from wane._rules.report import Report, rule_path
 from wane._rules.selection import Selection
 
@@ -86,6 +88,42 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
             path,
             f"{count} of its rows have no usable time in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
         )
+
+
+def check_done(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
+    """Report due rows whose work is not done: they age by another column, and no state or guard keeps them.
+
+    An expiry is the end of a row, whether it is done or not.
+    """
+    columns = _done_columns(store, selection)
+    if selection.rule.states or isinstance(selection.rule.bound, Expiry) or not columns:
+        return
+    path, names = rule_path(selection), " or ".join(column.name for column in columns)
+    unfinished = count_due_without(store, selection, now, columns, _MOST_COUNTED, seconds)
+    if unfinished is None:
+        message = f"whether every due row has a time in {names} was not checked: too many rows to read"
+        report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
+    elif unfinished.rows:
+        some = "at least " if unfinished.exactness is Exactness.AT_LEAST else ""
+        rows = "1 due row has" if unfinished.rows == 1 else f"{unfinished.rows:,} due rows have"
+        aged = selection.time.column
+        message = f"{some}{rows} no {names} (NULL): by {aged} they leave before they are done"
+        done = toml.text(columns[0].name)
+        fix = f"age by it, `time = {done}`, or guard them, `unless = [{{ null = {done} }}]`"
+        report.add(Severity.WARNING, "unfinished-due", selection.name, path, message, fix)
+
+
+def _done_columns(store: Store, selection: Selection) -> list[Column]:
+    """Return the columns that say when the work on a row was done; none if the rule ages by one, or a guard reads one."""
+    named = [column for column in selection.table.columns if not DONE.isdisjoint(words(column.name))]
+    if selection.time_column in named or any(column in named for column in selection.saved_while_null):
+        return []
+    return [column for column in named if column.nullable and _holds_times(store, column)]
+
+
+def _holds_times(store: Store, column: Column) -> bool:
+    times = (Time(column.name, unit, zone) for unit in Unit for zone in (None, "UTC"))
+    return last_word(column.name) in TIMES and any(not store.types.time(column, time) for time in times)
 
 
 def _check_encoding(

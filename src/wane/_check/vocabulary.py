@@ -48,14 +48,17 @@ LIFECYCLE = _set(
     "new queued pending waiting ready scheduled available active open running processing claimed locked sending started"
     " in_progress retry retrying failed error dead done finished completed complete succeeded success handled ignored sent"
     " delivered acked cancelled canceled aborted abandoned rejected expired closed resolved archived deleted cleaned"
-    " skipped received"
+    " skipped received published dispatched consumed acknowledged relayed forwarded"
 )
 
+DONE = _set(
+    "finished completed ended closed resolved processed handled sent delivered drained done acked acknowledged published"
+    " dispatched consumed relayed forwarded"
+)
+"""The work on a row is done: while such a time is NULL, it is not, and the row is needed."""
+
 ROLES = (
-    _set(
-        "finished completed ended closed resolved processed handled sent delivered drained done acked archived cancelled"
-        " canceled abandoned deleted pruned"
-    ),
+    DONE | _set("archived cancelled canceled abandoned deleted pruned"),
     _set("updated modified changed seen last synced beat heartbeat touched read"),
     _set("created received enqueued inserted added occurred logged attempted recorded"),
 )

@@ -14,11 +14,13 @@ import typer.main
 from typer.core import TyperGroup
 
 from wane import __version__
+from wane._cli.help import improve_help, name_values
 
 _COMMANDS = {
     "Declare": {
         "init": ("check", "Propose a contract for a live database."),
         "check": ("check", "Check a contract: all mistakes at once, each with its fix."),
+        "explain": ("explain", "Explain a finding or an error by its code."),
         "schema": ("check", "Print the JSON Schema of contract files, for editors."),
         "plan": ("plan", "Show what would leave now, rule by rule."),
     },
@@ -69,7 +71,9 @@ def load(name: str) -> Any:
     for more in _MORE_MODULES.get(name, ()):
         import_module(f"wane._cli.{more}")
     group = typer.main.get_group(module.app)
-    return group.commands.get(name, group)
+    command = group.commands.get(name, group)
+    improve_help(command, (name,))
+    return command
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -109,13 +113,15 @@ class _Lazy(TyperGroup):
                 lines.add_row(name, summary)
             out.print(Panel(lines, title=panel, title_align="left", border_style="dim"))
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return name_values(super().get_params(ctx))
+
 
 app = typer.Typer(
     cls=_Lazy,
     name="wane",
     help="Wane makes operational tables forget on purpose: declared, bounded, audited.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

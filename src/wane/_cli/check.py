@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -17,6 +18,7 @@ from wane._archive.facade import Archive
 from wane._check.cover import cover
 from wane._check.live import live
 from wane._check.propose import propose
+from wane._cli.finding_formats import FindingFormat, sarif, workflow_commands
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import CONTRACT
 from wane._cli.output import many, print_findings, print_json, print_line, print_widest, summary, table
@@ -54,6 +56,14 @@ def check(
     ] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the contract as a table for people.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="With --show: print Markdown.")] = False,
+    form: Annotated[
+        FindingFormat,
+        typer.Option(
+            "--format",
+            help="How to print findings: for people, as JSON, as annotations of GitHub Actions, or as SARIF 2.1.0 for"
+            " code scanning.",
+        ),
+    ] = FindingFormat.TEXT,
 ) -> CommandResult:
     """Check a contract: every mistake at once, each with its fix.
 
@@ -66,6 +76,8 @@ def check(
         )
     if as_markdown and not show:
         raise typer.BadParameter("Markdown of what? add --show", param_hint="--markdown")
+    if call.as_json and form not in (FindingFormat.TEXT, FindingFormat.JSON):
+        raise typer.BadParameter(f"--json and --format {form} exclude each other", param_hint="--format")
     reading = read_contract(call.contract)
     contract, findings, database = reading.contract, list(reading.findings), ""
     if contract is not None and (cover_ or live_):
@@ -80,14 +92,22 @@ def check(
     elif contract is not None and call.url is None:
         findings += _unset(contract)
 
+    data = _as_json(contract, database, findings, show=show)
+
     def print_all() -> None:
         if show and contract is not None:
             _show(contract, as_markdown=as_markdown)
         print_findings(findings)
         _print_verdict(contract, call.contract, database, findings)
 
+    printers: dict[FindingFormat, Callable[[], object]] = {
+        FindingFormat.TEXT: print_all,
+        FindingFormat.JSON: lambda: print_json(data),
+        FindingFormat.SARIF: lambda: print_json(sarif(findings, call.contract)),
+        FindingFormat.GITHUB: lambda: typer.echo(workflow_commands(findings, call.contract), nl=False),
+    }
     failed = bool(errors_of(findings))
-    return CommandResult(_as_json(contract, database, findings, show=show), print_all, 1 if failed else 0)
+    return CommandResult(data, printers[form], 1 if failed else 0)
 
 
 def _unset(contract: Contract) -> list[Finding]:
@@ -98,7 +118,7 @@ def _unset(contract: Contract) -> list[Finding]:
     message = f"the environment variable {name} is not set: no command finds the database"
     fix = f"set {name}, or give --url"
     file = "" if contract.path is None else str(contract.path)
-    return [Finding(Severity.WARNING, "unset-variable", message, fix, file, "store.url")]
+    return [contract.located(Finding(Severity.WARNING, "unset-variable", message, fix, file, "store.url"))]
 
 
 def _as_json(contract: Contract | None, database: str, findings: list[Finding], *, show: bool) -> dict[str, object]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from wane._cli.completion import complete
 from wane._cli.options import (
     CONTRACT,
     ActorOption,
@@ -191,6 +192,9 @@ def command(app: typer.Typer, name: str, services: Services = _READS) -> Callabl
                 raise typer.Exit(code)
 
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]  # Without the call.
+        for parameter in own:
+            for info in getattr(parameter.annotation, "__metadata__", ()):
+                complete(info)
         vars(run)["__signature__"] = inspect.Signature([*own, *common])
         app.command(name)(run)
         return function

@@ -63,8 +63,7 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
     order = list(Severity)
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):
         colour = _COLOURS[finding.severity]
-        subject = " ".join(part for part in (finding.file, finding.path or finding.table) if part)
-        head = f"[{colour}]{finding.severity.value}[/] [dim]{finding.code}[/] [bold]{escape(subject)}[/]"
+        head = f"[{colour}]{finding.severity.value}[/] [dim]{finding.code}[/] [bold]{escape(finding.subject)}[/]"
         out.print(head, soft_wrap=True)
         out.print(f"  {escape(finding.message)}", soft_wrap=True)
         if finding.fix:

@@ -26,6 +26,7 @@ _PROSE = {
     "age",
     "reason",
     "path",
+    "positions",
     "windows",
     "strict",
     "archive_url",

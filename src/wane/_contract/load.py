@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wane._contract.mistakes import Mistakes, describe, mask
+from wane._contract.mistakes import Mistakes, describe, key_path, mask
 from wane._contract.model import Contract
+from wane._contract.positions import scan_lines
 from wane._contract.resolve import SourceFile, resolve
 from wane._contract.settings import SECTIONS
 from wane._findings import Finding, errors_of
@@ -19,6 +21,7 @@ from wane.reference import contract_path, names
 KEYS = ("include", "strict", *SECTIONS, "scheduler", "window", "floor", "table", "excused", "archive", "partition")
 """The keys at the top of a file."""
 _REFERENCE = "reference:"
+_LINE = re.compile(r"\(at line (\d+), column")
 _MOST_FILES = 100
 _MOST_BYTES = 4 * 1024 * 1024
 _KINDS = {
@@ -53,7 +56,10 @@ def read_contract(path: Path | str) -> ContractReading:
     path = Path(path)
     files: list[SourceFile] = []
     _collect(path, str(path), files, ())
-    contract = resolve(path, files)
+    positions = {
+        key_path(parts): (file.mistakes.file, line) for file in files for parts, line in file.mistakes.lines.items()
+    }
+    contract = replace(resolve(path, files), positions=positions)
     findings = tuple(finding for file in files for finding in file.mistakes.findings)
     return ContractReading(None if errors_of(findings) else contract, findings)
 
@@ -108,15 +114,21 @@ def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
         mistakes.error([], "unreadable", f"larger than {_MOST_BYTES} bytes", "a contract is a short text")
         return {}
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        data = tomllib.loads(text)
     except UnicodeDecodeError as problem:
         mistakes.error([], "unreadable", f"not UTF-8 text, at byte {problem.start}", "a contract is TOML in UTF-8")
     except RecursionError:
         mistakes.error([], "not-toml", "not valid TOML: nested too deeply")
     except tomllib.TOMLDecodeError as problem:
+        found = _LINE.search(str(problem))
+        mistakes.lines = {} if found is None else {(): int(found[1])}
         mistakes.error([], "not-toml", f"not valid TOML: {problem}")
     except ValueError:
         mistakes.error([], "not-toml", "not valid TOML: a number of thousands of digits")
+    else:
+        mistakes.lines = scan_lines(text)
+        return data
     return {}
 
 

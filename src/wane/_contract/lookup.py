@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from wane._contract.model import Contract, Rule, Table
 from wane._findings import did_you_mean
 from wane.errors import UnknownRule, UnknownTable
+
+_MOST_LISTED = 20
 
 
 def find_table(contract: Contract, name: str) -> Table:
@@ -22,7 +24,12 @@ def find_table(contract: Contract, name: str) -> Table:
             raise UnknownTable(f"{name} has no rules of its own: its rows leave with {table.name}.{rule.name}")
     names = [str(table.name) for table in contract.tables]
     rules = [f"{table.name}.{rule.name}" for table in contract.tables for rule in table.rules]
-    raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]))
+    raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]) or _list(names))
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return f"its tables: {', '.join(names[:_MOST_LISTED])}{more}" if names else ""
 
 
 def find_rule(table: Table, name: str) -> Rule:

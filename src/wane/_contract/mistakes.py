@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from wane._contract.entries import Entry
+from wane._contract.positions import KeyParts, nearest_line
 from wane._contract.refused import Refused
 from wane._contract.settings import Section
 from wane._findings import Finding, Severity, did_you_mean
@@ -62,6 +63,8 @@ class Mistakes:
     def __init__(self, file: str) -> None:
         self.file = file
         self.findings: list[Finding] = []
+        self.lines: Mapping[KeyParts, int] = {}
+        """The lines of the file's keys."""
 
     def error(self, path: Sequence[object], code: str, message: str, fix: str = "") -> None:
         self._add(Severity.ERROR, path, code, message, fix)
@@ -71,8 +74,10 @@ class Mistakes:
 
     def _add(self, severity: Severity, path: Sequence[object], code: str, message: str, fix: str) -> None:
         table = str(path[1]) if len(path) > 1 and path[0] in ("table", "excused", "archive", "floor") else ""
-        texts = (message, fix, self.file, key_path(path), table)
-        self.findings.append(Finding(severity, code, *(_plain(mask(text)) for text in texts)))
+        texts = [_plain(mask(text)) for text in (message, fix, self.file, key_path(path), table)]
+        message, fix, file, key, table = texts
+        line = nearest_line(self.lines, path)
+        self.findings.append(Finding(severity, code, message, fix, file, key, table, line))
 
     def refuse(self, path: Sequence[object], code: str, problem: ValueError) -> None:
         """Record why a value was refused."""

@@ -6,7 +6,7 @@ A value of these types has passed all checks that need no database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -15,6 +15,7 @@ from pathlib import Path
 from wane._contract.duration import Forever
 from wane._contract.names import AUDIT, TableName
 from wane._contract.settings import Budget, Settings
+from wane._findings import Finding
 
 State = str | int | bool
 """A value of a state column."""
@@ -290,6 +291,18 @@ class Contract(Settings):
     archive: tuple[ArchiveTable, ...] = ()
     partitions: tuple[Partitioned, ...] = ()
     strict: bool = False
+    positions: Mapping[str, tuple[str, int]] = field(default_factory=dict, repr=False, compare=False)
+    """The file and the line of every key, by its dotted path."""
+
+    def located(self, finding: Finding) -> Finding:
+        """Return a finding about one of its keys with the file and the line of that key, or of the nearest above it."""
+        path = finding.path
+        while path and path not in self.positions:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        if not path:
+            return finding
+        file, line = self.positions[path]
+        return replace(finding, file=file, line=line)
 
     @property
     def covers_audit(self) -> bool:

@@ -11,7 +11,7 @@ from wane._contract.model import State
 from wane._db.schema import Column, TableInfo
 from wane._db.statement import Statement
 from wane._db.store import Store
-from wane.errors import Locked, StoreError, TimedOut
+from wane.errors import Locked, StoreError, TimedOut, Unreachable
 
 TOO_LONG = (TimedOut, Locked)
 """The errors of a bounded read that exceeds its limit; the caller falls back to a cheaper read."""
@@ -133,21 +133,74 @@ def distinct(store: Store, table: TableInfo, column: Column, limit: int, seconds
     return [value for (value,) in values] + ([None] if missing else [])
 
 
-def sample(store: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> list[object]:
-    """Return some values of a column: from both ends where an index leads with it, and from the start of the table."""
+def sample(
+    store: Store, table: TableInfo, column: Column, limit: int, seconds: float, known: int | None = None
+) -> list[object]:
+    """Return some values of a column: from all parts of the table, and from both ends where an index leads with it.
+
+    `known` is the number of the table's rows, if it was counted.
+    """
     name, source = store.dialect.quote(column.name), store.dialect.table(table)
-    p = store.parameters()
-    n = p.bind("n", limit)
-    reads = [f"SELECT {name} FROM {source} LIMIT {n}"]
-    if any(index.columns[:1] == (column.name,) and index.method == "btree" for index in table.indexes):
+    few = known is not None and known <= limit
+    values = [] if few else _sample_spread(store, table, name, limit, seconds, known)
+    reads = []
+    if few or len(values) < limit // 4:  # Rows have no numbers, or numbers with large gaps.
+        ends = [("", limit)] if few else _ends(store, table, limit)
+        reads += [f"SELECT {name} FROM {source}{order} LIMIT {rows}" for order, rows in ends]
+    if not few and any(index.columns[:1] == (column.name,) and index.method == "btree" for index in table.indexes):
         reads += [
-            f"SELECT {name} FROM {source} WHERE {name} IS NOT NULL ORDER BY {name} {way} LIMIT {n}"
+            f"SELECT {name} FROM {source} WHERE {name} IS NOT NULL ORDER BY {name} {way} LIMIT {limit}"
             for way in ("ASC", "DESC")
         ]
-    values: list[object] = []
     for text in reads:
-        try:
-            values += [value for (value,) in store.read(p.statement(text), seconds)]
-        except TOO_LONG:
-            continue
+        with suppress(*TOO_LONG):
+            values += [value for (value,) in store.read(Statement(text, {}), seconds)]
     return values
+
+
+def _ends(store: Store, table: TableInfo, limit: int) -> list[tuple[str, int]]:
+    """Return how to read the first and the last rows by the key, and how many of each; of no key, the first rows."""
+    keys = [store.dialect.quote(one) for one in table.primary_key]
+    if not keys:
+        return [("", limit)]
+    first, last = (f" ORDER BY {', '.join(f'{key} {way}' for key in keys)}" for way in ("ASC", "DESC"))
+    return [(first, limit - limit // 2), (last, limit // 2)]
+
+
+def _sample_spread(
+    store: Store, table: TableInfo, name: str, limit: int, seconds: float, known: int | None
+) -> list[object]:
+    try:
+        source = store.dialect.spread(table, limit, store.estimate_rows(table) if known is None else known)
+        return [value for (value,) in store.read(Statement(f"SELECT {name} FROM {source} AS s", {}), seconds)]
+    except Unreachable:
+        raise
+    except StoreError:  # It takes too long, or the table numbers no rows; plain reads report anything else.
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class StateShare:
+    """How many rows of a table, or of a sample of it, are in one state, and how many of those have no time."""
+
+    state: State | None
+    rows: int
+    without_time: int
+
+
+def state_shares(
+    store: Store, table: TableInfo, state: Column | None, time: Column | None, limit: int | None, seconds: float
+) -> list[StateShare]:
+    """Count the rows by state, of the whole table or of a sample; raise TimedOut if that takes longer.
+
+    Without a state column, all rows are counted together.
+    """
+    dialect = store.dialect
+    source = dialect.table(table) if limit is None else dialect.spread(table, limit, store.estimate_rows(table))
+    missing = "0" if time is None else f"count(*) - count({dialect.quote(time.name)})"
+    if state is None:
+        text = f"SELECT NULL, count(*), {missing} FROM {source} AS s"
+    else:
+        by = dialect.bytewise(dialect.quote(state.name), state)
+        text = f"SELECT {by}, count(*), {missing} FROM {source} AS s GROUP BY {by} ORDER BY count(*) DESC, 1"
+    return [StateShare(*row) for row in store.read(Statement(text, {}), seconds)]

@@ -275,6 +275,13 @@ class Dialect(ABC):
         return f"SELECT count(*) FROM (SELECT 1 FROM {self.table(table)} LIMIT {most}) AS some_rows"
 
     @abstractmethod
+    def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
+        """Write a source of at most `rows` rows, spread evenly over a table that is believed to have so many.
+
+        It reads a bounded part of the table, however large that is.
+        """
+
+    @abstractmethod
     def finds_nothing(self, query: str) -> str:
         """Write the condition that a query finds nothing, evaluated row by row up to the first row it finds."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from wane._contract.variables import VARIABLE
 from wane.errors import UrlError
@@ -18,6 +19,8 @@ _PASSWORD = re.compile(r"(://[^:/?#]*):.*@", re.DOTALL)
 _SECRET_KEY = re.compile(r"(?i)pass|secret|key|token")
 _MISREAD = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 _PORTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:[0-9]*)?")
+_SCHEMES = ("sqlite", "postgresql", "postgres")
+_SQLITE_SUFFIXES = (".db", ".db3", ".sqlite", ".sqlite3")
 _EXAMPLES = 'write "sqlite:///state.db" or "postgresql://user@host/database"'
 
 
@@ -41,7 +44,8 @@ def resolve_url(text: str, *, base: Path | None = None, environ: Mapping[str, st
     environ = os.environ if environ is None else environ
     if _VARIABLE_NAME.fullmatch(text):
         if not environ.get(text):
-            raise UrlError(f"the environment variable {text} is not set", f"set it to a database URL, or {_EXAMPLES}")
+            hint = _file_hint(text, base) or f"set it to a database URL, or {_EXAMPLES}"
+            raise UrlError(f"the environment variable {text} is not set", hint)
         text = environ[text]
     url = VARIABLE.sub(lambda match: _secret(match[1], environ), text)
     scheme = url.partition(":")[0].lower()
@@ -52,7 +56,25 @@ def resolve_url(text: str, *, base: Path | None = None, environ: Mapping[str, st
         return DatabaseUrl("postgres", url)
     known = _SCHEME.match(url)
     what = f"a URL that starts with {known[1]}:// is" if known else "the text given is"
-    raise UrlError(f"{what} no database URL that Wane knows", _EXAMPLES)
+    hint = _scheme_hint(known[1]) if known else _file_hint(text, base)
+    raise UrlError(f"{what} no database URL that Wane knows", hint or _EXAMPLES)
+
+
+def _scheme_hint(scheme: str) -> str:
+    """Suggest the scheme that was meant, without the rest of the URL, which may hold a secret."""
+    plain = scheme.lower().partition("+")[0]
+    near = difflib.get_close_matches(plain, _SCHEMES, n=1, cutoff=0.7)
+    return f"did you mean {near[0]}://… instead of {scheme}://…?" if near else ""
+
+
+def _file_hint(text: str, base: Path | None) -> str:
+    """Suggest the URL of a SQLite file for its mere path. A text that is no file's name is not shown: it may be a secret."""
+    try:
+        is_file = ((base or Path()) / text).is_file()
+    except (OSError, ValueError):
+        return ""
+    named = text.lower().endswith(_SQLITE_SUFFIXES) and not _MISREAD.search(text) and "@" not in text
+    return f"did you mean {f'sqlite:///{quote(text)}'!r}?" if text and (is_file or named) else ""
 
 
 def unset_variable(text: str) -> str | None:
@@ -104,7 +126,9 @@ def _secret(name: str, environ: Mapping[str, str]) -> str:
 def _sqlite_path(url: str, base: Path) -> Path:
     rest = url.partition(":")[2]
     if not rest.startswith("///"):
-        raise UrlError("the SQLite URL names no file", 'three slashes and a path: "sqlite:///state.db"')
+        name = rest.lstrip("/")
+        meant = f"did you mean {f'sqlite:///{name}'!r}?" if name else 'three slashes and a path: "sqlite:///state.db"'
+        raise UrlError("the SQLite URL names no file", meant)
     name = unquote(rest[3:].partition("?")[0])
     if "\0" in name:
         raise UrlError("the SQLite URL names no file", "no file has a name with a NUL character")

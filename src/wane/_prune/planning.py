@@ -143,7 +143,7 @@ def _explained(store: Store, statement: Statement) -> str:
 
 
 def _unreadable(contract: Contract, selection: Selection, problem: StoreError) -> Finding:
-    return Finding(
+    finding = Finding(
         Severity.ERROR,
         "unreadable-table",
         problem.message,
@@ -152,6 +152,7 @@ def _unreadable(contract: Contract, selection: Selection, problem: StoreError) -
         key_path(["table", selection.name, "rule", selection.rule.name]),
         str(selection.name),
     )
+    return contract.located(finding)
 
 
 def action_name(rule: Rule) -> str:

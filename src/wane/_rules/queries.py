@@ -38,6 +38,22 @@ class Queries:
         source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"
         return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('limit', limit)}) AS stuck")
 
+    def count_due_without(
+        self, selection: Selection, now: When, columns: Sequence[Column], limit: int, *, among: int | None
+    ) -> Statement:
+        """Write the query that counts due rows that have NULL in all of some columns; counting stops at `limit`.
+
+        With `among`, only so many due rows are read.
+        """
+        p = self.rows.parameters()
+        outputs = self.rows.columns(columns)
+        due = f"SELECT {outputs} FROM {self.dialect.table(selection.table)} AS t WHERE {all_of(self.rows.due(p, selection, now))}"
+        if among is not None:
+            due += f" LIMIT {p.bind('among', among)}"
+        missing = " AND ".join(f"{self.rows.column(column, 'd')} IS NULL" for column in columns)
+        some = f"SELECT 1 FROM ({due}) AS d WHERE {missing} LIMIT {p.bind('limit', limit)}"
+        return p.statement(f"SELECT count(*) FROM ({some}) AS unfinished")
+
     def keys_due(self, selection: Selection, now: When, limit: int) -> Statement:
         """Write the query for the keys of the oldest due rows, oldest first."""
         p, walk = self.rows.parameters(), Walk(self.rows, selection)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane._db.counting import TOO_LONG, Count, count, sample
+from wane._db.counting import TOO_LONG, Count, Exactness, count, sample
+from wane._db.schema import Column
 from wane._db.store import Store
 from wane._db.timestamps import read_time
 from wane._rules.probes import UNREAD, Probe, gather
@@ -151,6 +152,24 @@ def count_never_due(store: Store, selection: Selection, limit: int, seconds: flo
         return int(rows)
     except TOO_LONG:
         return None
+
+
+def count_due_without(
+    store: Store, selection: Selection, now: datetime, columns: Sequence[Column], limit: int, seconds: float
+) -> Count | None:
+    """Count the due rows that have NULL in all of some columns, up to `limit`.
+
+    If that takes too long, count them among the first due rows; None if there is none among those.
+    """
+    queries = queries_of(store)
+    for among in (None, *_PROBE_ROWS):
+        statement = queries.count_due_without(selection, now, columns, limit, among=among)
+        with suppress(*TOO_LONG):
+            [(rows,)] = store.read(statement, seconds)
+            if among is None:
+                return Count(rows, Exactness.AT_LEAST if rows == limit else Exactness.EXACT)
+            return Count(rows, Exactness.AT_LEAST) if rows else None
+    return None
 
 
 def sample_times(store: Store, selection: Selection, limit: int, seconds: float, *, indexed: bool) -> list[object]:

@@ -21,12 +21,15 @@ class Report:
     """The findings of comparing a contract with a database."""
 
     def __init__(self, contract: Contract) -> None:
+        self.contract = contract
         self.file = "" if contract.path is None else str(contract.path)
         self.findings: list[Finding] = []
 
     def add(self, severity: Severity, code: str, table: object, path: str, message: str, fix: str = "") -> None:
         """Record a finding once; several rules of a table may cause the same one."""
-        finding = Finding(severity, code, message, fix, self.file if path else "", path, str(table))
+        finding = self.contract.located(
+            Finding(severity, code, message, fix, self.file if path else "", path, str(table))
+        )
         if finding not in self.findings:
             self.findings.append(finding)
 

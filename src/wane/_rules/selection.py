@@ -259,7 +259,8 @@ class _Binder:
 
     def _error(self, entry: str, code: str, message: str, fix: str = "") -> None:
         path = key_path(["table", self.declared.name]) + (f".{entry}" if entry else "")
-        self.findings.append(Finding(Severity.ERROR, code, message, fix, self.file, path, str(self.declared.name)))
+        finding = Finding(Severity.ERROR, code, message, fix, self.file, path, str(self.declared.name))
+        self.findings.append(self.contract.located(finding))
 
     def _table(self, name: TableName, entry: str) -> TableInfo:
         table = self.schema.find(name.schema, name.name)

@@ -94,9 +94,8 @@ def _runners(read: Health, contract: Contract) -> Iterable[Finding]:
 def _misfits(misfits: Sequence[Finding]) -> Iterable[Finding]:
     for one in misfits:
         message = f"a rule does not fit the database and is never swept: {one.message}"
-        yield Finding(
-            Severity.ERROR, "broken-rule", message, one.fix or "see `wane check --cover`", one.file, one.path, one.table
-        )
+        fix = one.fix or "see `wane check --cover`"
+        yield Finding(Severity.ERROR, "broken-rule", message, fix, one.file, one.path, one.table, one.line)
 
 
 def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Finding]:

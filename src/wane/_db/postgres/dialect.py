@@ -27,6 +27,8 @@ from wane._db.timestamps import (
 
 _FEW_BYTES = 16 * 8192
 """The size of a few pages: fewer than five thousand of the shortest rows."""
+_SPREAD_ROWS = 10_000
+"""How many rows are read for a sample: whole pages, of which a few rows each are taken."""
 _WHOLE = ("smallint", "integer", "bigint")
 _BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _FRACTIONAL = ("double precision", "numeric")
@@ -181,6 +183,15 @@ class PostgresDialect(Dialect):
         pages = f"SELECT count(*) FROM {name} WHERE ctid >= '(0,0)'"
         size = f"pg_relation_size('{name.replace(chr(39), chr(39) * 2)}'::regclass)"
         return f"SELECT CASE WHEN {size} <= {_FEW_BYTES} THEN ({pages}) ELSE ({bounded}) END"
+
+    def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
+        share = 100 if not believed else min(100, 100 * max(rows, _SPREAD_ROWS) / believed)
+        pages = (
+            f"SELECT t.*, row_number() OVER () AS wane_row FROM {self.table(table)} AS t"
+            f" TABLESAMPLE SYSTEM ({share:.6f}) REPEATABLE (0)"
+        )
+        # Not at equal distances: every twentieth row may be of another kind than the others.
+        return f"(SELECT * FROM ({pages}) AS pages ORDER BY hashint8(wane_row) LIMIT {rows})"
 
     def finds_nothing(self, query: str) -> str:
         # OFFSET prevents the planner from joining the whole child table, for every batch. And it estimates IS NULL on a

@@ -162,6 +162,20 @@ class SqliteDialect(Dialect):
         more = f"SELECT 1 FROM {name} LIMIT 1 OFFSET {most}"
         return f"SELECT CASE WHEN ({more}) IS NULL THEN (SELECT count(*) FROM {name}) ELSE {most} END"
 
+    def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
+        del believed
+        name, number = self.table(table), _row_number(table)
+        lowest, highest = (f"(SELECT {end}({number}) FROM {name})" for end in ("min", "max"))
+        step = f"max(1, CAST(({highest} - {lowest}) / {max(1, rows - 1)} AS INTEGER))"
+        # Not at equal distances: every twentieth row may be of another kind than the others.
+        points = (
+            f"WITH RECURSIVE point(i, at, step) AS (SELECT 1, {lowest}, {step} UNION ALL"
+            f" SELECT i + 1, at + step, step FROM point WHERE i < {rows - 1})"
+            f" SELECT (SELECT min({number}) FROM {name} WHERE {number} >= at + i * 7919 % step) FROM point"
+            f" UNION ALL SELECT {highest}"
+        )
+        return f"(SELECT * FROM {name} WHERE {number} IN ({points}))"
+
     def finds_nothing(self, query: str) -> str:
         return f"({query} LIMIT 1) IS NULL"
 
@@ -178,9 +192,7 @@ class SqliteDialect(Dialect):
         key = [table.column(name) for name in table.primary_key]
         if key and all(column is not None and not column.nullable for column in key):
             return [self.quote(name) for name in table.primary_key]
-        # A column may be called rowid; then that name means the column.
-        taken = {column.name.lower() for column in table.columns}
-        return [next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)]
+        return [_row_number(table)]
 
     def identified(
         self, p: Parameters, table: TableInfo, found: Sequence[tuple[Any, ...]] | None, *, inherited: bool
@@ -320,6 +332,12 @@ def _affinity(column: Column) -> str:
         if any(word in column.type for word in words):
             return affinity
     return "NUMERIC" if column.type else "BLOB"
+
+
+def _row_number(table: TableInfo) -> str:
+    """Return the name of the number that SQLite gives each row: a column may be called rowid, and then means that."""
+    taken = {column.name.lower() for column in table.columns}
+    return next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)
 
 
 def _listed(width: int, keys: str) -> str:

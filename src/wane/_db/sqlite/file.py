@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
+from wane._findings import did_you_mean
 from wane.errors import Unreachable
 
 _BESIDE = ("-wal", "-shm")
 """The files that SQLite maintains next to a database in WAL mode; they stay the same for as long as a connection is
 open."""
+_MOST_BESIDE = 1_000
+"""How many files of a folder are read to suggest one of them."""
 
 
 class OpenFiles:
@@ -55,6 +59,17 @@ class OpenFiles:
                     f"{path} was removed or replaced while the database was open",
                     "stop everything that uses the database and run `PRAGMA integrity_check`; the next call opens it again",
                 )
+
+
+def suggest_file(path: Path) -> str:
+    """Suggest a file that exists for one that does not: the same path from the root, or a similar name beside it."""
+    if not path.is_absolute() and (Path("/") / path).is_file():
+        return f"an absolute path has four slashes: sqlite:////{path}"
+    try:
+        beside = [one.name for one in islice(path.parent.iterdir(), _MOST_BESIDE) if one.is_file()]
+    except OSError:
+        return ""
+    return did_you_mean(path.name, beside)
 
 
 def _inode(path: str) -> tuple[int, int] | None:

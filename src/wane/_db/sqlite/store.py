@@ -21,7 +21,7 @@ from wane._db.schema import Column, Schema, TableInfo, index_name
 from wane._db.sqlite.clock import Mark, steady_now
 from wane._db.sqlite.dialect import SqliteDialect, SqliteTypes, literal
 from wane._db.sqlite.digests import register
-from wane._db.sqlite.file import OpenFiles
+from wane._db.sqlite.file import OpenFiles, suggest_file
 from wane._db.sqlite.reflect import reflect
 from wane._db.sqlite.transaction import (
     SqliteTransaction,
@@ -462,7 +462,8 @@ def _require_file(path: Path) -> None:
     if path.is_dir():
         raise Unreachable(f"{path} is a directory", "name the database's file")
     if not path.exists():
-        raise Unreachable(f"there is no database at {path}", "check the path; Wane never creates a database")
+        hint = suggest_file(path) or "check the path"
+        raise Unreachable(f"there is no database at {path}", f"{hint}; Wane never creates a database")
 
 
 @contextmanager
