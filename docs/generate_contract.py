@@ -15,13 +15,14 @@ from typing import Any, get_type_hints
 
 from wane._contract import toml
 from wane._contract.duration import format_duration
-from wane._contract.entries import ArchiveTableEntry, Entry, PartitionEntry
+from wane._contract.entries import ArchiveTableEntry, Entry, PartitionEntry, SchedulerEntry
 from wane._contract.schema import json_schema
 from wane._contract.settings import SECTIONS, OutboxSettings, Section
 from wane._contract.values import MOST_ROWS, Between
 
 PAGE = Path(__file__).with_name("reference") / "contract.md"
 _ENTRIES: dict[str, type[Entry | Section]] = {
+    "scheduler.<name>": SchedulerEntry,
     "events.outbox": OutboxSettings,
     "archive.<table>": ArchiveTableEntry,
     "partition.<table>": PartitionEntry,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,43 @@ def test_what_is_left_after_a_restore_is_held_and_expires_as_before(database: Da
         staying = (set(range(1, ROWS + 1)) - GOING - {60}) | {21}
         assert cold.cold() == sorted(staying)
         assert cold.cold("event_read") == reads(staying)
+
+
+DAYS = """
+[store]
+url = {url}
+[archive]
+url = "cold"
+[archive.event]
+keep = "%ds"
+[scheduler]
+night = {{ every = "1h" }}
+[table.event]
+scheduler = "night"
+why  = "a test"
+time = {{ column = "day", unit = "date" }}
+[table.event.rule.cold]
+keep = "30d"
+then = "archive"
+"""
+
+
+def test_days_are_in_their_own_month_and_expire_when_they_have_ended(database: Database, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    first = (now - timedelta(days=150)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    last = first - timedelta(days=1)
+    database.execute(
+        f"CREATE TABLE event (id bigint PRIMARY KEY, day {'date' if database.store == 'postgres' else 'TEXT'})"
+    )
+    days = [last - timedelta(days=10), last, first]
+    database.executemany("INSERT INTO event VALUES (?, ?)", [(n, f"{day:%Y-%m-%d}") for n, day in enumerate(days)])
+    # The last day of a month has ended when the next month begins.
+    for age, left in ((first - timedelta(hours=2), [1, 2]), (first + timedelta(hours=2), [2])):
+        with cold_keeper(database, tmp_path, DAYS % (now - age).total_seconds()) as cold:
+            if cold.hot():
+                assert cold.one().outcome is Outcome.DONE
+                assert {row["id"]: row["_month"] for row in cold.archived()} == {
+                    n: f"{day:%Y-%m}" for n, day in enumerate(days)
+                }
+            cold.keeper.archive.expire()
+            assert cold.cold() == left

@@ -335,7 +335,7 @@ def type_finding(text: str) -> list[object]:
         (
             "TEXT",
             '{ column = "at", unit = "s" }',
-            'at is declared TEXT and needs a unit of text: "iso", "text" or none',
+            'at is declared TEXT and needs a unit of text: "iso", "text", "date" or none',
         ),
         ("BLOB", '{ column = "at", unit = "s" }', "at is declared BLOB, which holds no timestamps"),
         (
@@ -357,7 +357,7 @@ def test_sqlite_refuses_a_unit_that_the_column_cannot_hold(
     [
         ("integer", '{ column = "at", unit = "ms" }', "at is integer, which does not hold a number of ms since 1970"),
         ("bigint", '"at"', 'at is bigint and needs a unit: "s", "ms" or "us"'),
-        ("text", '"at"', 'at is text and needs a unit: "iso" or "text"'),
+        ("text", '"at"', 'at is text and needs a unit: "iso", "text" or "date"'),
         ("bigint", '{ column = "at", unit = "iso" }', 'at is bigint, and unit = "iso" needs a text'),
         ("json", '"at"', "at is json, which is no timestamp"),
         (

@@ -18,6 +18,7 @@ ISO = ["2023-11-14T22:13:20Z", "2024-03-09T16:00:00Z"]
 ISO_OFFSET = ["2023-11-14T22:13:20+00:00", "2024-03-09T16:00:00.5+00:00"]
 ISO_NAIVE = ["2023-11-14T22:13:20", "2024-03-09T16:00:00"]
 TEXT = ["2023-11-14 22:13:20Z", "2024-03-09 16:00:00Z"]
+DAYS = ["2023-11-14", "2024-03-09"]
 TEXT_NAIVE = ["2023-11-14 22:13:20", "2024-03-09 16:00:00"]
 
 NUMBERS = {"s": SECONDS, "ms": MILLISECONDS, "us": MICROSECONDS}
@@ -66,6 +67,7 @@ WRITTEN = [
     ("text", None, TEXT, "text"),
     ("iso", "UTC", ISO_NAIVE, "iso without zone"),
     ("text", "Europe/Vienna", TEXT_NAIVE, "text without zone"),
+    ("date", None, DAYS, "date"),
 ]
 
 
@@ -107,6 +109,16 @@ def test_sqlites_own_stamps_need_no_unit(sqlite_database: SqliteDatabase) -> Non
 def test_postgres_own_stamps_need_no_unit(postgres_database: PostgresDatabase, kind: str, zone: str | None) -> None:
     create(postgres_database, kind, TEXT_NAIVE)
     assert findings(postgres_database, declared(None, zone), strict=True) == []
+
+
+def test_days_are_declared_as_such(postgres_database: PostgresDatabase) -> None:
+    create(postgres_database, "date", [*DAYS, "infinity"])
+    assert reported(postgres_database, declared("date")) == []
+    [wrong_type] = reported(postgres_database, declared(None))
+    assert (wrong_type.code, wrong_type.message) == (
+        "wrong-time-type",
+        'at is date and needs unit = "date": a row counts from the end of its day',
+    )
 
 
 def test_sqlite_may_hold_texts_in_a_column_of_numbers(sqlite_database: SqliteDatabase) -> None:

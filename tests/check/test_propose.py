@@ -348,6 +348,8 @@ def test_every_unit_of_numbers_and_texts_is_reported_apart(database: Database, t
         CREATE TABLE d (id <number> PRIMARY KEY, created_at <text>);
         CREATE TABLE e (id <number> PRIMARY KEY, created_at <text>);
         CREATE TABLE f (id <number> PRIMARY KEY, created_at <text>);
+        CREATE TABLE g (id <number> PRIMARY KEY, created_on <text>);
+        CREATE TABLE h (id <number> PRIMARY KEY, day date);
         """,
     )
     values = [
@@ -357,13 +359,17 @@ def test_every_unit_of_numbers_and_texts_is_reported_apart(database: Database, t
         ("d", NOW.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
         ("e", NOW.strftime("%Y-%m-%d %H:%M:%S+00:00")),
         ("f", NOW.strftime("%Y-%m-%dT%H:%M:%S")),
+        ("g", NOW.strftime("%Y-%m-%d")),
+        ("h", NOW.strftime("%Y-%m-%d")),
     ]
     for table, value in values:
         database.execute(f"INSERT INTO {table} VALUES (7, ?)", [value])
     text = proposed(database)
     data = tomllib.loads(text)["table"]
-    assert [data[table]["time"].get("unit") for table in "abcdef"] == ["s", "ms", "us", "iso", "text", "iso"]
-    assert [data[table]["time"].get("zone") for table in "abcdef"] == [None, None, None, None, None, OPEN]
+    units = ["s", "ms", "us", "iso", "text", "iso", "date", "date"]
+    assert [data[table]["time"].get("unit") for table in "abcdefgh"] == units
+    assert [data[table]["time"].get("zone") for table in "abcdefgh"] == [*[None] * 5, OPEN, None, None]
+    assert f"{NOW:%Y-%m-%d} in 1 sampled value" in text.partition("[table.h]")[2]
     assert_open_everywhere(text, tmp_path)
     assert_fits(text, database, tmp_path)
 

@@ -75,6 +75,9 @@ def at(days_before_cutoff: float) -> int:
 # --- Encodings and their edges --------------------------------------------------------------------------------------
 
 
+DAY = Time("happened", Unit.DATE)
+
+
 @dataclass(frozen=True)
 class Edge:
     """A column, and three values: one unit before the cutoff, at it, one unit after it."""
@@ -254,6 +257,28 @@ NOT_MOMENTS = {
             "9999-12-31T23:59:59Z",
         ],
     ),
+    "date": (
+        "text",
+        DAY,
+        [
+            None,
+            "",
+            "yesterday",
+            "2023-1-1",
+            "20230101",
+            "2023-01-01 ",
+            "2023-01-01\n",
+            "2023-01-01T00:00:00Z",
+            "2023-01-01 00:00:00",
+            "2023-02-29",
+            "2023-13-01",
+            "2023-01-00",
+            "0001-01-01",
+            "1969-12-31",
+            "1970-01-01",
+            "9999-12-31",
+        ],
+    ),
     "wall": (
         "text",
         Time("happened", Unit.TEXT, "Asia/Tokyo"),
@@ -286,6 +311,40 @@ def test_infinite_and_ancient_timestamps_are_never_due(postgres_database: Postgr
         assert ids(postgres_database, one_rule(name, Expiry(time)), NOW) == [8]
 
 
+def test_infinite_and_ancient_days_are_never_due(postgres_database: PostgresDatabase) -> None:
+    values = [None, "infinity", "-infinity", "0001-01-01", "4713-01-01 BC", "294000-01-01", "1970-01-01", "1970-01-02"]
+    items(postgres_database, "date", values)
+    assert ids(postgres_database, one_rule("item", Age(DAY, WEEK)), NOW) == [8]
+    assert ids(postgres_database, one_rule("item", Expiry(DAY)), NOW) == [8]
+    assert ids(postgres_database, one_rule("item", Cap(DAY, 1)), NOW) == []
+
+
+@pytest.mark.parametrize("postgres", ["date", "text", "varchar(10)"])
+def test_a_day_counts_from_its_end(database: Database, postgres: str) -> None:
+    items(database, column(database, "DATE", postgres), ["2024-05-30", "2024-05-31", "2024-06-01", "2024-02-29"])
+    midnight = datetime(2024, 6, 8, tzinfo=UTC)
+    for late, due_by_age, expired in ((-1, [4, 1], [4, 1]), (0, [4, 1], [4, 1, 2]), (1, [4, 1, 2], [4, 1, 2])):
+        now = midnight + timedelta(microseconds=late)
+        assert ids(database, one_rule("item", Age(DAY, WEEK)), now) == due_by_age
+        assert ids(database, one_rule("item", Expiry(DAY)), now - WEEK) == expired
+    assert due(database, one_rule("item", Expiry(DAY)), midnight - WEEK).newest == midnight - WEEK
+    assert ids(database, one_rule("item", Cap(DAY, 1)), NOW) == [4, 1, 2]
+
+
+def test_a_day_of_a_zone_ends_when_its_clocks_show_midnight(database: Database) -> None:
+    items(database, column(database, "TEXT", "date"), ["2024-05-30", "2024-05-31"])
+    vienna = Expiry(Time("happened", Unit.DATE, "Europe/Vienna"))
+    midnight = datetime(2024, 5, 31, 22, tzinfo=UTC)
+    assert ids(database, one_rule("item", vienna), midnight) == [1, 2]
+    assert ids(database, one_rule("item", vienna), midnight - timedelta(microseconds=1)) == [1]
+
+
+def test_days_and_timestamps_may_share_a_column(database: Database) -> None:
+    items(database, "text", ["2024-05-31", "2024-06-01", "2024-06-01T11:59:59Z", "2024-06-01T12:00:00Z"])
+    mixed = Time("happened", Unit.ISO, also=(Unit.DATE,))
+    assert ids(database, one_rule("item", Age(mixed, WEEK)), NOW) == [1, 3]
+
+
 def test_not_a_number_and_infinity_are_never_due(postgres_database: PostgresDatabase) -> None:
     for name, type_ in (("item", "double precision"), ("exact", "numeric")):
         items(postgres_database, type_, [float("nan"), float("inf"), float("-inf"), CUTOFF_S - 0.5], name)
@@ -299,6 +358,8 @@ def test_values_of_other_types_than_declared_are_never_due(sqlite_database: Sqli
     assert ids(sqlite_database, one_rule("item", Age(Time("happened", Unit.SECONDS), WEEK)), NOW) == [5]
     items(sqlite_database, "", [1, 1.5, b"2023-01-01T00:00:00Z", early, early + "\0", early + "\0Z"], "untyped")
     assert ids(sqlite_database, one_rule("untyped", Age(ISO, WEEK)), NOW) == [4]
+    items(sqlite_database, "", [20230101, b"2023-01-01", "2023-01-01\0", "2023-01-01"], "days")
+    assert ids(sqlite_database, one_rule("days", Age(DAY, WEEK)), NOW) == [4]
     items(sqlite_database, "TEXT COLLATE NOCASE", ["2023-01-01t00:00:00z", "2023-01-01T00:00:00z", early], "loose")
     assert ids(sqlite_database, one_rule("loose", Age(ISO, WEEK)), NOW) == [3]
 

@@ -35,8 +35,8 @@ class Kind:
             return int(timestamp.timestamp() * 1000)
         if self.time.unit is Unit.ISO:
             return timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        if self.time.unit is Unit.TEXT:
-            return timestamp.strftime("%Y-%m-%d %H:%M:%S")
+        if self.time.unit is Unit.DATE:
+            return timestamp.strftime("%Y-%m-%d")
         return timestamp.strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -45,6 +45,7 @@ KINDS = {
     "iso": Kind("TEXT", "text", Time("happened", Unit.ISO)),
     "wall": Kind("TEXT", "text", Time("happened", Unit.TEXT, "Europe/Vienna")),
     "native": Kind("TEXT", "timestamptz", Time("happened")),
+    "date": Kind("TEXT", "date", Time("happened", Unit.DATE)),
     "loose": Kind("TEXT COLLATE NOCASE", "varchar(40)", Time("happened", Unit.ISO)),
 }
 KEYS: dict[str, tuple[dict[str, str], Callable[[int], object]]] = {

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
 
 from wane._contract.model import Time, Unit
-from wane._db.timestamps import earliest_text, earliest_wall, number_bound, read_time, text_bound, wall_bound
+from wane._db.timestamps import (
+    day_bound,
+    earliest_text,
+    earliest_wall,
+    month_of,
+    number_bound,
+    read_time,
+    text_bound,
+    wall_bound,
+)
 
 
 def utc(*parts: int) -> datetime:
@@ -84,6 +93,43 @@ def test_placeholders_end_where_1970_has_begun_in_the_zone_and_in_utc(zone: str 
 
 
 @pytest.mark.parametrize(
+    ("zone", "midnight"),
+    [
+        (None, utc(2024, 6, 2)),
+        ("UTC", utc(2024, 6, 2)),
+        (VIENNA, utc(2024, 6, 1, 22)),
+        ("Pacific/Kiritimati", utc(2024, 6, 1, 10)),
+        ("Pacific/Pago_Pago", utc(2024, 6, 2, 11)),
+    ],
+)
+def test_a_day_ends_when_the_next_one_begins_in_its_zone(zone: str | None, midnight: datetime) -> None:
+    day, time = date(2024, 6, 1), Time("at", Unit.DATE, zone)
+    assert read_time(day, time) == read_time("2024-06-01", time) == midnight
+    for late in (-1, 0, 1):
+        at = midnight + timedelta(microseconds=late)
+        assert (day < day_bound(at, zone, inclusive=False)) == (late > 0)
+        assert (day <= day_bound(at, zone, inclusive=True)) == (late >= 0)
+
+
+def test_a_day_whose_midnight_is_skipped_or_repeated_ends_as_late_as_possible() -> None:
+    # Clocks of Havana go forward at 0:00 and back at 1:00, so the midnight of 10 March is skipped, and 0:00 to 0:59 of
+    # 3 November happens twice.
+    for day, end in ((date(2024, 3, 9), utc(2024, 3, 10, 5)), (date(2024, 11, 2), utc(2024, 11, 3, 5))):
+        assert read_time(day, Time("at", Unit.DATE, "America/Havana")) == end
+        assert day_bound(end, "America/Havana", inclusive=True) == day
+        assert day_bound(end - timedelta(microseconds=1), "America/Havana", inclusive=True) == day - timedelta(days=1)
+
+
+def test_a_day_is_in_its_own_month() -> None:
+    for zone in (None, VIENNA, "Pacific/Kiritimati"):
+        time = Time("at", Unit.DATE, zone)
+        end = read_time(date(2024, 1, 31), time)
+        assert end is not None
+        assert month_of(end, time) == "2024-01"
+    assert month_of(utc(2024, 1, 31, 23), Time("at", Unit.NATIVE, VIENNA)) == "2024-02"
+
+
+@pytest.mark.parametrize(
     ("value", "time"),
     [
         (None, Time("at", Unit.SECONDS)),
@@ -111,6 +157,14 @@ def test_placeholders_end_where_1970_has_begun_in_the_zone_and_in_utc(zone: str 
         ("2024-01-01T00:00:00Z\n", Time("at", Unit.ISO)),
         ("٢٠٢٤-01-01T00:00:00Z", Time("at", Unit.ISO)),
         ("0001-01-01T00:00:00Z", Time("at", Unit.ISO)),
+        ("2024-01-01", Time("at", Unit.ISO)),
+        ("2024-01-01T00:00:00Z", Time("at", Unit.DATE)),
+        ("2023-02-29", Time("at", Unit.DATE)),
+        ("2024-1-1", Time("at", Unit.DATE)),
+        (20240101, Time("at", Unit.DATE)),
+        (datetime(2024, 1, 1), Time("at", Unit.DATE)),
+        (date(1970, 1, 1), Time("at", Unit.DATE)),
+        (date.max, Time("at", Unit.DATE)),
         (datetime(2024, 1, 1), Time("at")),
         (utc(1, 1, 1), Time("at")),
     ],

@@ -52,6 +52,9 @@ HOUR = timedelta(hours=1)
 # Whole and broken seconds, and every edge of the hours that clocks in Vienna skip and repeat.
 CUTOFFS = [
     datetime(2024, 6, 1, 12),
+    datetime(2024, 6, 1),
+    datetime(2024, 5, 31, 22),
+    datetime(2024, 5, 31, 22, 0, 0, 1),
     datetime(2024, 6, 1, 12, 0, 0, 500_000),
     datetime(2024, 6, 1, 12, 0, 0, 123_456),
     datetime(2024, 6, 1, 11, 59, 59, 999_999),
@@ -135,6 +138,11 @@ ENCODINGS = {
         Encoding("native_text", "TEXT"),
         Encoding("native_datetime", "DATETIME"),
         Encoding("native_utc", "TIMESTAMP", zone="UTC"),
+        Encoding("date_text", "TEXT", Unit.DATE),
+        Encoding("date_declared", "DATE", Unit.DATE),
+        Encoding("date_nocase", "TEXT COLLATE NOCASE", Unit.DATE),
+        Encoding("date_vienna", "TEXT", Unit.DATE, VIENNA),
+        Encoding("mixed_date_iso", "TEXT", Unit.ISO, also=(Unit.DATE,)),
         Encoding("mixed_ms_iso", "INTEGER", Unit.MILLISECONDS, also=(Unit.ISO,)),
         Encoding("mixed_digits", "TEXT", Unit.MILLISECONDS, also=(Unit.ISO,)),
         Encoding("mixed_native_iso", "TEXT", also=(Unit.ISO,)),
@@ -160,6 +168,10 @@ ENCODINGS = {
         Encoding("native_milli", "timestamptz(3)"),
         Encoding("native_utc", "timestamp", zone="UTC"),
         Encoding("native_vienna", "timestamp(6)", zone=VIENNA),
+        Encoding("date_native", "date", Unit.DATE),
+        Encoding("date_vienna", "date", Unit.DATE, VIENNA),
+        Encoding("date_text", "text", Unit.DATE),
+        Encoding("mixed_date_iso", "text", Unit.DATE, also=(Unit.ISO,)),
         Encoding("mixed_digits", "text", Unit.MILLISECONDS, also=(Unit.ISO,)),
         Encoding("mixed_texts", 'varchar(60) COLLATE "C"', Unit.ISO, also=(Unit.TEXT,)),
         Encoding("mixed_three", "text", Unit.TEXT, also=(Unit.SECONDS, Unit.ISO)),
@@ -224,6 +236,8 @@ def read(value: Any, encoding: Encoding, store: str) -> Read | None:
         return Read(Fraction(value) / size, size=floating) if value >= SMALLEST[encoding.unit] else None
     if not isinstance(value, str):
         return None
+    if encoding.unit is Unit.DATE:
+        return read_day(value, encoding)
     if encoding.unit is Unit.NATIVE and store == "postgres":
         # As PostgreSQL prints it: no padding, and the zone as hours.
         match = re.fullmatch(r"([0-9]{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d+))?(\+00)?", value)
@@ -244,6 +258,17 @@ def read(value: Any, encoding: Encoding, store: str) -> Read | None:
     seconds = seconds_of(whole) + Fraction(int(fraction), 10 ** len(fraction))
     first = Fraction(3601 if encoding.zone == VIENNA else 1)
     return Read(seconds, wall=encoding.zone == VIENNA) if seconds >= first else None
+
+
+def read_day(value: str, encoding: Encoding) -> Read | None:
+    """When a day is over. What a zero becomes is no day."""
+    if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        return None
+    try:
+        day = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return Read(seconds_of(day) + 86_400, wall=encoding.zone == VIENNA) if day > EPOCH else None
 
 
 def is_before(value: Read, timestamp: datetime, inclusive: bool) -> bool:
@@ -394,6 +419,8 @@ JUNK_TEXTS = [
     "12024-01-01T00:00:00Z",
     "1704067200",
 ]
+JUNK_DAYS = ["2024-1-1", "2023-02-29", "2024-02-29", "1900-02-29", "0000-01-01", "0001-01-01", "9999-12-31"]
+JUNK_DAYS += ["1969-12-31", "1970-01-01", "1970-01-02", "2024-01-01\n", "2024-01-01 ", "2023-00-01", "2023-01-00"]
 JUNK_NUMBERS = [0, 1, -1, 86_400, 1_700_000_000, 2_000_000_000, -1_700_000_000]
 BIG_JUNK_NUMBERS = [99_999_999_999, 100_000_000_000, 1_700_000_000_000, 1_700_000_000_000_000, -(2**62), 2**62]
 JUNK_TIMESTAMPS = [
@@ -414,7 +441,10 @@ JUNK_TIMESTAMPS += [
 
 
 def junk(encoding: Encoding, store: str) -> st.SearchStrategy[Any]:
-    texts = [text if encoding.unit is Unit.ISO else text.replace("T", " ") for text in JUNK_TEXTS]
+    if encoding.type == "date":
+        return st.sampled_from([one.partition(" ")[0] + (" BC" if "BC" in one else "") for one in JUNK_TIMESTAMPS])
+    texts = [*JUNK_DAYS] if encoding.unit is Unit.DATE else []
+    texts += [text if encoding.unit is Unit.ISO else text.replace("T", " ") for text in JUNK_TEXTS]
     if encoding.zone or encoding.unit is Unit.NATIVE:
         texts += [text.removesuffix("Z") for text in texts]
     if store == "sqlite":
@@ -424,6 +454,7 @@ def junk(encoding: Encoding, store: str) -> st.SearchStrategy[Any]:
             float("inf"),
             1.5,
             "2024-01-01T00:00:00Z\0",
+            "2024-01-01\0",
             "2024-01-01 00:00:00\0 or so",
         ]
         return st.sampled_from([*texts, *JUNK_NUMBERS, *BIG_JUNK_NUMBERS, *loose])
@@ -465,6 +496,8 @@ def timestamps(draw: st.DrawFn, encoding: Encoding, store: str, cutoff: datetime
         return exact if store == "postgres" and "numeric" in encoding.type else float(exact)
     if encoding.zone == VIENNA:
         timestamp += draw(st.sampled_from([HOUR, 2 * HOUR]))
+    if encoding.unit is Unit.DATE:
+        return (timestamp + timedelta(days=draw(st.sampled_from([-2, -1, -1, 0])))).date().isoformat()
     if store == "postgres" and encoding.unit is Unit.NATIVE:
         return timestamp if encoding.zone else timestamp.replace(tzinfo=UTC)
     digits = draw(st.sampled_from([0, 0, 1, 3, 6, 6, 9]))
@@ -596,7 +629,9 @@ class Bench:
             database.executemany(f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({marks})", example.rows)
         if example.children:
             database.executemany("INSERT INTO child (ref, x, y) VALUES (?, ?, ?)", example.children)
-        native = database.store == "postgres" and example.encoding.unit is Unit.NATIVE
+        native = database.store == "postgres" and (
+            example.encoding.unit is Unit.NATIVE or example.encoding.type == "date"
+        )
         columns = ", ".join("timestamp::text" if native and column == "timestamp" else column for column in COLUMNS)
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in database.query(f"SELECT {columns} FROM {name}")]
         children = database.query("SELECT ref, x, y FROM child")

@@ -285,7 +285,7 @@ def test_a_key_may_be_any_unique_one_and_more(tables: Database) -> None:
 
 # --- Types of times -------------------------------------------------------------------------------------------------
 
-NUMBERS, TEXTS = '"s", "ms" or "us"', '"iso", "text" or none'
+NUMBERS, TEXTS = '"s", "ms" or "us"', '"iso", "text", "date" or none'
 WRONG_TIMES = {
     "sqlite": [
         ("INTEGER", Time("x"), f"x is declared INTEGER and needs a unit of numbers: {NUMBERS}"),
@@ -293,6 +293,7 @@ WRONG_TIMES = {
         ("DECIMAL(10)", Time("x", Unit.TEXT), f"x is declared DECIMAL(10) and needs a unit of numbers: {NUMBERS}"),
         ("TEXT", Time("x", Unit.SECONDS), f"x is declared TEXT and needs a unit of text: {TEXTS}"),
         ("VARCHAR(30)", Time("x", Unit.MILLISECONDS), f"x is declared VARCHAR(30) and needs a unit of text: {TEXTS}"),
+        ("INTEGER", Time("x", Unit.DATE), f"x is declared INTEGER and needs a unit of numbers: {NUMBERS}"),
         ("BLOB", Time("x", Unit.ISO), "x is declared BLOB, which holds no timestamps"),
         ("BLOB", Time("x", Unit.SECONDS), "x is declared BLOB, which holds no timestamps"),
         (
@@ -322,9 +323,15 @@ WRONG_TIMES = {
         ("bigint", Time("x"), f"x is bigint and needs a unit: {NUMBERS}"),
         ("numeric(20,3)", Time("x"), f"x is numeric(20,3) and needs a unit: {NUMBERS}"),
         ("bigint", Time("x", Unit.TEXT), 'x is bigint, and unit = "text" needs a text'),
-        ("text", Time("x"), 'x is text and needs a unit: "iso" or "text"'),
+        ("text", Time("x"), 'x is text and needs a unit: "iso", "text" or "date"'),
         ("character(30)", Time("x", Unit.ISO), 'x is character(30), and unit = "iso" needs a text'),
-        ("date", Time("x"), "x is date, which is no timestamp"),
+        ("date", Time("x"), 'x is date and needs unit = "date": a row counts from the end of its day'),
+        (
+            "timestamptz",
+            Time("x", Unit.DATE),
+            'x is timestamp with time zone, and unit = "date" needs a date or a text',
+        ),
+        ("date", Time("x", Unit.ISO), 'x is date, and unit = "iso" needs a text'),
         ("time", Time("x"), "x is time without time zone, which is no timestamp"),
         ("interval", Time("x"), "x is interval, which is no timestamp"),
         ("jsonb", Time("x"), "x is jsonb, which is no timestamp"),

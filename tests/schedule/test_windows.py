@@ -10,12 +10,16 @@ from prune.keeping import KEEP_WEEK, rule, table
 from races.racing import Background, Paused, await_true, await_waiting, backend
 from schedule.scheduling import EVERY, NOON, Clock, World, beside, contract_of, create_jobs, world
 from servers import Database, PostgresDatabase
+from wane._contract.cron import Cron
 from wane._contract.duration import FOREVER
+from wane._contract.maintenance import Within
 from wane._contract.model import Scheduler, ToArchive
 from wane._db.postgres.transaction import PostgresTransaction
 from wane._schedule.adoption import adopt
-from wane._schedule.scheduler import swept_tables, window_start
+from wane._schedule.scheduler import swept_tables
 from wane._schedule.sql import Timetable
+from wane._schedule.status import read_status
+from wane._schedule.timing import window_start
 from wane.errors import NotInForce
 from wane.events import SweepsEnqueued
 from wane.queue import MessageState
@@ -124,6 +128,94 @@ def test_a_clock_that_is_set_back_enqueues_no_window_twice(database: Database, c
             one.tick()
         assert len(keys(one)) == len(set(keys(one)))
         assert one.states() == ["done"] * len(one.states())
+
+
+# --- Times of day -----------------------------------------------------------------------------------------------------
+
+DAY = timedelta(days=1)
+DAILY = (Scheduler("tick", DAY, Cron("15 14 * * *", "Europe/Berlin")),)
+QUARTER = NOON + timedelta(minutes=15)
+"""14:15 in Berlin."""
+
+
+def test_a_cron_expression_waits_for_its_time_and_is_opened_once(database: Database, clock: Clock) -> None:
+    with world(database, contract_of(schedulers=DAILY)) as one, beside(one) as two:
+        for process in (one, two):
+            ticked = process.tick()
+            assert ticked is not None
+            assert (ticked.window, ticked.next_at) == (None, QUARTER)
+        clock.now = QUARTER - timedelta(microseconds=1)
+        assert one.opened() is None
+        clock.now = QUARTER + timedelta(seconds=2)
+        assert [process.opened() for process in (two, one)] == [QUARTER, None]
+        finish(one)
+        clock.now = QUARTER + DAY - timedelta(microseconds=1)
+        assert one.opened() is None
+        clock.now = QUARTER + 3 * DAY + timedelta(hours=7)
+        assert one.opened() == QUARTER + 3 * DAY, "what was missed runs once"
+        assert one.opened() is None
+        finish(one)
+        clock.now = QUARTER + 4 * DAY
+        assert one.opened() == QUARTER + 4 * DAY
+
+
+def test_an_interval_that_becomes_a_cron_expression_waits_for_its_time(database: Database, clock: Clock) -> None:
+    with world(database) as one:
+        assert one.opened() == NOON
+        finish(one)
+        adopt(one.store, changed := contract_of(schedulers=DAILY), by="tester")
+        with beside(one, changed) as other:
+            clock.now = NOON + 2 * EVERY
+            assert other.opened() is None
+            clock.now = QUARTER
+            assert other.opened() == QUARTER
+
+
+def test_a_cron_window_that_a_wrong_clock_opened_is_forgotten(database: Database, clock: Clock) -> None:
+    with world(database, contract_of(schedulers=DAILY)) as one:
+        clock.now = datetime(2199, 1, 1, tzinfo=UTC)
+        assert one.opened() is None
+        clock.now = NOON
+        ticked = one.tick()
+        assert ticked is not None
+        assert (ticked.window, ticked.next_at) == (None, QUARTER)
+
+
+def test_outside_its_maintenance_window_nothing_is_opened(database: Database, clock: Clock) -> None:
+    hours = (Scheduler("tick", EVERY, within=Within("14:08", "14:20", "Europe/Berlin")),)
+    opening = NOON + 8 * MINUTE
+    with world(database, contract_of(schedulers=hours)) as one:
+        ticked = one.tick()
+        assert ticked is not None
+        assert (ticked.window, ticked.next_at) == (None, opening)
+        clock.now = opening
+        assert one.opened() == NOON + EVERY, "the window of five minutes that it is in"
+        finish(one)
+        ticked = one.tick()
+        assert ticked is not None
+        assert ticked.next_at == NOON + 2 * EVERY
+        clock.now = NOON + 3 * EVERY
+        ticked = one.tick()
+        assert ticked is not None
+        assert (ticked.window, ticked.next_at) == (NOON + 3 * EVERY, opening + DAY)
+        finish(one)
+        clock.now = NOON + timedelta(hours=9)
+        ticked = one.tick()
+        assert ticked is not None
+        assert (ticked.window, ticked.next_at) == (None, opening + DAY)
+
+
+def test_the_status_says_when_the_next_window_begins(database: Database, clock: Clock) -> None:
+    schedulers = (*DAILY, Scheduler("often", EVERY, within=Within("01:00", "05:00")))
+    with world(database, contract_of(schedulers=schedulers)) as one:
+        before = {found.name: found.next_at for found in read_status(one.store, one.contract).schedulers}
+        assert before == {"tick": QUARTER, "often": None}
+        one.tick()
+        one.tick("often")
+        found = read_status(one.store, one.contract).schedulers
+        assert [one.next_at for one in found] == [QUARTER, NOON + timedelta(hours=13)]
+        assert [one.when for one in found] == ["at 15 14 * * * Europe/Berlin", "every 5m, only 01:00–05:00 UTC"]
+        assert [one.every_seconds for one in found] == [86_400, 20 * 3_600 + 300]
 
 
 @pytest.mark.parametrize("seconds", [1, 7, 86_400, 90_061])

@@ -26,6 +26,8 @@ from schedule.scheduling import (
 )
 from schedule.test_leases import AfterBatch, steal
 from servers import Database
+from wane._contract.maintenance import Within
+from wane._contract.model import Scheduler, Table
 from wane._contract.settings import Budget, SweepSettings
 from wane._db.postgres.store import PostgresStore
 from wane._db.postgres.transaction import PostgresTransaction
@@ -478,6 +480,50 @@ def test_being_reported_to_stop_makes_no_dead_letter(database: Database) -> None
         assert one.queue.dead_letters() == []
         [entry] = one.keeper.audit()
         assert entry.rows == 3_001 - one.count("job")
+
+
+NIGHT = (Scheduler("tick", timedelta(minutes=5), within=Within("11:00", "12:05")),)
+
+
+def test_a_sweep_stops_at_the_end_of_the_maintenance_window(
+    database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_jobs(database, 3_000)
+    find = Worker._hours
+    found: list[Any] = []
+
+    def note(self: Worker, of: Table) -> Any:
+        found.append(find(self, of))
+        return found[-1]
+
+    monkeypatch.setattr(Worker, "_hours", note)
+    with world(database, contract_of(schedulers=NIGHT, sweep=SLOWLY, attempts=1)) as one:
+        one.tick()
+
+        def end() -> None:
+            assert found[0].seconds == 300
+            found[0].seconds = 0.0
+
+        AfterBatch(one, end)
+        assert one.worker().work() is Worked.STOPPED
+        assert one.states() == ["done"], "what is left leaves in the next one"
+        assert 1 < one.count("job") < 3_001
+        assert not one.reported(WorkFailed)
+        assert one.queue.dead_letters() == []
+
+
+def test_a_sweep_that_comes_after_the_maintenance_window_does_not_begin(database: Database, clock: Clock) -> None:
+    create_jobs(database, 30)
+    with world(database, contract_of(schedulers=NIGHT)) as one:
+        one.tick()
+        clock.now = NOON + timedelta(minutes=5)
+        assert one.worker().work() is Worked.STOPPED
+        assert one.states() == ["done"]
+        assert one.count("job") == 31
+        clock.now = NOON + timedelta(hours=23)
+        assert one.opened() is not None
+        assert one.worker().work() is Worked.DONE
+        assert one.count("job") == 1
 
 
 def test_settings_of_the_contract_reach_the_queue(database: Database) -> None:

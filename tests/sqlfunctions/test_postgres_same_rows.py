@@ -20,7 +20,7 @@ from wane import Keeper
 from wane._contract.load import load_contract
 from wane._contract.model import Time, ToArchive, Unit
 from wane._db.schema import Column
-from wane._db.timestamps import fraction_bound, number_bound, text_bound, wall_bound
+from wane._db.timestamps import day_bound, fraction_bound, number_bound, text_bound, wall_bound
 from wane._demo.seed import seed
 from wane._rules.statements import MOST_SCOPES
 from wane._sqlfunctions import install
@@ -230,12 +230,13 @@ ENCODINGS = [
     ("text", 'unit = "iso", zone = "UTC"'),
     ("text", 'unit = "text"'),
     ("varchar(40)", 'unit = "text", zone = "Etc/UTC"'),
+    ("date", 'unit = "date"'),
+    ("text", 'unit = "date", zone = "UTC"'),
 ]
 
 
 def test_every_encoding_has_the_same_edges(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     contract = []
-    cut = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
     for n, (kind, time) in enumerate(ENCODINGS):
         collate = ' COLLATE "C"' if kind in ("text", "varchar(40)") else ""
         postgres_database.script(EDGES.format(n=n, type=kind, collate=collate))
@@ -243,6 +244,7 @@ def test_every_encoding_has_the_same_edges(postgres_database: PostgresDatabase, 
             f'[table.edge_{n}]\nwhy = "edges"\ntime = {{ column = "at"{", " + time if time else ""} }}\n'
             f'[table.edge_{n}.rule.orphans]\norphans = "parent"\nkeep = "1d"\n'
         )
+        cut = cut_of(time)
         values = [written(cut + timedelta(microseconds=step), kind, time) for step in STEPS]
         rows = [(i, None, value) for i, value in enumerate(dict.fromkeys(values))]
         postgres_database.executemany(f"INSERT INTO edge_{n} VALUES (?, ?, ?)", [*rows, (99, 1, values[0])])
@@ -254,7 +256,7 @@ def test_every_encoding_has_the_same_edges(postgres_database: PostgresDatabase, 
         for n, encoding in enumerate(ENCODINGS):
             found = set()
             for step in STEPS:
-                timestamp = cut + timedelta(microseconds=step)
+                timestamp = cut_of(encoding[1]) + timedelta(microseconds=step)
                 pruned, left, trail = undone.by_engine(
                     lambda c, m=timestamp, t=f"edge_{n}": keeper.prune_orphans(t, older_than=m, limit=100, connection=c)
                 )
@@ -265,7 +267,15 @@ def test_every_encoding_has_the_same_edges(postgres_database: PostgresDatabase, 
             assert len(found) >= 3, encoding
 
 
+def cut_of(time: str) -> datetime:
+    """The end of a day for days, else a time in the middle of a second."""
+    cut = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
+    return cut.replace(hour=0, minute=0, second=0, microsecond=0) if '"date"' in time else cut
+
+
 STEPS = [
+    -2 * 86_400_000_000,
+    -86_400_000_001,
     -86_400_000_000,
     -1_000_001,
     -1_000_000,
@@ -288,6 +298,8 @@ def written(timestamp: datetime, kind: str, time: str) -> object:
     size = {'"s"': 1_000_000, '"ms"': 1_000, '"us"': 1}.get(time.removeprefix("unit = ").split(",")[0])
     if size is not None:
         return micros // size if kind in ("bigint", "integer") else micros / size
+    if '"date"' in time:
+        return timestamp.date().isoformat()
     if kind == "timestamptz":
         return timestamp
     if kind == "timestamp":
@@ -318,6 +330,9 @@ def test_bounds_in_sql_are_the_bounds_of_the_engine(clusters: Any, timestamp: da
     assert value("timestamp with time zone", Time("at")) == timestamp
     native = Time("at", Unit.NATIVE, "UTC")
     assert value("timestamp without time zone", native) == wall_bound(timestamp, "UTC", inclusive=inclusive)
+    day = day_bound(timestamp, None, inclusive=inclusive)
+    assert value("date", Time("at", Unit.DATE)) == day
+    assert value("text", Time("at", Unit.DATE, "UTC")) == day.isoformat()
     for unit in (Unit.ISO, Unit.TEXT):
         for zone in (None, "UTC"):
             time = Time("at", unit, zone)

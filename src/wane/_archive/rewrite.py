@@ -16,7 +16,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +31,7 @@ from wane._archive.files import NewFile
 from wane._archive.statistics import statistics
 from wane._archive.types import KEY, MONTH, PARENT, SWEEP
 from wane._contract.model import Time
-from wane._db.timestamps import read_time
+from wane._db.timestamps import month_of, read_time
 from wane.errors import Unproven
 
 
@@ -63,7 +62,7 @@ class ExpiredRows:
         if timestamp is None or timestamp >= self.cutoff:
             return False
         # A rule that used another column when it archived the row put it into another month.
-        return f"{timestamp.astimezone(ZoneInfo(time.zone or 'UTC')):%Y-%m}" == self.month
+        return month_of(timestamp, time) == self.month
 
     def columns(self, shape: Shape) -> list[Sequence[str]]:
         """Return the columns of a table that the decision needs."""

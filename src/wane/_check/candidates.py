@@ -43,6 +43,7 @@ _UNIT_NAMES = {
     "us": "microseconds",
     "iso": "ISO text",
     "text": "text",
+    "date": "dates",
     "iso without zone": "ISO text without a zone",
     "text without zone": "text without a zone",
     NOT_A_TIME: "no timestamp",
@@ -254,7 +255,9 @@ class Samples:
         last = last_word(column.name)
         named = last in TIMES
         if Unit.NATIVE in units and len(units) == 1:
-            return self._native(table, column, zoned=zoned)
+            return self._typed(table, column, Unit.NATIVE, zoned=zoned, named=True)
+        if units == [Unit.DATE]:
+            return self._typed(table, column, Unit.DATE, zoned=False, named=named)
         if not named:
             if last in NUMBERS or table.primary_key == (column.name,):
                 return None
@@ -271,16 +274,15 @@ class Samples:
             return [Unit.NATIVE], True
         return units, False
 
-    def _native(self, table: TableInfo, column: Column, *, zoned: bool) -> TimeColumn:
+    def _typed(self, table: TableInfo, column: Column, unit: Unit, *, zoned: bool, named: bool) -> TimeColumn:
+        """Return a column whose type says how it encodes timestamps."""
         zone = UNDECIDED if zoned else None
         values = self.sample(table, column, SAMPLED_ROWS)
-        spread, oldest, newest = _spread(values, Time(column.name, Unit.NATIVE, "UTC" if zoned else None))
+        spread, oldest, newest = _spread(values, Time(column.name, unit, "UTC" if zoned else None))
         ask = _WHOSE_CLOCK.format("") if zoned else ""
         seen = f"{column.type}{spread}"
         empty = bool(values) and not any(one is not None for one in values or ())
-        return TimeColumn(
-            column, Unit.NATIVE, zone, seen, named=True, ask=ask, oldest=oldest, newest=newest, empty=empty
-        )
+        return TimeColumn(column, unit, zone, seen, named, ask=ask, oldest=oldest, newest=newest, empty=empty)
 
     def _encoded(
         self, column: Column, units: Sequence[Unit], values: list[object] | None, *, named: bool
@@ -416,6 +418,8 @@ def _spread(values: Sequence[object] | None, time: Time) -> tuple[str, datetime 
     if not times:
         return ", no values seen", None, None
     oldest, newest = min(times), max(times)
-    days = list(dict.fromkeys((f"{oldest:%Y-%m-%d}", f"{newest:%Y-%m-%d}")))
+    # A day means the instant at which it ends.
+    inside = timedelta(microseconds=1) if time.unit is Unit.DATE else timedelta()
+    days = list(dict.fromkeys(f"{one - inside:%Y-%m-%d}" for one in (oldest, newest)))
     count = "1 sampled value" if len(times) == 1 else f"{len(times)} different sampled values"
     return f", {' … '.join(days)} in {count}", oldest, newest

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from wane._contract.model import Time, Unit
-from wane._db.timestamps import TEXT_SHAPE, read_time
+from wane._db.timestamps import DAY_SHAPE, TEXT_SHAPE, read_time
 
 _FIRST = datetime(1990, 1, 1, tzinfo=UTC)
 _AHEAD = timedelta(days=50 * 365)
@@ -33,6 +33,8 @@ def encoding(value: object, now: datetime) -> str:
     """Return the one encoding in which this value is a timestamp near the present, or "no timestamp"."""
     if isinstance(value, datetime):
         return Unit.NATIVE.value
+    if isinstance(value, date) or (isinstance(value, str) and DAY_SHAPE.fullmatch(value)):
+        return Unit.DATE.value
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         for unit in (Unit.SECONDS, Unit.MILLISECONDS, Unit.MICROSECONDS):
             time = read_time(value, Time("", unit))

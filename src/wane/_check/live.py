@@ -157,7 +157,7 @@ class Live:
         """Return how often a table is swept; None if it is not."""
         if table.append_only or table.scheduler is None:
             return None
-        return next((one.every for one in self.contract.schedulers if one.name == table.scheduler), None)
+        return next((one.longest for one in self.contract.schedulers if one.name == table.scheduler), None)
 
     def _swept_rules(self, *, caps: bool) -> list[tuple[Selection, timedelta]]:
         return [
@@ -334,7 +334,7 @@ class Live:
         """Check that no message is reserved by a worker that is gone, for longer than a sweep."""
         if not self.store.migrated:
             return
-        longest = max((one.every for one in self.contract.schedulers), default=timedelta(0))
+        longest = max((one.longest for one in self.contract.schedulers), default=timedelta(0))
         pool = self.contract.queue.pool
         before = self.now - longest - self.contract.health.grace
 

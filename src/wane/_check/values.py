@@ -71,7 +71,7 @@ def _comparable(state: object) -> object:
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
     """Check that times are encoded as declared; report rows whose times are not, which never leave."""
     path = rule_path(selection)
-    if not (store.kind == "postgres" and selection.time.unit is Unit.NATIVE):
+    if not (store.kind == "postgres" and (selection.time.unit is Unit.NATIVE or selection.time_column.type == "date")):
         _check_encoding(store, selection, selection.time_column, now, seconds, path, report)
     stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
     if stuck is None:

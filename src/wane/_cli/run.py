@@ -113,9 +113,8 @@ def _print_status(found: Status) -> None:
     _print_flags(found)
     print_fitting(
         [partial(_scheduler_cells, one) for one in found.schedulers],
-        (("scheduler", "every", "last window", "next", "by"), "seconds"),
-        (("scheduler", "every", "last window", "next"), "seconds"),
-        right=("every",),
+        (("scheduler", "sweeps", "last window", "next", "by"), "seconds"),
+        (("scheduler", "sweeps", "last window", "next"), "seconds"),
     )
     if found.executors:
         print_fitting(
@@ -139,9 +138,9 @@ def _scheduler_cells(one: SchedulerStatus, timespec: str) -> dict[str, str]:
     late = f" [red]{seconds_text(one.overdue_seconds)} late[/]" if one.overdue_seconds > one.every_seconds else ""
     return {
         "scheduler": escape(one.name),
-        "every": seconds_text(one.every_seconds),
-        "last window": "never" if known is None else time_text(known.window_at, timespec),
-        "next": "" if known is None else time_text(known.due_at, timespec) + late,
+        "sweeps": escape(one.when),
+        "last window": "never" if known is None or known.ticked_at is None else time_text(known.window_at, timespec),
+        "next": time_text(one.next_at, timespec) + late,
         "by": "" if known is None else escape(known.ticked_by or ""),
     }
 

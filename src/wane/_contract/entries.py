@@ -13,8 +13,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from wane._contract.cron import Cron, parse_cron
 from wane._contract.duration import Forever
-from wane._contract.model import ExcuseKind, Mark, Prune, Retired, State, Time, ToArchive, Unit
+from wane._contract.maintenance import Within, parse_time_of_day
+from wane._contract.model import ExcuseKind, Mark, Prune, Retired, Scheduler, State, Time, ToArchive, Unit
 from wane._contract.names import parse_reference
 from wane._contract.refused import Refused, written
 from wane._contract.settings import Budget
@@ -216,12 +218,65 @@ class Entry(BaseModel):
     """Keys beside the fields, whose values are validated on their own."""
 
 
-class SchedulerEntry(Entry):
-    """A scheduler."""
+def _cron(value: object) -> str:
+    require_decided(value)
+    return parse_cron(value)
 
-    every: Annotated[
-        timedelta, Between(timedelta(seconds=1), _TEN_YEARS, 'a window is an interval such as "5m" or "1h"')
-    ] = Field(description="How often it sweeps.")
+
+def _time_of_day(value: object) -> str:
+    require_decided(value)
+    return parse_time_of_day(value)
+
+
+ZoneName = Annotated[str, ReadBy(_zone, {"type": "string"})]
+TimeOfDay = Annotated[str, ReadBy(_time_of_day, {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"})]
+
+
+class WithinEntry(Entry):
+    """A maintenance window: the hours of every day in which sweeps run."""
+
+    from_: TimeOfDay = Field(alias="from", description="When sweeps may start.")
+    to: TimeOfDay = Field(description="When they stop, after their batch: on the next day, if that is not later.")
+    zone: ZoneName | None = Field(default=None, description="Whose clocks it means; the scheduler's zone, or UTC.")
+
+    @model_validator(mode="after")
+    def _some_hours(self) -> Self:
+        if self.from_ == self.to:
+            raise Refused("it begins and ends at the same time", "leave `within` out to allow the whole day")
+        return self
+
+
+class SchedulerEntry(Entry):
+    """A scheduler: `every` or `cron`."""
+
+    every: (
+        Annotated[timedelta, Between(timedelta(seconds=1), _TEN_YEARS, 'a window is an interval such as "5m" or "1h"')]
+        | None
+    ) = Field(default=None, description="How often it sweeps.")
+    cron: Annotated[str, ReadBy(_cron, {"type": "string"})] | None = Field(
+        default=None, description="When it sweeps: minute, hour, day of the month, month and day of the week."
+    )
+    zone: ZoneName | None = Field(default=None, description="Whose clocks `cron` and `within` mean; UTC if left out.")
+    within: WithinEntry | None = Field(
+        default=None, description="A maintenance window: sweeps start only in it, and stop at its end."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.every is None) == (self.cron is None):
+            raise Refused("a scheduler says one of every, cron", 'for example every = "5m", or cron = "15 3 * * *"')
+        if self.zone is not None and self.cron is None and self.within is None:
+            raise Refused("an interval has no zone", "remove `zone`, or say when: `cron` or `within`")
+        return self
+
+    def as_scheduler(self, name: str) -> Scheduler:
+        zone = self.zone or "UTC"
+        cron = None if self.cron is None else Cron(self.cron, zone)
+        every = self.every if cron is None else cron.longest
+        assert every is not None
+        hours = self.within
+        within = None if hours is None else Within(hours.from_, hours.to, hours.zone or zone)
+        return Scheduler(name, every, cron, within)
 
 
 class TimeEntry(Entry):
@@ -229,9 +284,7 @@ class TimeEntry(Entry):
 
     column: ColumnName
     unit: Annotated[tuple[Unit, ...], ReadBy(_units, _UNITS_SCHEMA)] = (Unit.NATIVE,)
-    zone: Annotated[str, ReadBy(_zone, {"type": "string"})] | None = Field(
-        default=None, description="Values are wall-clock times in this zone."
-    )
+    zone: ZoneName | None = Field(default=None, description="Values are wall-clock times, or days, in this zone.")
 
     @model_validator(mode="after")
     def _zone_fits(self) -> Self:
@@ -425,6 +478,8 @@ def _require_range(time: TimeEntry) -> TimeEntry:
         raise Refused(
             "timestamps in several units have no order that partitions could rely on", "partition by a column with one"
         )
+    if time.unit[0] is Unit.DATE:
+        raise Refused("a table cannot be partitioned by a column of dates", "partition by a column of timestamps")
     if time.unit[0] in (Unit.ISO, Unit.TEXT):
         raise Refused(
             "timestamps that are written as text have no order that partitions could rely on",

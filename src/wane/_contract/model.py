@@ -12,7 +12,9 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from wane._contract.duration import Forever
+from wane._contract.cron import Cron
+from wane._contract.duration import Forever, format_duration
+from wane._contract.maintenance import Within
 from wane._contract.names import AUDIT, TableName
 from wane._contract.settings import Budget, Settings
 from wane._findings import Finding
@@ -30,13 +32,15 @@ class Unit(StrEnum):
     MICROSECONDS = "us"
     ISO = "iso"
     TEXT = "text"
+    DATE = "date"
+    """A day without a time of day. It counts as over when the next day begins, in its zone or in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
     """A column that holds timestamps, and how it encodes them.
 
-    With a zone, the values are wall-clock times in that zone.
+    With a zone, the values are wall-clock times in that zone, or days of it.
     """
 
     column: str
@@ -233,10 +237,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """Who sweeps, and how often."""
+    """Who sweeps, and when."""
 
     name: str
     every: timedelta
+    """How often; of a cron expression, the longest interval between two of its times."""
+    cron: Cron | None = None
+    within: Within | None = None
+    """The only hours in which its sweeps run."""
+
+    @property
+    def longest(self) -> timedelta:
+        """Return the longest time between two of its windows."""
+        return self.every if self.within is None else self.every + self.within.closed
+
+    @property
+    def when(self) -> str:
+        """Describe when it sweeps."""
+        when = f"every {format_duration(self.every)}" if self.cron is None else f"at {self.cron}"
+        return when if self.within is None else f"{when}, only {self.within}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,8 @@ class _Resolver:
             check_name("scheduler", name, ["scheduler", name], file.mistakes)
             scheduler = file.mistakes.read(SchedulerEntry, value, ["scheduler", name])
             if scheduler is not None:
-                self.schedulers[name] = Scheduler(name, scheduler.every)
-                self._set(file, ["scheduler", name], scheduler.every)
+                self.schedulers[name] = scheduler.as_scheduler(name)
+                self._set(file, ["scheduler", name], self.schedulers[name])
 
     def _read_settings(self, file: SourceFile) -> None:
         """Apply what a file sets to the settings of the files before it."""

@@ -49,6 +49,7 @@ def json_schema() -> dict[str, Any]:
     models: dict[str, Any] = definitions["$defs"]
     rule, table = models["RuleEntry"], models["TableEntry"]
     _one_of(rule, ("keep", "expires", "most"))
+    _one_of(models["SchedulerEntry"], ("every", "cron"))
     _one_of(models["GuardEntry"], ("referenced_by", "null", "not_null"))
     _one_of(models["ExcuseEntry"], tuple(kind.value for kind in ExcuseKind))
     rule["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "derived": ["most"]}
@@ -70,7 +71,7 @@ def json_schema() -> dict[str, Any]:
             },
             "strict": {"type": "boolean", "description": "A table that the contract does not mention is an error."},
             **{name: _to(section.__name__) for name, section in SECTIONS.items()},
-            "scheduler": {**_named(_to("SchedulerEntry")), "description": "Who sweeps, how often."},
+            "scheduler": {**_named(_to("SchedulerEntry")), "description": "Who sweeps, and when."},
             "window": {**_named(_value(Window)), "description": "Durations with a name."},
             "floor": {**_named(_value(Duration)), "description": "Minimums that no rule of a table may undercut."},
             "table": {**_named(_to("TableEntry")), "description": "Tables with rules."},

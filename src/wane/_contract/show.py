@@ -209,8 +209,8 @@ def _triggers(contract: Contract, table: Table | None, follows: Iterable[_Follow
 
 
 def _scheduled(contract: Contract, table: Table) -> str:
-    every = next((one.every for one in contract.schedulers if one.name == table.scheduler), None)
-    return f"{table.scheduler}" if every is None else f"{table.scheduler} every {format_duration(every)}"
+    when = next((one.when for one in contract.schedulers if one.name == table.scheduler), None)
+    return f"{table.scheduler}" if when is None else f"{table.scheduler} {when}"
 
 
 def _observed(table: Table) -> Iterator[str]:

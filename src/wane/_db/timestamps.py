@@ -1,7 +1,7 @@
 """Instants and the forms in which columns store them.
 
 An instant is an aware UTC datetime. A column may store it as a number, as text, or natively, and with or without a
-zone. This module turns an instant into the value to compare a column with, and a column's value back into an instant.
+zone; a day means the instant at which it ends. This module turns an instant into the value to compare a column with, and a column's value back into an instant.
 It is pure: the stores' dialects write the comparison in SQL.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -18,6 +18,8 @@ from wane._contract.model import Time, Unit
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = EPOCH + timedelta(seconds=1)
 """No row is older than this. A value before it is a placeholder (0, 0001-01-01, -infinity) and never due."""
+EARLIEST_DAY = date(1970, 1, 2)
+"""No day is before this: 1 January 1970 is what a zero becomes."""
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 """Every row is older than this. A value after it (infinity, 9999-12-31, milliseconds in a column of seconds) means
 "never", and does not count towards a cap."""
@@ -30,8 +32,10 @@ microseconds, lie below it; so do placeholders. All but the first mean 3 March 1
 TEXT_SHAPE = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?(?P<suffix>Z|\+00:00)?", re.ASCII
 )
+DAY_SHAPE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 DIGITS = re.compile(r"\d{1,18}", re.ASCII)
 """A number that is written as text, as a text column stores it where it mixes numbers and texts."""
+_A_DAY = timedelta(days=1)
 _A_DAY_AND_MORE = timedelta(hours=25)
 """Clocks go forward by a day at most (Samoa left out 30 December 2011)."""
 
@@ -136,6 +140,12 @@ def text_bound(instant: datetime, time: Time, *, inclusive: bool) -> TextBound:
     )
 
 
+def day_bound(instant: datetime, zone: str | None, *, inclusive: bool) -> date:
+    """Return the day n such that a day x has ended before the instant exactly if x < n (inclusive: x <= n)."""
+    wall = wall_bound(instant, zone or "UTC", inclusive=inclusive)
+    return wall.date() - _A_DAY if inclusive else (wall - timedelta(microseconds=1)).date()
+
+
 def earliest_wall(zone: str | None) -> datetime:
     """Return the first wall-clock time that is no placeholder: after 1970 began, in that zone and in UTC."""
     first = EARLIEST.replace(tzinfo=None)
@@ -143,6 +153,8 @@ def earliest_wall(zone: str | None) -> datetime:
 
 
 def earliest_text(time: Time) -> str:
+    if time.unit is Unit.DATE:
+        return EARLIEST_DAY.isoformat()
     return _write(earliest_wall(time.zone), time.unit)
 
 
@@ -162,6 +174,8 @@ def read_time(value: object, time: Time) -> datetime | None:
         return None
     if time.unit in PER_SECOND:
         instant = _from_number(value, time.unit)
+    elif time.unit is Unit.DATE:
+        instant = _from_day(value, time.zone)
     elif isinstance(value, datetime):
         instant = _from_datetime(value, time)
     else:
@@ -186,6 +200,24 @@ def _from_datetime(value: datetime, time: Time) -> datetime | None:
 
 def _from_wall(wall: datetime, zone: str | None) -> datetime | None:
     return None if wall < earliest_wall(zone) else _later(wall, zone or "UTC")
+
+
+def _from_day(value: object, zone: str | None) -> datetime | None:
+    """Return the instant at which a day ends: when the next one begins."""
+    try:
+        if isinstance(value, str) and DAY_SHAPE.fullmatch(value):
+            value = date.fromisoformat(value)
+        if not isinstance(value, date) or isinstance(value, datetime) or value < EARLIEST_DAY:
+            return None
+        return _later(datetime.combine(value + _A_DAY, datetime.min.time()), zone or "UTC")
+    except (ValueError, OverflowError):
+        return None
+
+
+def month_of(instant: datetime, time: Time) -> str:
+    """Return the month of a row with this time, in the time's zone: `2026-01`. A day is in its own month."""
+    inside = instant - timedelta(microseconds=1) if time.unit is Unit.DATE else instant
+    return f"{inside.astimezone(ZoneInfo(time.zone or 'UTC')):%Y-%m}"
 
 
 def _from_text(value: object, time: Time) -> datetime | None:

@@ -8,20 +8,20 @@ that were missed run once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.model import Contract, Scheduler, Table
 from wane._db import Store
 from wane._db.statement import Execute
 from wane._schedule.sql import Timetable, Window
+from wane._schedule.timing import current_window, due_at, is_anchored, next_window
 from wane.errors import NotInForce
 from wane.events import Listener, SweepsEnqueued, nobody
 from wane.queue import Draft, Queue
 from wane.queue._dialects import messages_of
 
 KIND = "retention_sweep_{}"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,6 @@ def swept_tables(contract: Contract, scheduler: str) -> list[Table]:
     ]
 
 
-def window_start(now: datetime, every: timedelta) -> datetime:
-    """Compute the start of the window that a time is in: windows are counted from 1970, the same in every process."""
-    return _EPOCH + (now - _EPOCH) // every * every
-
-
 def tick(
     store: Store, contract: Contract, scheduler: Scheduler, queue: Queue, *, by: str, listener: Listener = nobody
 ) -> Tick | None:
@@ -57,8 +52,8 @@ def tick(
     known = Timetable(store.dialect).window(store.run, scheduler.name)
     now = store.clock() or store.now()
     # The first read locks nothing; only a process that finds the window due locks the row, and checks again.
-    if known is not None and not _is_due(known, scheduler, now):
-        return Tick(scheduler.name, None, (), _due_at(known, scheduler), now)
+    if known is not None and is_anchored(scheduler, known, now) and (due := due_at(scheduler, known, now)) > now:
+        return Tick(scheduler.name, None, (), due, now)
     with store.transaction() as transaction:
         run = transaction.execute
         now = transaction.clock() or transaction.now()
@@ -66,9 +61,13 @@ def tick(
         known = Timetable(store.dialect).lock_window(run, scheduler.name, now)
         if known is None:
             return None
-        if not _is_due(known, scheduler, now):
-            return Tick(scheduler.name, None, (), _due_at(known, scheduler), now)
-        window = window_start(now, scheduler.every)
+        window = current_window(scheduler, now)
+        next_at = next_window(scheduler, window)
+        if not is_anchored(scheduler, known, now):
+            Timetable(store.dialect).write_window(run, Window(scheduler.name, window, next_at))
+            return Tick(scheduler.name, None, (), next_at, now)
+        if (due := due_at(scheduler, known, now)) > now:
+            return Tick(scheduler.name, None, (), due, now)
         drafts = []
         for table in swept_tables(contract, scheduler.name):
             kind = KIND.format(table.name)
@@ -79,25 +78,10 @@ def tick(
                 drafts.append(Draft(kind, key, key, target))
         for start in range(0, len(drafts), 500):
             queue.enqueue_within(transaction, drafts[start : start + 500])
-        next_at = window + scheduler.every
         Timetable(store.dialect).write_window(run, Window(scheduler.name, window, next_at, now, by))
     kinds = tuple(draft.kind for draft in drafts)
     listener(SweepsEnqueued(scheduler.name, window.isoformat(), kinds))
     return Tick(scheduler.name, window, kinds, next_at, now)
-
-
-def _due_at(known: Window, scheduler: Scheduler) -> datetime:
-    """Return when the next window begins.
-
-    A shorter interval counts at once, not after the longer one that was stored.
-    """
-    return known.due_at if known.window_at is None else min(known.due_at, known.window_at + scheduler.every)
-
-
-def _is_due(known: Window, scheduler: Scheduler, now: datetime) -> bool:
-    # A window that lies ahead was opened by a wrong clock; waiting for it could take years.
-    ahead = known.window_at is not None and known.window_at > window_start(now, scheduler.every)
-    return ahead or now >= _due_at(known, scheduler)
 
 
 def _require_in_force(store: Store, contract: Contract, run: Execute, *, lock: bool = False) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wane._contract.fingerprint import fingerprint
-from wane._contract.model import Contract
+from wane._contract.model import Contract, Scheduler
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease, Leases
@@ -14,6 +14,7 @@ from wane._ledger import Flag, Ledger
 from wane._prune.gates import flag_name
 from wane._schedule.executor import is_silent
 from wane._schedule.sql import Heartbeat, InForce, Timetable, Window
+from wane._schedule.timing import current_window, due_at, is_anchored, next_window
 from wane._schedule.worker import LEASE
 from wane.queue._dialects import messages_of
 from wane.queue._sql import Messages
@@ -27,7 +28,12 @@ class SchedulerStatus:
 
     name: str
     every_seconds: float
+    """The longest time between two of its windows."""
+    when: str
+    """When it sweeps, in words."""
     window: Window | None
+    next_at: datetime | None
+    """When its next window begins; None if that is as soon as a scheduler runs."""
     overdue_seconds: float
     """How long ago its next window should have been opened."""
 
@@ -101,15 +107,7 @@ def _read_status(transaction: Transaction, messages: Messages, contract: Contrac
         ),
         fingerprint=mine,
         in_force=timetable.in_force(run),
-        schedulers=tuple(
-            SchedulerStatus(
-                one.name,
-                one.every.total_seconds(),
-                known := windows.get(one.name),
-                0.0 if known is None else max((now - known.due_at).total_seconds(), 0.0),
-            )
-            for one in contract.schedulers
-        ),
+        schedulers=tuple(_scheduler(one, windows.get(one.name), now) for one in contract.schedulers),
         executors=tuple(
             ExecutorStatus(heartbeat, is_silent(heartbeat, now), heartbeat.fingerprint != mine)
             for heartbeat in timetable.heartbeats(run, _MOST_EXECUTORS)
@@ -119,6 +117,15 @@ def _read_status(transaction: Transaction, messages: Messages, contract: Contrac
         ),
         queue=tuple(QueueStatus(*row) for row in messages.counts(run)),
     )
+
+
+def _scheduler(one: Scheduler, known: Window | None, now: datetime) -> SchedulerStatus:
+    if known is not None and is_anchored(one, known, now):
+        next_at: datetime | None = due_at(one, known, now)
+    else:
+        next_at = next_window(one, current_window(one, now)) if one.cron is not None else None
+    overdue = 0.0 if known is None else max((now - known.due_at).total_seconds(), 0.0)
+    return SchedulerStatus(one.name, one.longest.total_seconds(), one.when, known, next_at, overdue)
 
 
 def _is_off(flag: Flag | None) -> bool:

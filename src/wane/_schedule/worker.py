@@ -3,6 +3,9 @@
 While a sweep runs, a second thread with a connection of its own renews the reservation and the lease. A worker that
 lost either stops at its next batch, because every batch checks the lease inside its own transaction. The lease ends
 exactly when the reservation ends, so the next worker that receives the message of a dead worker finds the table free.
+
+Where the scheduler has a maintenance window, a sweep begins inside it only, and stops at its end. What is left leaves
+in the next one.
 """
 
 from __future__ import annotations
@@ -63,6 +66,21 @@ class Cold(Protocol):
 
 
 @dataclass(slots=True)
+class _Hours:
+    """The rest of a maintenance window."""
+
+    seconds: float
+    closed: threading.Event = field(default_factory=threading.Event)
+    """Set when it has ended."""
+    _began: float = field(default_factory=time.monotonic)
+
+    def are_over(self) -> bool:
+        if time.monotonic() - self._began >= self.seconds:
+            self.closed.set()
+        return self.closed.is_set()
+
+
+@dataclass(slots=True)
 class Worker:
     """Does one sweep after the other."""
 
@@ -104,20 +122,35 @@ class Worker:
     def _do(self, reservation: Reservation) -> Worked:
         message = reservation.message
         table = self._table(message.target.get("table"))
+        hours = self._hours(table)
+        if hours is not None and hours.seconds <= 0:
+            return self._ack(reservation, table) or Worked.STOPPED
         name = LEASE.format(table.name)
         mine, lease = self._take_lease(name, reservation.lease_expires_at)
         if not mine:
             raise Locked(f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least")
         self.executor.heartbeat(self.store, f"sweeping {table.name}")
         try:
-            with self._renewing(reservation, lease) as ended:
+            with self._renewing(reservation, lease, hours) as ended:
                 sweep = self._sweep(table, lease, message.idempotency_key, ended)
         finally:
             with suppress(WaneError), self.store.write() as (run, now):
                 Leases(self.store.dialect).end(run, lease, now)
             with suppress(WaneError):
                 self.executor.heartbeat(self.store, "waiting")
-        return self._say(reservation, table, sweep, lost=ended.is_set() and not self.stop.is_set())
+        closed = hours is not None and hours.closed.is_set()
+        lost = ended.is_set() and not self.stop.is_set() and not closed
+        return self._say(reservation, table, sweep, lost=lost, closed=closed)
+
+    def _hours(self, table: Table) -> _Hours | None:
+        """Return what is left of the maintenance window of a table's scheduler; None if it may be swept at any time."""
+        schedulers = (one for one in self.contract.schedulers if one.name == table.scheduler)
+        within = next((one.within for one in schedulers), None)
+        if within is None:
+            return None
+        now = self.store.clock() or self.store.now()
+        closes = within.closes(now)
+        return _Hours(0.0 if closes is None else (closes - now).total_seconds())
 
     def _table(self, name: object) -> Table:
         try:
@@ -160,13 +193,18 @@ class Worker:
         return Sweep(swept.run, (*swept.rules, *moved))
 
     @contextmanager
-    def _renewing(self, reservation: Reservation, lease: Lease) -> Iterator[threading.Event]:
+    def _renewing(
+        self, reservation: Reservation, lease: Lease, hours: _Hours | None = None
+    ) -> Iterator[threading.Event]:
         """Renew the reservation and the lease as long as the sweep runs. The event is set when it must end."""
         ended, done = threading.Event(), threading.Event()
         if self._keeping is None:
             self._keeping = self.store.clone(answer_seconds=max(self._lease_seconds, _LEAST_ANSWER_SECONDS))
         thread = threading.Thread(
-            target=self._keep, args=(self._keeping, reservation, lease, ended, done), name="wane-keep", daemon=True
+            target=self._keep,
+            args=(self._keeping, reservation, lease, ended, done, hours),
+            name="wane-keep",
+            daemon=True,
         )
         thread.start()
         try:
@@ -182,13 +220,14 @@ class Worker:
         lease: Lease,
         ended: threading.Event,
         done: threading.Event,
+        hours: _Hours | None,
     ) -> None:
         queue = Queue(store, self.queue.pool, policy=self.queue.policy)
         pause = self._lease_seconds / 3
         renewed = time.monotonic()
         # Short steps, so that a stop is noticed soon; renewing after a third of the lease leaves time for failures.
         while not done.wait(min(pause, 0.1)):
-            if self.stop.is_set():
+            if self.stop.is_set() or (hours is not None and hours.are_over()):
                 ended.set()
             began = time.monotonic()
             if began - renewed < pause:
@@ -205,13 +244,13 @@ class Worker:
                 ended.set()
                 return
 
-    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool) -> Worked:
+    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool, closed: bool) -> Worked:
         """Ack the sweep, or give it back."""
         failed = [rule for rule in sweep.rules if rule.outcome is Outcome.FAILED]
         stopped = [rule for rule in sweep.rules if rule.outcome is Outcome.STOPPED]
-        on_request = bool(stopped) and self.stop.is_set() and not failed and not lost
+        on_request = bool(stopped) and (self.stop.is_set() or closed) and not failed and not lost
         # A stop on purpose is no failure: it makes no dead letter. What is left leaves with the next window.
-        last = on_request and reservation.message.deliveries >= self.queue.policy.attempts
+        last = on_request and (closed or reservation.message.deliveries >= self.queue.policy.attempts)
         if (failed or stopped or lost) and not last:
             # Each failed rule has reported its failure; the message records why it comes back.
             why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
@@ -225,15 +264,20 @@ class Worker:
             # A retry would find the same; a user must review it, and until then every window reports it.
             why = f"{rule.table}.{rule.rule}: {rule.message}"
             self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
-        answered = self.queue.ack(reservation.message_id, reservation.token)
-        if not answered.accepted:
-            self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
-            return Worked.FAILED
-        if on_request:
-            return Worked.STOPPED
+        refused = self._ack(reservation, table)
+        if refused is not None or on_request:
+            return refused or Worked.STOPPED
         if not any(rule.outcome is Outcome.OFF for rule in sweep.rules):
             self._supersede(reservation, f"{self.executor.name}: a later sweep succeeded")
         return Worked.FAILED if fused else Worked.DONE
+
+    def _ack(self, reservation: Reservation, table: Table) -> Worked | None:
+        """Complete the message; return FAILED if that is refused."""
+        answered = self.queue.ack(reservation.message_id, reservation.token)
+        if answered.accepted:
+            return None
+        self.listener(WorkFailed(table.scheduler, reservation.message.kind, f"ack: {answered.answer.value}"))
+        return Worked.FAILED
 
     def _give_back(self, reservation: Reservation, scheduler: str | None, why: str) -> None:
         self.listener(WorkFailed(scheduler, reservation.message.kind, why))

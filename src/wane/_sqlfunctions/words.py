@@ -48,6 +48,9 @@ def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[st
         if time.zone is None:
             return {"cutoff": ("timestamptz", "wane_moment")}
         return {"cutoff": ("timestamp", wall)}
+    if time.unit is Unit.DATE:
+        day = f"({wall})::date - 1" if inclusive else f"({wall} - interval '1 microsecond')::date"
+        return {"cutoff": ("date", day) if column.type == "date" else ("text", f"to_char({day}, 'YYYY-MM-DD')")}
     between = "T" if time.unit is Unit.ISO else " "
     written = f"""to_char(%s, 'YYYY-MM-DD"{between}"HH24:MI:SS')"""
     return {

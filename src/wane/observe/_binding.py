@@ -34,7 +34,7 @@ class BoundContract:
 def bind_tables(store: Store, contract: Contract) -> BoundContract:
     """Bind the contract to the database as it is now."""
     schema = store.reflect()
-    every = {one.name: one.every for one in contract.schedulers}
+    every = {one.name: one.longest for one in contract.schedulers}
     tables: dict[tuple[str, str], ProbedTable] = {}
     misfits: list[Finding] = []
     for table in contract.tables:

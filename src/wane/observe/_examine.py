@@ -43,7 +43,7 @@ def examine(facts: Facts, contract: Contract, archive: Sequence[Finding] | None 
         schedulers=tuple(
             SchedulerHealth(
                 one.name,
-                one.every.total_seconds(),
+                one.longest.total_seconds(),
                 known := windows.get(one.name),
                 0.0 if known is None else max((facts.now - known.due_at).total_seconds(), 0.0),
             )

@@ -16,8 +16,10 @@ from wane._db.schema import Column, TableInfo
 from wane._db.statement import Dialect, Parameters, Slot, Statement, Types
 from wane._db.timestamps import (
     EARLIEST,
+    EARLIEST_DAY,
     PER_SECOND,
     SMALLEST,
+    day_bound,
     earliest_text,
     earliest_wall,
     fraction_bound,
@@ -83,6 +85,8 @@ class PostgresDialect(Dialect):
         """Write the instant as a timestamptz."""
         if time.unit in PER_SECOND:
             return f"to_timestamp(({expression})::float8 / {PER_SECOND[time.unit]})"
+        if time.unit is Unit.DATE:
+            return f"((({expression})::date + 1)::timestamp AT TIME ZONE {_literal(time.zone or 'UTC')})"
         if time.unit is Unit.NATIVE:
             return f"({expression})" if time.zone is None else f"(({expression}) AT TIME ZONE {_literal(time.zone)})"
         if time.zone is None:
@@ -100,10 +104,10 @@ class PostgresDialect(Dialect):
         if time.unit is Unit.NATIVE:
             earliest = EARLIEST if time.zone is None else earliest_wall(time.zone)
             return [f"{expression} >= {p.bind('earliest', earliest)}::{_bare(column)}"]
-        suffix = "" if time.zone is not None else r"(Z|\+00:00)"
-        shape = "^" + _DATE_AND_CLOCK % ("T" if time.unit is Unit.ISO else " ") + suffix + "$"
+        if _bare(column) == "date":
+            return [f"{expression} >= {p.bind('earliest', EARLIEST_DAY)}::date"]
         return [
-            f"{expression} ~ {p.bind('shape', shape)}",
+            f"{expression} ~ {p.bind('shape', _shape(time))}",
             f"{expression} >= {p.bind('earliest', earliest_text(time))}",
         ]
 
@@ -113,6 +117,10 @@ class PostgresDialect(Dialect):
             return lambda at: number_bound(at, unit, inclusive=inclusive)
         if unit in PER_SECOND:
             return lambda at: fraction_bound(at, unit)
+        if unit is Unit.DATE and _bare(column) == "date":
+            return lambda at: day_bound(at, zone, inclusive=inclusive)
+        if unit is Unit.DATE:
+            return lambda at: day_bound(at, zone, inclusive=inclusive).isoformat()
         if unit is not Unit.NATIVE:
             return None
         return (lambda at: at) if zone is None else (lambda at: wall_bound(at, zone, inclusive=inclusive))
@@ -132,6 +140,8 @@ class PostgresDialect(Dialect):
         if time.unit is Unit.NATIVE:
             earliest = EARLIEST if time.zone is None else earliest_wall(time.zone)
             return (earliest - timedelta(microseconds=1)).isoformat(" ")
+        if _bare(column) == "date":
+            return (EARLIEST_DAY - timedelta(days=1)).isoformat()
         return min(earliest_text(one) for one in time.each)[:-1]
 
     def walks(self, column: Column, time: Time) -> bool:
@@ -277,6 +287,8 @@ class PostgresDialect(Dialect):
         value = f"{alias}.{self.quote(column.name)}"
         if time.unit in PER_SECOND:
             value = f"to_timestamp({value} / {PER_SECOND[time.unit]}.0)"
+        elif _bare(column) == "date":
+            return f"to_char({value}, 'YYYY-MM')"
         elif time.unit is not Unit.NATIVE:
             return f"left({value}, 7)"
         naive = time.unit is Unit.NATIVE and time.zone is not None
@@ -297,9 +309,12 @@ class PostgresTypes(Types):
             return f"{column.name} is {column.type}, which does not hold a number of {time.unit.value} since 1970"
         if time.unit is Unit.NATIVE:
             return _native(column, time, kind)
+        if time.unit is Unit.DATE and kind == "date":
+            return ""
         if kind in ("text", "character varying"):
             return ""
-        return f'{column.name} is {column.type}, and unit = "{time.unit.value}" needs a text'
+        needed = "a date or a text" if time.unit is Unit.DATE else "a text"
+        return f'{column.name} is {column.type}, and unit = "{time.unit.value}" needs {needed}'
 
     def state(self, column: Column, state: State) -> str:
         if column.labels:
@@ -358,8 +373,18 @@ def _native(column: Column, time: Time, kind: str) -> str:
     if kind in _WHOLE or kind in _FRACTIONAL:
         return f'{column.name} is {column.type} and needs a unit: "s", "ms" or "us"'
     if kind in ("text", "character varying"):
-        return f'{column.name} is {column.type} and needs a unit: "iso" or "text"'
+        return f'{column.name} is {column.type} and needs a unit: "iso", "text" or "date"'
+    if kind == "date":
+        return f'{column.name} is {column.type} and needs unit = "date": a row counts from the end of its day'
     return f"{column.name} is {column.type}, which is no timestamp"
+
+
+def _shape(time: Time) -> str:
+    """Return the pattern that texts of a unit match."""
+    if time.unit is Unit.DATE:
+        return f"^{_DAY}$"
+    suffix = "" if time.zone is not None else r"(Z|\+00:00)"
+    return "^" + _DATE_AND_CLOCK % ("T" if time.unit is Unit.ISO else " ") + suffix + "$"
 
 
 def _digits(column: Column, time: Time) -> bool:

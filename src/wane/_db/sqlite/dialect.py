@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wane._contract.model import State, Time, Unit
 from wane._db.schema import Column, TableInfo
 from wane._db.sqlite.reflect import OWN_PREFIX
 from wane._db.statement import Dialect, Parameters, Slot, Statement, Types
-from wane._db.timestamps import PER_SECOND, SMALLEST, earliest_text, fraction_bound, text_bound
+from wane._db.timestamps import PER_SECOND, SMALLEST, day_bound, earliest_text, fraction_bound, text_bound
 
 _PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
 """Matches quoted text first, because that is no placeholder."""
@@ -61,7 +61,7 @@ class SqliteDialect(Dialect):
 
     def exact(self, alias: str, column: Column, time: Time) -> str:
         expression = self.order(alias, column, time)
-        if time.unit in PER_SECOND:
+        if time.unit in PER_SECOND or time.unit is Unit.DATE:
             return expression
         fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000000', 1, 9)"
         return f"substr({expression}, 1, 19) || '.' || {fraction}"
@@ -70,6 +70,8 @@ class SqliteDialect(Dialect):
         """Write the instant as microseconds since 1970."""
         if time.unit in PER_SECOND:
             return f"CAST({expression} AS INTEGER) * {1_000_000 // PER_SECOND[time.unit]}"
+        if time.unit is Unit.DATE:
+            return f"strftime('%s', {expression}, '+1 day') * 1000000"
         fraction = f"substr(substr({_fraction(expression, time)}, 2) || '000000', 1, 6)"
         return f"(strftime('%s', substr({expression}, 1, 19)) * 1000000 + CAST({fraction} AS INTEGER))"
 
@@ -96,8 +98,13 @@ class SqliteDialect(Dialect):
     def _shape(self, expression: str, time: Time) -> str:
         """Write the condition that a text has the shape of a timestamp.
 
-        That is a date, a clock time, up to nine digits of fraction and, unless naive, a UTC suffix.
+        That is a date, a clock time, up to nine digits of fraction and, unless naive, a UTC suffix; or a date alone.
         """
+        if time.unit is Unit.DATE:
+            return (
+                f"({expression} GLOB '{_DATE}' AND instr({expression}, char(0)) = 0"
+                f" AND strftime('%Y-%m-%d', {expression}, '+0 days') IS {expression})"
+            )
         between = "T" if time.unit is Unit.ISO else " "
         fraction = _fraction(expression, time)
         suffix = "" if _naive(time) else f" AND ({expression} GLOB '*Z' OR {expression} GLOB '*+00:00')"
@@ -112,7 +119,10 @@ class SqliteDialect(Dialect):
         )
 
     def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
-        del column, inclusive  # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
+        del column
+        if time.unit is Unit.DATE:
+            return lambda at: day_bound(at, time.zone, inclusive=inclusive).isoformat()
+        # SQLite compares a whole number with a fraction exactly, so no rounding is needed.
         return (lambda at: _number(at, time)) if time.unit in PER_SECOND else None
 
     def compared(self, alias: str, column: Column, time: Time, sign: str, bound: str) -> str:
@@ -132,9 +142,7 @@ class SqliteDialect(Dialect):
     def highest(self, column: Column, time: Time, at: datetime, *, inclusive: bool) -> object:
         if any(_digits(column, one) for one in time.each):
             return chr(ord("9") + 1)
-        texts = [
-            text_bound(at, one, inclusive=inclusive).next_second for one in time.each if one.unit not in PER_SECOND
-        ]
+        texts = [_next_text(at, one, inclusive=inclusive) for one in time.each if one.unit not in PER_SECOND]
         return max(texts) if texts else max(int(fraction_bound(at, one.unit)) + 1 for one in time.each)
 
     def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
@@ -277,10 +285,10 @@ class SqliteTypes(Types):
         if time.unit is Unit.NATIVE and time.zone not in (None, "UTC"):
             return f'SQLite writes CURRENT_TIMESTAMP in UTC: use unit = "text" for wall-clock times of {time.zone}'
         # Whatever a column is declared as, it accepts texts; and numbers, which a text column converts to texts.
-        if time.unit in (Unit.NATIVE, Unit.ISO, Unit.TEXT) and numeric and not several:
+        if time.unit not in PER_SECOND and numeric and not several:
             return f'{column.name} is declared {column.type} and needs a unit of numbers: "s", "ms" or "us"'
         if time.unit in PER_SECOND and _is_text(column) and not several:
-            return f'{column.name} is declared {column.type} and needs a unit of text: "iso", "text" or none'
+            return f'{column.name} is declared {column.type} and needs a unit of text: "iso", "text", "date" or none'
         if "BLOB" in column.type:
             return f"{column.name} is declared {column.type}, which holds no timestamps"
         return ""
@@ -349,6 +357,13 @@ def _listed(width: int, keys: str) -> str:
 def _number(at: datetime, time: Time) -> int | float:
     bound = fraction_bound(at, time.unit)
     return int(bound) if int(bound) == bound else float(bound)
+
+
+def _next_text(at: datetime, time: Time, *, inclusive: bool) -> str:
+    """Return a text that sorts after every one that is before an instant (inclusive: or at it)."""
+    if time.unit is Unit.DATE:
+        return (day_bound(at, time.zone, inclusive=inclusive) + timedelta(days=1)).isoformat()
+    return text_bound(at, time, inclusive=inclusive).next_second
 
 
 def _json(keys: Sequence[tuple[Any, ...]]) -> str:
