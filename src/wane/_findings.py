@@ -7,6 +7,7 @@ data.
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,6 +58,11 @@ class Finding:
             "message": self.message,
             "fix": self.fix,
         }
+
+
+def pasted(*words: object) -> str:
+    """Return a command of Wane as a fix shows it, for a shell: a name with a blank or a quote in it stays one word."""
+    return f"`{shlex.join(['wane', *map(str, words)])}`"
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from wane._contract.load import load_contract
 from wane._contract.lookup import require_known
 from wane._contract.model import Contract, State
 from wane._db import Store, open_store
-from wane._db.counting import READ_SECONDS
+from wane._db.counting import READ_SECONDS, REVIEW_SECONDS
 from wane._db.url import DatabaseUrl, resolve_url
 from wane.errors import ArchiveError, UrlError, WrongArgumentType
 
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from wane._findings import Finding
     from wane._ledger import AuditEntry, Hold
     from wane._partition.facade import Partition
+    from wane._prune.approval import Approver, FuseReview
     from wane._prune.pace import Pace
     from wane._prune.plan import Plan, Step
     from wane._prune.planning import Progress
     from wane._prune.primitive import Pruned, Pruner
+    from wane._prune.sql_fuse import Approval
     from wane._prune.sweep import Sweep, Sweeper
     from wane._roles.model import RolePlan
     from wane._schedule import Ran, Status
@@ -234,6 +236,30 @@ class Keeper:
             approved=approve,
             stop=stop or threading.Event(),
         )
+
+    # What the fuse stops
+
+    def review(self, *only: str, seconds: float = REVIEW_SECONDS) -> FuseReview:
+        """Find the rules that the fuse stops now, with their plans, counted. Changes nothing."""
+        return self._approver.review(only, seconds=seconds)
+
+    def approve(self, review: FuseReview, *, expires_after: timedelta = timedelta(days=7)) -> list[Approval]:
+        """Approve the plans of a review: unattended sweeps may take them, until each rule's first completed sweep."""
+        return self._approver.approve(review, expires_after=expires_after)
+
+    def approvals(self, *only: str) -> list[Approval]:
+        """List the approvals in force, all or those of rules named `table` or `table.rule`."""
+        return self._approver.approvals(only)
+
+    def revoke(self, *only: str) -> list[Approval]:
+        """Revoke the approvals in force, all or those of rules named `table` or `table.rule`; return them."""
+        return self._approver.revoke(only)
+
+    @property
+    def _approver(self) -> Approver:
+        from wane._prune.approval import Approver
+
+        return Approver(self.store, self.contract, actor=self.pruner.actor)
 
     # Control
 

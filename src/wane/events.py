@@ -27,6 +27,23 @@ class BatchTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkProgressed:
+    """Long work begins, or has come further: `done` units `of` how many."""
+
+    work: str
+    """"sweep", "restore", "compact", "split", "convert" …"""
+    table: str
+    rule: str | None
+    unit: str
+    """"row", "piece", "month" or "step"."""
+    done: int
+    of: int | None
+    """None: unknown."""
+    exact: bool = True
+    """Whether `of` was counted; otherwise it is an estimate."""
+
+
+@dataclass(frozen=True, slots=True)
 class SlowedDown:
     """A sweep is throttled, and why."""
 
@@ -119,6 +136,8 @@ class TickFailed:
 
     scheduler: str
     error: str
+    repeated: bool = False
+    """Whether the database is unreachable, and an earlier event of this outage reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +156,17 @@ class WorkFailed:
     scheduler: str | None
     kind: str
     error: str
+    repeated: bool = False
+    """Whether the database is unreachable, and an earlier event of this outage reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutageEnded:
+    """The database can be reached again."""
+
+    seconds: float
+    attempts: int
+    """The attempts to reach it that failed, in all threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +290,7 @@ class PartitionStep:
 
 Event = (
     BatchTaken
+    | WorkProgressed
     | SlowedDown
     | RuleSwept
     | BudgetExhausted
@@ -271,6 +302,7 @@ Event = (
     | TickFailed
     | SweepsEnqueued
     | WorkFailed
+    | OutageEnded
     | Beat
     | ArchiveStep
     | ArchiveProgress

@@ -210,7 +210,7 @@ def test_a_worker_that_would_archive_most_of_a_table_waits_for_a_person(database
         [swept] = work(cold)
         assert (swept.outcome, swept.rows) == (Outcome.FUSED, 0)
         assert "70 of 73 rows are due (95.9%)" in swept.message
-        assert "approve it with `wane archive run event.cold`" in swept.message
+        assert "approve it with `wane approve event.cold`" in swept.message
         assert (len(cold.hot()), cold.cold(), cold.keeper.archive.status()) == (73, [], [])
         assert cold.one().outcome is Outcome.DONE, "a person asked for it"
         assert cold.hot() == STAYING
@@ -229,3 +229,14 @@ def test_a_sweep_that_was_begun_is_finished_whatever_its_share(sqlite_database: 
         [swept] = work(cold)
         assert (swept.outcome, swept.counts["event"]) == (Outcome.FUSED, 30), "the next one waits"
         assert len(cold.hot()) == 43
+
+
+def test_an_approved_plan_is_archived_window_by_window(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 70)
+    with cold_keeper(sqlite_database, tmp_path, FUSED) as cold:
+        assert work(cold)[0].outcome is Outcome.FUSED
+        assert [one.code for one in cold.keeper.check_live() if one.code == "fused-rule"] == ["fused-rule"]
+        [approval] = cold.keeper.approve(cold.keeper.review())
+        assert (approval.rule, approval.rows) == ("cold", 70)
+        assert [work(cold)[0].counts["event"] for _ in range(3)] == [30, 30, 10]
+        assert (cold.hot(), cold.keeper.approvals()) == (STAYING, [])

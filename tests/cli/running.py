@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from servers import Database
+from wane._cli.output import FORMAT
 
 AT = "2026-01-10T00:00:00Z"
 """The timestamp that the tests plan for."""
@@ -47,9 +48,19 @@ class Result:
     err: str
 
     @property
-    def json(self) -> Any:
+    def document(self) -> Any:
         """Everything on stdout, as JSON: anything else there is an error."""
         return json.loads(self.out)
+
+    @property
+    def json(self) -> Any:
+        """The content of the document, without its format."""
+        document = self.document
+        if isinstance(document, list):
+            return document
+        if document.keys() == {"format", "items"}:
+            return document["items"]
+        return {key: value for key, value in document.items() if key != "format" or value != FORMAT}
 
 
 def fill(database: Database) -> None:

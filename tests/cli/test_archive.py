@@ -83,7 +83,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert (gone.code, "the archive has no such row" in gone.err) == (1, True)
     some = wane("archive", "restore", "event", "--key", "id=3", "--key", "id=1", "--dry-run", "--on-conflict", "skip")
     assert (some.code, "the archive has no row for 1 key" in some.err) == (1, True)
-    assert wane("archive", "restore", "event", "--where", "id < 0").code == 0
+    assert wane("archive", "restore", "event", "--where", "id < 0").code == 4
     listed = wane("archive", "restores", "event", "--json").json
     assert [(one["id"], one["state"], one["into"], one["chosen"], one["kept"]) for one in listed] == [
         (3, "done", "side", 1, 0),

@@ -27,11 +27,12 @@ def ids(database: Database) -> list[int]:
 
 
 def test_flags_are_reported_by_their_names(wane: Wane, ready: Database) -> None:
-    assert wane("enable", "--json").json == {"flag": "iu_core.retention_enabled", "enabled": True}
-    assert wane("disable", "inbox", "--json").json == {"flag": "queue.retention.inbox.enabled", "enabled": False}
+    assert wane("enable", "--json").json == {"flag": "retention.enabled", "enabled": True}
+    assert wane("disable", "inbox", "--json").json == {"flag": "retention.inbox.enabled", "enabled": False}
     done = wane("disable")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "iu_core.retention_enabled is off\n"
+    assert done.err == "sweeps are off (flag retention.enabled)\n"
+    assert wane("enable", "inbox").err == "sweeps of inbox are on (flag retention.inbox.enabled)\n"
 
 
 def test_a_flag_of_an_unknown_table_is_refused(wane: Wane, ready: Database) -> None:
@@ -43,7 +44,7 @@ def test_a_flag_of_an_unknown_table_is_refused(wane: Wane, ready: Database) -> N
 
 def test_flags_gate_sweeps_and_not_explicit_calls(wane: Wane, ready: Database) -> None:
     done = wane("sweep", "--json")
-    assert done.code == 0
+    assert done.code == 4
     [rule] = done.json["rules"]
     assert (rule["outcome"], rule["rows"]) == ("off", 0)
     assert ids(ready) == [1, 2, 3, 4, 5, 6]

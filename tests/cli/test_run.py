@@ -85,6 +85,32 @@ def test_a_run_answers_in_json(wane: Wane, ready: Database) -> None:
     assert wane("run", "--max-runs", "1", "--json").json == {"ticks": 1, "sweeps": 1, "failures": 0}
 
 
+def test_with_json_logs_every_line_is_json(wane: Wane, ready: Database) -> None:
+    done = wane("run", "--max-runs", "1", "--log-format", "json")
+    [result] = map(json.loads, done.out.splitlines())
+    assert (done.code, result["format"], result["sweeps"]) == (0, 1, 1)
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert {"time", "level", "event"} <= set.intersection(*map(set, lines))
+    messages = [one["message"] for one in lines if one["event"] == "wane.message"]
+    assert messages[0].startswith("schedulers: tick; 1 worker; contract ")
+    assert messages[1] == "ends after 1 window of each scheduler, when their sweeps are done"
+    failed = wane("sweep", "--approve", "inbox.nothing", "--log-format", "json")
+    assert [json.loads(line)["level"] for line in failed.err.splitlines()] == ["error", "error"]
+    swept = wane("sweep", "--log-format", "json")
+    assert [(rule["rule"], rule["rows"]) for rule in json.loads(swept.out)["rules"]] == [("failed", 0)]
+    assert wane("sweep").out.startswith("rule"), "and text for people again"
+
+
+def test_a_run_says_which_window_it_waits_for(wane: Wane, ready: Database) -> None:
+    alone = ("run", "--workers", "0", "--max-runs", "1")
+    assert "waiting for" not in wane(*alone).err, "its first window begins at once"
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    value = soon if ready.store == "postgres" else soon.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    ready.execute(f"UPDATE {own(ready, 'schedule')} SET due_at = ?", (value,))
+    shown = f"{soon:%Y-%m-%d %H:%M:%S} UTC (every 5 min)"
+    assert f"waiting for tick: its next window begins at {shown}" in wane(*alone).err
+
+
 def test_schedulers_and_workers_apart(wane: Wane, ready: Database) -> None:
     done = wane("run", "--workers", "0", "--scheduler", "tick", "--max-runs", "1")
     assert "schedulers: tick; 0 workers" in done.err
@@ -99,8 +125,8 @@ def test_schedulers_and_workers_apart(wane: Wane, ready: Database) -> None:
 def test_a_run_with_the_flag_off_says_so_and_takes_nothing(wane: Wane, ready: Database) -> None:
     wane("disable")
     done = wane("run", "--max-runs", "1")
-    assert done.code == 0
-    assert "sweeps are off: iu_core.retention_enabled is off until `wane enable`" in done.err
+    assert done.code == 4
+    assert "sweeps are off: retention.enabled is off until `wane enable`" in done.err
     assert ids(ready) == [1, 2, 3, 4, 5, 6]
 
 

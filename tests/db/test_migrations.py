@@ -96,6 +96,23 @@ def test_only_what_is_missing_is_printed(database: Database) -> None:
             assert (missing.name, store.migrate()) == ("0002_two", [])
 
 
+def test_flags_that_were_set_under_their_earlier_names_count_under_the_new_ones(database: Database) -> None:
+    with opened(database) as store:
+        store.migrate()
+        own = store.dialect.own_table("flag")
+        [renaming] = [one for one in migrations(database.store) if one.name == "0017_flag_names"]
+        set_before = [("iu_core.retention_enabled", True), ("queue.retention.a.b.enabled", False), ("other", True)]
+        for name, enabled in set_before:
+            columns = "(name, enabled, changed_at, changed_by)"
+            database.execute(
+                f"INSERT INTO {own} {columns} VALUES (?, ?, '2026-01-01 00:00:00+00:00', 'ada')", (name, enabled)
+            )
+        for _ in range(2):
+            database.script(renaming.sql)
+        found = {name: bool(enabled) for name, enabled in database.query(f"SELECT name, enabled FROM {own}")}
+        assert found == {**dict(set_before), "retention.enabled": True, "retention.a.b.enabled": False}
+
+
 def shape(database: Database) -> set[str]:
     text = {
         "sqlite": "SELECT coalesce(sql, name) FROM sqlite_master WHERE name LIKE '%wane%'",

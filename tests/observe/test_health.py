@@ -41,7 +41,7 @@ LIVE = {
     **{
         code: [code]
         for code, _ in CONDITIONS.values()
-        if code in ("cap-exceeded", "false-excuse", "dangling-reference", "orphaned-follower")
+        if code in ("cap-exceeded", "false-excuse", "dangling-reference", "fused-rule", "orphaned-follower")
         or code.startswith("stale-")
     },
 }

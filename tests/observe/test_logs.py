@@ -24,6 +24,7 @@ from wane.events import (
     Beat,
     Event,
     MessageDead,
+    OutageEnded,
     RetentionPassFailed,
     RowConsumed,
     RowsPruned,
@@ -67,7 +68,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
 def test_a_sweep_that_removed_rows_is_logged_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wane")
     swept(database, Budget())
-    assert lines(caplog) == [(logging.INFO, "event=statestore.lifecycle_pruned table=jobs.failed rule=failed rows=30")]
+    assert lines(caplog) == [(logging.INFO, "event=statestore.lifecycle_pruned table=jobs rule=failed rows=30")]
     assert vars(caplog.records[-1])["wane"]["rows"] == 30
 
 
@@ -83,9 +84,9 @@ def test_a_spent_budget_is_logged(database: Database, caplog: pytest.LogCaptureF
     assert lines(caplog) == [
         (
             logging.WARNING,
-            "event=statestore.lifecycle_prune_budget_exhausted table=jobs.failed rule=failed spent=rows",
+            "event=statestore.lifecycle_prune_budget_exhausted table=jobs rule=failed spent=rows",
         ),
-        (logging.INFO, "event=statestore.lifecycle_pruned table=jobs.failed rule=failed rows=20"),
+        (logging.INFO, "event=statestore.lifecycle_pruned table=jobs rule=failed rows=20"),
     ]
 
 
@@ -108,6 +109,22 @@ TOLD: list[tuple[Event, int, str]] = [
         WorkFailed(None, "retention_sweep_jobs", "lost"),
         logging.ERROR,
         "event=wane.lifecycle_tick_failed kind=retention_sweep_jobs error=lost",
+    ),
+    (
+        TickFailed("statestore", "gone", repeated=True),
+        logging.DEBUG,
+        "event=statestore.lifecycle_tick_failed error=gone",
+    ),
+    (
+        WorkFailed(None, "reserve", "gone", repeated=True),
+        logging.DEBUG,
+        "event=wane.lifecycle_tick_failed kind=reserve error=gone",
+    ),
+    (OutageEnded(9.04, 20), logging.WARNING, "event=wane.outage_ended seconds=9.0 attempts=20"),
+    (
+        RuleSwept("tick", "jobs", "done", "jobs.done", "prune", {"jobs": 5, "job_attempts": 7}, 1, 0.1, "done"),
+        logging.INFO,
+        "event=tick.lifecycle_pruned table=jobs rule=done rows=5 followers=7",
     ),
     (
         RetentionPassFailed("knocker_events", "no"),

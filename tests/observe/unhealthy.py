@@ -18,6 +18,7 @@ from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper
 from wane._ledger import AuditEntry, Ledger
+from wane._prune.sql_fuse import FuseStates
 from wane._schedule.sql import Alive, Timetable, Window
 from wane.observe._health import TableHealth
 from wane.observe._sql_snapshots import Snapshot, Snapshots
@@ -287,6 +288,15 @@ def stale_claim(world: World) -> None:
     world.database.execute("UPDATE work_claims SET expires_at = ?", (value,))
 
 
+def fused(world: World) -> None:
+    """An unattended sweep would have taken most of the table."""
+    store = world.keeper.store
+    with store.transaction() as transaction:
+        states = FuseStates(store.dialect, transaction.execute)
+        states.blow("job", "old", "1,204 of 1,206 rows are due (99.8%)", transaction.now())
+        states.blow("gone", "old", "the contract has no such table any more", transaction.now())
+
+
 def slow_reads(world: World) -> None:
     world.settle(hot_read_ms=0.000_001, counted_rows=2)
 
@@ -312,6 +322,7 @@ CONDITIONS: dict[Callable[[World], None], tuple[str, str]] = {
     orphaned_follower: ("orphaned-follower", "thread"),
     orphaned_inner_follower: ("orphaned-follower", "thread"),
     stale_claim: ("stale-claim", "work_claims"),
+    fused: ("fused-rule", "job"),
     slow_reads: ("slow-reads", ""),
 }
 """Each with the code and the table of the one finding that it makes."""

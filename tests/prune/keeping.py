@@ -27,7 +27,7 @@ from wane._contract.model import (
     Unit,
 )
 from wane._contract.names import TableName
-from wane._contract.settings import Budget
+from wane._contract.settings import Budget, SweepSettings
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper
@@ -149,10 +149,14 @@ def keeping(
     floors: Sequence[tuple[str, timedelta]] = (),
     listener: Callable[[Event], None] | None = None,
     migrate: bool = True,
+    sweep: SweepSettings | None = None,
 ) -> Iterator[Keeping]:
     """A keeper of these tables, `job` with a rule of a week if none are given, on a migrated database."""
     contract = Contract(
-        None, tables or (table(),), floors=tuple((TableName.parse(name), least) for name, least in floors)
+        None,
+        tables or (table(),),
+        floors=tuple((TableName.parse(name), least) for name, least in floors),
+        sweep=sweep or SweepSettings(),
     )
     events: list[Event] = []
 

@@ -64,7 +64,7 @@ def test_calls_do_the_same(database: Database) -> None:
         assert (await keeper.prune("job", rule="old", limit=1)).counts == {"job": 1}
         held = await keeper.hold("job", {"id": 1}, reason="a test")
         assert [one.id for one in await keeper.holds()] == [held.id]
-        assert await keeper.enable() == "iu_core.retention_enabled"
+        assert await keeper.enable() == "retention.enabled"
         plan = await keeper.plan("job")
         assert plan.due == 8
         assert (await keeper.preview("job", rule="old")).due == plan.steps[0].due

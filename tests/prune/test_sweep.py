@@ -359,7 +359,7 @@ def test_sweeps_are_off_until_they_are_enabled(database: Database) -> None:
         sweep = kept.keeper.sweep(pace=SMALL)
         [swept] = sweep.rules
         assert (swept.outcome, swept.rows, swept.batches) == (Outcome.OFF, 0, 0)
-        assert swept.message == "the master flag iu_core.retention_enabled is off: `wane enable` turns it on"
+        assert swept.message == "the master flag retention.enabled is off: `wane enable` turns it on"
         assert not sweep.failed
         assert len(kept.ids()) == 6
         assert kept.trail() == []
@@ -386,11 +386,11 @@ def test_a_tables_own_flag_stops_only_its_sweeps(database: Database) -> None:
     database.execute("ALTER TABLE note ADD COLUMN at_ms bigint")
     insert(database, "note", "id, at_ms", (1, ago(30)))
     with keeping(database, table(), table("note", rule(when=()), state=None)) as kept:
-        assert kept.keeper.enable() == "iu_core.retention_enabled"
-        assert kept.keeper.disable("job") == "queue.retention.job.enabled"
+        assert kept.keeper.enable() == "retention.enabled"
+        assert kept.keeper.disable("job") == "retention.job.enabled"
         first, second = kept.keeper.sweep(pace=SMALL).rules
         assert (first.outcome, second.outcome, second.rows) == (Outcome.OFF, Outcome.DONE, 1)
-        assert "queue.retention.job.enabled is off" in first.message
+        assert "retention.job.enabled is off" in first.message
         kept.keeper.enable("job")
         assert kept.keeper.sweep("job", pace=SMALL).rules[0].rows == 5
 
@@ -456,7 +456,8 @@ def test_after_a_stop_no_other_rule_begins(database: Database) -> None:
     stop = threading.Event()
 
     def listen(event: Event) -> None:
-        stop.set()
+        if isinstance(event, BatchTaken):
+            stop.set()
 
     with keeping(database, declared, listener=listen) as kept:
         kept.keeper.enable()
@@ -547,7 +548,7 @@ def test_the_first_sweep_of_a_rule_that_would_take_a_large_share_needs_approval(
         assert (swept.outcome, swept.rows) == (Outcome.FUSED, 0)
         assert sweep.failed
         assert "1,000 of 1,501 rows are due (66.6%), and the first sweep of a rule may take 50%" in swept.message
-        assert "--approve job.old" in swept.message
+        assert "`wane approve job.old`" in swept.message
         assert kept.trail() == []
         assert kept.keeper.sweep(pace=FAST, approve=["job.old"]).rules[0].rows == 1_000
 
@@ -595,7 +596,7 @@ def test_what_cannot_be_counted_in_time_counts_as_too_many(database: Database, m
         [swept] = kept.keeper.sweep(pace=FAST).rules
         assert (swept.outcome, swept.rows, kept.trail()) == (Outcome.FUSED, 0, [])
         assert "counting the due rows did not finish in 0 seconds" in swept.message
-        assert "--approve job.old" in swept.message
+        assert "`wane approve job.old`" in swept.message
 
 
 def test_a_small_share_of_a_large_table_is_allowed_without_counting_all_of_it(database: Database) -> None:

@@ -121,6 +121,14 @@ def contract(tmp_path: Path) -> Contract:
     return including(tmp_path, *names())
 
 
+def test_the_substrate_has_flags_of_its_own(tmp_path: Path) -> None:
+    flags = [including(tmp_path, name).sweep for name in ("substrate", "statestore")]
+    assert [(one.master_flag, one.table_flag) for one in flags] == [
+        ("iu_core.retention_enabled", "queue.retention.{table}.enabled"),
+        ("retention.enabled", "retention.{table}.enabled"),
+    ]
+
+
 def including(folder: Path, *included: str, more: str = "") -> Contract:
     file = folder / "wane.toml"
     file.write_text(f"include = {[f'reference:{name}' for name in included]}\n{more}")

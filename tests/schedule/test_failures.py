@@ -39,7 +39,7 @@ from wane._db.url import resolve_url
 from wane._schedule import Ran, patience, runner, worker
 from wane._schedule.worker import Worked
 from wane.errors import Unreachable
-from wane.events import BatchTaken, TickFailed, WorkFailed
+from wane.events import BatchTaken, OutageEnded, TickFailed, WorkFailed
 
 SECOND = (Scheduler("tick", timedelta(seconds=1)),)
 PACKAGED = pytest.mark.parametrize("server_id", POSTGRES_IDS[:1])
@@ -95,6 +95,26 @@ def test_a_sqlite_file_that_is_replaced_is_reported_of_and_swept(sqlite_database
         ]
         assert any("was replaced by another file while it was open" in error for error in reported)
         restored.close()
+
+
+def test_an_outage_is_reported_once_when_it_begins_and_once_when_it_is_over(sqlite_database: SqliteDatabase) -> None:
+    create_jobs(sqlite_database, 5)
+    contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
+    path = sqlite_database.path
+    with world(sqlite_database, contract) as one, running(one, workers=3):
+        sweeps_again(one, sqlite_database, 0)
+        sqlite_database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        sqlite_database.close()
+        path.rename(path.with_name("away"))
+        await_true(lambda: failures(one) >= 12, "all of its threads fail")
+        path.with_name("away").rename(path)
+        await_true(lambda: bool(one.reported(OutageEnded)), "it is over")
+        # A sweep that the outage interrupted has failed as well, and reports that itself.
+        failed = one.reported(TickFailed) + [event for event in one.reported(WorkFailed) if event.kind == "reserve"]
+        [ended] = one.reported(OutageEnded)
+        assert [event.repeated for event in failed].count(False) == 1
+        assert ended.attempts == len(failed)
+        assert ended.seconds > 0
 
 
 @PACKAGED

@@ -327,7 +327,7 @@ def test_the_fuse_is_reported_in_every_window_and_makes_no_dead_letters(database
             assert window(one, clock) is Worked.FAILED
             reported = one.reported(WorkFailed)
             assert len(reported) == number
-            assert "--approve job.old" in reported[-1].error
+            assert "`wane approve job.old`" in reported[-1].error
         assert one.states() == ["done"] * 3
         assert one.count("job") == 61
         assert one.queue.dead_letters() == []

@@ -49,11 +49,22 @@ def test_from_nothing_to_installed_and_back(command: Wane, database: PostgresDat
     assert "nothing is installed" in none.stderr
     done = command("install", "--json")
     assert done.exit_code == 0
-    assert json.loads(done.stdout) == {"fingerprint": mark, "replaced": None, "refused": [], "roles_missing": 0}
+    assert json.loads(done.stdout) == {
+        "format": 1,
+        "fingerprint": mark,
+        "replaced": None,
+        "refused": [],
+        "roles_missing": 0,
+    }
     assert database.query("SELECT wane.contract_fingerprint()") == [(mark,)]
     assert command("status").exit_code == 0
-    assert json.loads(command("status", "--json").stdout) == {"installed": mark, "contract": mark, "current": True}
-    assert json.loads(command("uninstall", "--json").stdout) == {"removed": mark}
+    assert json.loads(command("status", "--json").stdout) == {
+        "format": 1,
+        "installed": mark,
+        "contract": mark,
+        "current": True,
+    }
+    assert json.loads(command("uninstall", "--json").stdout) == {"format": 1, "removed": mark}
     assert "nothing was installed" in command("uninstall").stderr
 
 

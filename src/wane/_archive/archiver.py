@@ -13,7 +13,7 @@ from wane._archive.restore import Restorer
 from wane._archive.sweep import TableSweep, Tally
 from wane._contract.model import Rule, Table, ToArchive
 from wane._leases import Lease
-from wane._prune import fuse
+from wane._prune.approval import ask_fuse, record_swept
 from wane._prune.batches import Closed
 from wane._prune.binding import Bindings
 from wane._prune.sweep import Outcome
@@ -63,6 +63,9 @@ class Archiver:
         who = table.scheduler, str(table.name), rule.name, table.label(rule)
         if done.outcome is Outcome.FAILED:
             self.context.listener(RuleFailed(*who, done.message))
+        if done.sweeps and done.outcome in (Outcome.DONE, Outcome.BUDGET):
+            completed = done.outcome is Outcome.DONE
+            record_swept(self.context.store, str(table.name), rule.name, completed=completed)
         seconds = time.monotonic() - began
         self.context.listener(RuleSwept(*who, "archive", done.evicted, done.batches, seconds, done.outcome.value))
         return done.report()
@@ -80,7 +83,7 @@ class Archiver:
         # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
         now = self.context.store.now()
         if self.unattended:
-            self._ask_fuse(table, rule, now)
+            now = self._ask_fuse(table, rule, now)
         begun = 0
         while TableSweep(self, table, rule, lease, done).begin(now):
             begun += 1
@@ -90,17 +93,17 @@ class Archiver:
                 done.outcome, done.message = Outcome.BUDGET, "the rest moves with the next sweep"
                 return
 
-    def _ask_fuse(self, table: Table, rule: Rule, now: datetime) -> None:
-        """Raise Blown if a new sweep would take too large a share, which needs a person's approval.
+    def _ask_fuse(self, table: Table, rule: Rule, now: datetime) -> datetime:
+        """Return the time that decides what a new sweep takes: now, or the time of the plan that was approved.
 
-        A sweep that was begun is finished whatever its share.
+        Raise Blown if it would take too large a share, which needs a person's approval. A sweep that was begun is
+        finished whatever its share.
         """
-        name = f"{table.name}.{rule.name}"
         selection = self.bindings.selection(table, rule)
-        store, sweep = self.context.store, self.context.contract.sweep
-        found = fuse.probe(store, sweep, selection, now, approval=f"wane archive run {name}")
+        found, approval = ask_fuse(self.context.store, self.context.contract, selection, now)
         if found.blown:
             raise Blown(found.blown)
+        return now if approval is None else approval.planned_at
 
     def require_open(self, table: Table) -> None:
         """Raise unless rows of the table may leave now."""

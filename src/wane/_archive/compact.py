@@ -35,6 +35,7 @@ from wane._leases import Lease
 from wane._prune.batches import Closed
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveChanged, ArchiveError, SparkError, Unproven
+from wane.events import WorkProgressed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +69,10 @@ class Compaction:
                 return done
             with self.upkeep.leases([name], sweeps) as leases:
                 sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
-                for files in self.small(name, least_files, sweeps)[:most_months]:
+                months = self.small(name, least_files, sweeps)[:most_months]
+                for number, files in enumerate(months):
+                    context = self.upkeep.context
+                    context.listener(WorkProgressed("compact", name, None, "month", number, len(months)))
                     self._month(name, files, leases, done)
         return done
 

@@ -35,7 +35,7 @@ from wane._contract.model import Table
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
 from wane.errors import ArchiveBusy, ArchiveError, BindError, StoreError, WrongArgument
-from wane.events import RowsRestored
+from wane.events import RowsRestored, WorkProgressed
 
 PROTECT = timedelta(days=7)
 """How long restored rows are held against sweeps by default."""
@@ -358,7 +358,11 @@ class _Restore:
                 restore.protect_until,
             )
             task = _numbered(partial(load_piece, job), pieces)
-            answers(self.context.executor.run(task, len(pieces)))
+            self._progress(0, len(pieces))
+            answers(self.context.executor.run(task, len(pieces), self._progress))
+
+    def _progress(self, done: int, of: int) -> None:
+        self.context.listener(WorkProgressed("restore", str(self.table.name), None, "piece", done, of))
 
     def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:
         """Remove copies of rows that are back from the archive.

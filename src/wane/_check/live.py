@@ -22,8 +22,9 @@ from wane._db import Store
 from wane._db.schema import Schema, TableInfo
 from wane._db.statement import Parameters, Statement, When
 from wane._db.timestamps import read_time
-from wane._findings import Finding, Severity
+from wane._findings import Finding, Severity, pasted
 from wane._ledger import Ledger, RuleSweeps
+from wane._prune.sql_fuse import FuseStates
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.probes import UNREAD, Probe, Probes
 from wane._rules.reads import read_probes
@@ -193,7 +194,7 @@ class Live:
                     f"its oldest due row ({oldest:%Y-%m-%d %H:%M:%S} UTC) should have left {about(late)} ago: "
                     f"it is past its window and a sweep every {format_duration(every)}"
                 )
-                fix = f"run `wane plan {selection.label}`, and check who sweeps it: `wane health`"
+                fix = f"run {pasted('plan', selection.label)}, and check who sweeps it: `wane health`"
                 self._add("overdue", selection.name, path, message, fix)
 
     def invariants(self) -> None:
@@ -201,6 +202,7 @@ class Live:
         self._caps()
         self._ask([*self._excuses(), *self._references(), *self._claims()])
         self._reservations()
+        self._fused()
 
     def _caps(self) -> None:
         """Check that a cap is exceeded by no more than the rows that came since its last sweep."""
@@ -225,7 +227,7 @@ class Live:
             f"at most {bound.most:,} rows{per} are promised, and {self._count(rows)} are beyond that, though"
             f" {f'{came:,}' if came else 'none'} came since its last sweep ({swept_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
-        fix = f"run `wane plan {selection.label}`: its budget may be too small, or rows are held"
+        fix = f"run {pasted('plan', selection.label)}: its budget may be too small, or rows are held"
         self._add("cap-exceeded", selection.name, rule_path(selection), message, fix)
 
     # Promises that are counts
@@ -337,12 +339,8 @@ class Live:
         longest = max((one.longest for one in self.contract.schedulers), default=timedelta(0))
         pool = self.contract.queue.pool
         before = self.now - longest - self.contract.health.grace
-
-        def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-            return self.store.read(Statement(text, parameters), self.bounds.seconds)
-
         try:
-            rows = messages_of(self.store).count_stale(run, pool, before, self.bounds.most)
+            rows = messages_of(self.store).count_stale(self._run, pool, before, self.bounds.most)
         except (TimedOut, Locked):
             self._unchecked("", "queue", "whether reservations are past their end")
             return
@@ -350,6 +348,27 @@ class Live:
             message = f"{rows:,} messages of the pool {pool} are reserved by workers whose lease ended more than {format_duration(longest)} ago"
             fix = "start a worker, which takes them over: `wane status` shows who runs"
             self._add("stale-reservation", "", "queue", message, fix)
+
+    def _fused(self) -> None:
+        """Check that the fuse stops no rule that waits for approval."""
+        if not self.store.migrated:
+            return
+        rules = {(str(one.name), one.rule.name): one for one in self.selections}
+        try:
+            states = FuseStates(self.store.dialect, self._run).all()
+        except (TimedOut, Locked):
+            self._unchecked("", "sweep.fuse", "whether the fuse stops rules")
+            return
+        for state in states:
+            selection = rules.get((state.table, state.rule))
+            if selection is None or state.blown_at is None:
+                continue
+            message = f"its sweeps take nothing since {state.blown_at:%Y-%m-%d %H:%M:%S} UTC: {state.reason}"
+            fix = f"review and approve it: {pasted('approve', selection.label)}"
+            self._add("fused-rule", selection.name, rule_path(selection), message, fix)
+
+    def _run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return self.store.read(Statement(text, parameters), self.bounds.seconds)
 
     def _add(self, code: str, table: object, path: str, message: str, fix: str) -> None:
         self.report.add(Severity.ERROR, code, table, path, message, fix)

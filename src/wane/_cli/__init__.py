@@ -27,6 +27,7 @@ _COMMANDS = {
     "Prune": {
         "apply": ("prune", "Take what a saved plan says, and no more."),
         "sweep": ("prune", "Sweep what is due, in bounded audited batches."),
+        "approve": ("approve", "Review and approve what the fuse stops."),
         "prune": ("prune", "Take rows now, in one audited transaction."),
         "audit": ("audit", "List what left: the audit trail."),
         "hold": ("hold", "Hold rows, whatever the rules say; list and release holds."),

@@ -12,6 +12,7 @@ from rich.markup import escape
 from wane._archive.journal_restore import OnConflict
 from wane._archive.model import Restored, RestoreStatus
 from wane._cli.archive import TableArgument, app, starting
+from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, ShownOption
 from wane._cli.output import console, counts_text, many, print_line, table, time_text
@@ -22,7 +23,7 @@ _SWEEP = "archive-"
 """The prefix of an archive sweep's run in the audit trail."""
 
 
-@command(app, "restore", Services(actor=True))
+@command(app, "restore", Services(actor=True, logs=True, progress=True))
 def restore(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows come back.")],
@@ -64,7 +65,8 @@ def restore(
     """Bring archived rows back, with everything that left with them.
 
     Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied. After any
-    interruption, running it again finishes the job. Exits 1 if rows that were chosen could not come back, or if a key has no row.
+    interruption, running it again finishes the job. Exits 1 if rows that were chosen could not come back, or if a key has no row; 4 if no
+    row was chosen at all.
     """
     if (where is not None) + (run is not None) + bool(key) != 1:
         raise typer.BadParameter("say which rows: exactly one of --where, --run and --key")
@@ -83,9 +85,9 @@ def restore(
     )
     missing = max(0, len(keys) - done.chosen.get(name, 0))
     skipped = on_conflict is OnConflict.SKIP and _only_conflicts(done.reasons)
-    return CommandResult(
-        done, lambda: print_restored(done, missing), 1 if missing or (done.kept and not skipped) else 0
-    )
+    failed, nothing = missing or (done.kept and not skipped), not any(done.chosen.values())
+    code = 1 if failed else NOTHING_DONE if nothing else 0
+    return CommandResult(done, lambda: print_restored(done, missing), code)
 
 
 @command(app, "restores")

@@ -10,11 +10,15 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, command
-from wane._cli.output import counts_text, print_fitting, time_text
+from wane._cli.output import counts_text, print_fitting, print_line, time_text
 from wane._cli.values import parse_time
+from wane._keeper import Keeper
 from wane._ledger import AuditEntry
 
+_LATEST = 1_000
+"""How many of the latest audit rows are read to name what there is instead."""
 app = typer.Typer(help="The trail of everything that left.", no_args_is_help=True)
 
 
@@ -30,11 +34,33 @@ def audit_list(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="The most to show.")] = 50,
 ) -> CommandResult:
-    """List the audit trail, newest first."""
+    """List the audit trail, newest first. Exits 4 if it has no row at all of the kind or of the table."""
     keeper = call.open(call.load(without_file=WITHOUT_TABLES))
     after = None if since is None else parse_time(since, keeper.store.now(), "--since")
     entries = keeper.audit(kind=kind, table=name, since=after, limit=limit)
-    return CommandResult([{**asdict(entry), "rows": entry.rows} for entry in entries], lambda: print_trail(entries))
+    unknown = "" if entries else _unknown(keeper, kind, name)
+
+    def show() -> None:
+        print_trail(entries)
+        if unknown or not entries:
+            print_line(f"[yellow]{escape(unknown)}[/]" if unknown else "no audit row was found")
+
+    data = [{**asdict(entry), "rows": entry.rows} for entry in entries]
+    return CommandResult(data, show, NOTHING_DONE if unknown else 0)
+
+
+def _unknown(keeper: Keeper, kind: str | None, name: str | None) -> str:
+    """Return which filter no audit row can pass; "" if there is one for each."""
+    latest = keeper.audit(limit=_LATEST)
+    if not latest:
+        return ""
+    if kind is not None and not keeper.audit(kind=kind, limit=1):
+        known = ", ".join(sorted({one.kind for one in latest}))
+        return f"the audit trail has no row of the kind {kind!r}; it has: {known}"
+    if name is not None and not keeper.audit(table=name, limit=1):
+        known = ", ".join(sorted({one.table for one in latest}))
+        return f"the audit trail has no row of the table {name!r}; it has: {known}"
+    return ""
 
 
 def print_trail(entries: Sequence[AuditEntry]) -> None:
@@ -58,7 +84,7 @@ def _cells(entry: AuditEntry, timespec: str) -> dict[str, str]:
         "at": time_text(entry.executed_at, timespec),
         "kind": entry.kind,
         "table": escape(entry.table),
-        "rule": escape(entry.rule or ""),
+        "rule": escape(entry.rule or str(entry.inputs.get("rule", ""))),
         "took": counts_text(dict(counts)),
         "batches": str(entry.batches),
         "by": escape(entry.actor),

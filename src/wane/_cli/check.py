@@ -18,6 +18,7 @@ from wane._archive.facade import Archive
 from wane._check.cover import cover
 from wane._check.live import live
 from wane._check.propose import propose
+from wane._cli.confirm import NOTHING_DONE
 from wane._cli.finding_formats import FindingFormat, sarif, workflow_commands
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import CONTRACT
@@ -67,7 +68,7 @@ def check(
 ) -> CommandResult:
     """Check a contract: every mistake at once, each with its fix.
 
-    Exits 1 if there are errors. Without --cover and --live no database is touched.
+    Exits 1 if there are errors, 4 if the contract declares nothing. Without --cover and --live no database is touched.
     """
     if strict and not cover_:
         raise typer.BadParameter(
@@ -91,6 +92,11 @@ def check(
                 findings += [one for one in broken if one not in findings]  # Both report what does not fit.
     elif contract is not None and call.url is None:
         findings += _unset(contract)
+    empty = contract is not None and not contract.tables and not contract.excused
+    if empty:
+        message = "it declares no table, so nothing is ever pruned"
+        fix = "write a [table.NAME] for each table, or let `wane init` propose them"
+        findings.append(Finding(Severity.WARNING, "empty-contract", message, fix, str(call.contract)))
 
     data = _as_json(contract, database, findings, show=show)
 
@@ -106,8 +112,8 @@ def check(
         FindingFormat.SARIF: lambda: print_json(sarif(findings, call.contract)),
         FindingFormat.GITHUB: lambda: typer.echo(workflow_commands(findings, call.contract), nl=False),
     }
-    failed = bool(errors_of(findings))
-    return CommandResult(data, printers[form], 1 if failed else 0)
+    code = 1 if errors_of(findings) else NOTHING_DONE if empty else 0
+    return CommandResult(data, printers[form], code)
 
 
 def _unset(contract: Contract) -> list[Finding]:
@@ -160,7 +166,7 @@ def _print_verdict(contract: Contract | None, path: Path, database: str, finding
 @command(app, "schema", Services(database=False))
 def schema(_call: Call) -> CommandResult:
     """Print the JSON Schema of contract files, for editors."""
-    return CommandResult(json_schema(), lambda: print_json(json_schema()))
+    return CommandResult(json_schema(), lambda: print_json(json_schema()), versioned=False)
 
 
 @command(app, "init", Services(database=False))

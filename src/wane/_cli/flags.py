@@ -17,12 +17,16 @@ TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One 
 @command(app, "enable")
 def enable(call: Call, name: TableArgument = None) -> CommandResult:
     """Turn sweeps on: all of them (the master flag), or one table's."""
-    flag = call.open().enable(name)
-    return CommandResult({"flag": flag, "enabled": True}, lambda: print_line(f"{escape(flag)} is [bold]on[/]"))
+    return _result(call.open().enable(name), name, enabled=True)
 
 
 @command(app, "disable")
 def disable(call: Call, name: TableArgument = None) -> CommandResult:
     """Turn sweeps off: all of them, or one table's. A running sweep stops at its next batch."""
-    flag = call.open().disable(name)
-    return CommandResult({"flag": flag, "enabled": False}, lambda: print_line(f"{escape(flag)} is [bold]off[/]"))
+    return _result(call.open().disable(name), name, enabled=False)
+
+
+def _result(flag: str, name: str | None, *, enabled: bool) -> CommandResult:
+    whose = "sweeps" if name is None else f"sweeps of {escape(name)}"
+    text = f"{whose} are [bold]{'on' if enabled else 'off'}[/] (flag {escape(flag)})"
+    return CommandResult({"flag": flag, "enabled": enabled}, lambda: print_line(text))

@@ -34,7 +34,7 @@ from wane._cli.options import (
     MetricsFileOption,
     UrlOption,
 )
-from wane._cli.output import print_json
+from wane._cli.output import document, print_json, write_lines
 from wane._cli.signals import Stop
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -66,6 +66,8 @@ class CommandResult:
     data: object
     show: Callable[[], object]
     exit_code: int = 0
+    versioned: bool = True
+    """Whether the document begins with its format, as all do but those of a standard that has its own."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ class Call:
         if self.services.progress and not read_only:
             from wane._cli.progress import show_progress
 
-            heard.append(self._work.enter_context(show_progress(as_json=self.as_json)))
+            shown = show_progress(as_json=self.as_json or self._json_lines, as_log=self._logging)
+            heard.append(self._work.enter_context(shown))
 
         def listener(event: Event) -> None:
             for one in heard:
@@ -159,14 +162,20 @@ class Call:
         with self._metrics:
             with self._work:
                 result = function(self, **arguments)
-            if result is not None and self.as_json:
-                print_json(result.data)
+            if result is not None and (self.as_json or self._json_lines):
+                made = document(result.data) if result.versioned else result.data
+                print_json(made, indent=2 if self.as_json else None)
             elif result is not None:
                 result.show()
         if result is not None and result.exit_code:
             return result.exit_code
         # A command that a signal stopped did not finish, and shells know these codes.
         return 128 + self.stop.signals[0] if self.stop.signals and not self.services.daemon else 0
+
+    @property
+    def _json_lines(self) -> bool:
+        """Return whether a log reader gets every line: each is a JSON document."""
+        return self.log_format is LogFormat.JSON
 
     def _configure_logging(self) -> None:
         """Write log lines if asked for, and with --json; without either, failures are in the printed result, once."""
@@ -177,6 +186,7 @@ class Call:
 
             default = LogLevel.INFO if self.services.daemon else LogLevel.WARNING
             configure_logging(self.log_level or default, self.log_format or LogFormat.TEXT)
+        write_lines(as_json=self._json_lines)
 
 
 def command(app: typer.Typer, name: str, services: Services = _READS) -> Callable[[Command], Command]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,11 +14,16 @@ from io import TextIOWrapper
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from wane._db.counting import Count, Exactness
 from wane._findings import Finding, Severity
+from wane.observe._logs import log
 
+FORMAT = 1
+"""The version of the JSON documents; it changes with the name, the position or the meaning of anything in them."""
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.NOTE: logging.INFO}
 _UNFOLDED = 10_000
 """Columns where the output is not a terminal: a line that a script or a file reads is never folded."""
 
@@ -34,13 +40,43 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_line(text: str) -> None:
-    """Print a line for people, in rich's markup: escape what came from elsewhere."""
-    console(stderr=True).print(text, soft_wrap=True)
+    """Print a line for people, in rich's markup: escape what came from elsewhere. With JSON logs it is a record of them."""
+    if _Lines.as_json:
+        _log_message(text)
+    else:
+        console(stderr=True).print(text, soft_wrap=True)
 
 
-def print_json(data: object) -> None:
-    """Print data as one JSON document; dataclasses as objects."""
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not prints_unicode(), default=_plain) + "\n")
+class _Lines:
+    """How lines for people are written, in this process."""
+
+    as_json = False
+
+
+def write_lines(*, as_json: bool) -> None:
+    """Write lines for people as JSON log records, or as text."""
+    _Lines.as_json = as_json
+
+
+def _log_message(text: str) -> None:
+    """Log a line for people, with the level that its colour stands for."""
+    levels = {"[red]": logging.ERROR, "[green]hint:": logging.ERROR, "[yellow]": logging.WARNING}
+    level = next((one for colour, one in levels.items() if text.startswith(colour)), logging.INFO)
+    log(level, "wane.message", message=Text.from_markup(text).plain)
+
+
+def document(data: object) -> object:
+    """Return what a command found or did as a JSON document: an object that begins with its format; a list is `items`."""
+    if is_dataclass(data) and not isinstance(data, type):
+        data = asdict(data)
+    if not isinstance(data, Mapping):
+        return {"format": FORMAT, "items": data}
+    return data if "format" in data else {"format": FORMAT, **data}
+
+
+def print_json(data: object, *, indent: int | None = 2) -> None:
+    """Print data as one JSON document; dataclasses as objects. Without an indent it is one line."""
+    sys.stdout.write(json.dumps(data, indent=indent, ensure_ascii=not prints_unicode(), default=_plain) + "\n")
 
 
 def prints_unicode() -> bool:
@@ -59,6 +95,10 @@ def _plain(value: object) -> object:
 
 def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:
     """Print findings for people, worst first, each with its fix."""
+    if _Lines.as_json:
+        for finding in findings:
+            log(_LEVELS[finding.severity], "wane.finding", **finding.as_dict())
+        return
     out = console(stderr=stderr)
     order = list(Severity)
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):

@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import (
     console,
@@ -97,7 +98,8 @@ def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -
         if out is not None:
             print_line(f"wrote [bold]{escape(str(out))}[/]")
 
-    return CommandResult(json.loads(made.as_json()), show, 1 if made.problems else 0)
+    code = 1 if made.problems else 0 if made.steps else NOTHING_DONE
+    return CommandResult(json.loads(made.as_json()), show, code)
 
 
 @contextmanager

@@ -10,12 +10,15 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from wane._arguments import require_limit
+from wane._cli.confirm import NOTHING_DONE, confirm
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption
 from wane._cli.output import console, counted, counts_text, many, print_line, table, time_text
 from wane._cli.plan import build_plan, plan_result, print_statements
 from wane._cli.values import parse_time
 from wane._contract.model import Contract, State, ToArchive
+from wane._prune.concerns import concerns
 from wane._prune.pace import FAST
 from wane._prune.plan import Step, read_plan
 from wane._prune.primitive import Pruned
@@ -40,6 +43,12 @@ def prune(
     ] = None,
     orphans: Annotated[bool, typer.Option("--orphans", help="With a table: only rows without their parent.")] = False,
     limit: Annotated[int, typer.Option(help="The most rows to take, followers included.")] = 1_000,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not ask back where it takes rows that the contract retains, or a large share."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show what would leave, the statements and their query plans; take nothing."),
@@ -59,15 +68,26 @@ def prune(
     keeper = call.open(contract, read_only=dry_run)
     cutoff = None if older_than is None else parse_time(older_than, keeper.store.now(), "--older-than")
     states = _states(contract, name, state)
+    order = keeper.pruner.order(name, rule, states, cutoff, orphans=orphans)
+    doubts = concerns(keeper.pruner, order, require_limit(limit))
     if dry_run:
         preview = keeper.preview(name, rule=rule, states=states, older_than=cutoff, orphans=orphans)
-        return CommandResult({**asdict(preview), "limit": limit}, lambda: _print_preview(preview, limit))
+        data = {**asdict(preview), "limit": limit, "concerns": doubts}
+        return CommandResult(data, lambda: _print_preview(preview, limit, doubts))
+    if doubts and not _confirmed(doubts, yes=yes):
+        return CommandResult({"concerns": doubts, "rows": 0}, lambda: None, NOTHING_DONE)
     if orphans:
         assert cutoff is not None
         pruned = keeper.prune_orphans(name, older_than=cutoff, limit=limit, states=states)
     else:
         pruned = keeper.prune(name, rule=rule, states=states, older_than=cutoff, limit=limit)
     return CommandResult({**asdict(pruned), "rows": pruned.rows}, lambda: print_pruned(pruned))
+
+
+def _confirmed(doubts: Sequence[str], *, yes: bool) -> bool:
+    for why in () if yes else doubts:
+        print_line(f"[yellow]caution:[/] {escape(why)}")
+    return confirm("Prune all the same?", yes=yes)
 
 
 def _target(contract: Contract, target: str) -> tuple[str, str | None]:
@@ -85,7 +105,7 @@ def _states(contract: Contract, table: str, texts: list[str] | None) -> list[Sta
     return [known.get(text, text) for text in texts] if texts else None
 
 
-def _print_preview(preview: Step, limit: int) -> None:
+def _print_preview(preview: Step, limit: int, doubts: Sequence[str]) -> None:
     out = console()
     counts = [preview.due, *preview.followers.values()]
     within = None not in counts and sum(count.rows for count in counts if count is not None) <= limit
@@ -99,6 +119,8 @@ def _print_preview(preview: Step, limit: int) -> None:
     for follower, count in preview.followers.items():
         live = ", live ones too" if follower in preview.live_followers else ""
         out.print(f"with them {counted(count, 'row')} of {escape(follower)}{live}")
+    for why in doubts:
+        print_line(f"[yellow]it would ask back:[/] {escape(why)}")
     print_statements(preview)
 
 
@@ -121,7 +143,8 @@ def sweep(
         list[str] | None, typer.Argument(metavar="TABLE[.RULE]...", help="All rules if none is named.")
     ] = None,
     approve: Annotated[
-        list[str] | None, typer.Option(metavar="TABLE.RULE", help="Let this rule take any share. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TABLE[.RULE]", help="Let this rule, or all of a table, take any share. May be repeated."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="The most rows per rule, instead of its budget.")] = None,
     seconds: Annotated[int | None, typer.Option(min=1, help="The most seconds per rule.")] = None,
@@ -133,7 +156,8 @@ def sweep(
 ) -> CommandResult:
     """Sweep what is due, rule by rule, in bounded audited batches, if the flags allow it.
 
-    Exits 1 if a rule failed; the others were swept all the same. Ctrl-C and SIGTERM stop between two batches.
+    Exits 1 if a rule failed; the others were swept all the same. Exits 4 if nothing was swept, because the flags are off or no
+    rule that is swept was chosen. Ctrl-C and SIGTERM stop between two batches.
     """
     if dry_run:
         return plan_result(build_plan(call, only))
@@ -152,7 +176,7 @@ def apply(
     """Take what a plan says, and no more; stop if reality departs from it."""
     contract, made = call.load(), read_plan(file)
     done = call.open(contract).apply(made, pace=FAST if fast else None, stop=call.stop.event)
-    # A plan that the flags stopped was not carried out, although it was asked for.
+    # A plan that the flags stopped in part was not carried out, although it was asked for.
     return _sweep_result(done, failed=done.failed or any(rule.outcome is Outcome.OFF for rule in done.rules))
 
 
@@ -168,9 +192,12 @@ def _sweep_result(done: Sweep, *, failed: bool, skipped: Sequence[str] = ()) -> 
         print_sweep(done)
         if skipped:
             print_line(f"not swept: {escape(', '.join(skipped))}; `wane archive run` moves their rows")
+        if not done.rules and not skipped:
+            print_line("[yellow]nothing was swept:[/] the contract has no rule to sweep")
 
+    nothing = all(rule.outcome is Outcome.OFF for rule in done.rules)
     data = {"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]}
-    return CommandResult(data, show, 1 if failed else 0)
+    return CommandResult(data, show, NOTHING_DONE if nothing else 1 if failed else 0)
 
 
 def _with_budgets(contract: Contract, given: dict[str, int | None]) -> Contract:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.output import console, many, print_fitting, print_line, seconds_text, table, time_text
 from wane._keeper import Keeper
@@ -35,7 +37,7 @@ def run(
             metavar="N",
             min=1,
             help="End after this number of windows of each scheduler, when their sweeps are done (with --no-schedulers: of"
-            " sweeps of each worker); exit 1 if anything failed or waits for approval.",
+            " sweeps of each worker); exit 1 if anything failed or waits for approval, 4 if sweeps are off.",
         ),
     ] = None,
     metrics_port: Annotated[
@@ -71,20 +73,37 @@ def run(
             exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
             print_line(f"metrics: {escape(exporter.url)}")
         chosen = [] if no_schedulers else scheduler
-        _print_start(keeper, chosen, workers)
+        enabled = _print_start(keeper, chosen, workers, max_runs)
         ran = keeper.run(schedulers=chosen, workers=workers, stop=call.stop.event, max_runs=max_runs)
     text = f"{many(ran.ticks, 'window')}, {many(ran.sweeps, 'sweep')}, {many(ran.failures, 'failure')}"
-    # A daemon outlives its failures; a run that ends by itself must report them.
-    return CommandResult(ran, lambda: print_line(text), 1 if max_runs is not None and ran.failures else 0)
+    # A daemon outlives its failures; a run that ends by itself must report them, and that sweeps were off.
+    code = 0 if max_runs is None else 1 if ran.failures else 0 if enabled else NOTHING_DONE
+    return CommandResult(ran, lambda: print_line(text), code)
 
 
-def _print_start(keeper: Keeper, chosen: list[str] | None, workers: int) -> None:
+def _print_start(keeper: Keeper, chosen: list[str] | None, workers: int, max_runs: int | None) -> bool:
+    """Print what runs, and return whether sweeps are on."""
     status = keeper.status()
     if not status.enabled:
         print_line(f"[yellow]sweeps are off:[/] {escape(status.master_flag)} is off until `wane enable`")
     known = [one.name for one in keeper.contract.schedulers]
     names = ", ".join(known if chosen is None else chosen) or "none"
     print_line(f"schedulers: {escape(names)}; {many(workers, 'worker')}; contract {status.fingerprint}")
+    if max_runs is not None:
+        _print_awaited([one for one in status.schedulers if chosen is None or one.name in chosen], max_runs)
+    return status.enabled
+
+
+def _print_awaited(schedulers: Sequence[SchedulerStatus], max_runs: int) -> None:
+    """Print how the run ends, and which windows it waits for until then."""
+    if not schedulers:
+        print_line(f"ends after {many(max_runs, 'sweep')} of each worker; waiting for messages")
+        return
+    print_line(f"ends after {many(max_runs, 'window')} of each scheduler, when their sweeps are done")
+    for one in schedulers:
+        if one.window is not None and one.overdue_seconds <= 0:
+            begins = f"its next window begins at {time_text(one.window.due_at)} UTC (every {seconds_text(one.every_seconds)})"
+            print_line(f"waiting for {escape(one.name)}: {begins}")
 
 
 @command(app, "adopt")

@@ -100,9 +100,7 @@ class Budget(Section):
 def _table_flag(value: object) -> str:
     name = _FLAG.read(value)
     if name.count("{table}") != 1 or name.replace("{table}", "").count("{"):
-        raise Refused(
-            "not a name for every table's flag", 'write {table} once in it: "queue.retention.{table}.enabled"'
-        )
+        raise Refused("not a name for every table's flag", 'write {table} once in it: "retention.{table}.enabled"')
     return name
 
 
@@ -120,9 +118,9 @@ class SweepSettings(Section):
         0.5, "The same for the first sweep of a rule: its author may have meant something else."
     )
     fuse_rows: Count = setting(1_000, "The fuse ignores rules with fewer due rows than this.")
-    master_flag: Annotated[str, _FLAG] = setting("iu_core.retention_enabled", "Sweeps are off until this flag is on.")
+    master_flag: Annotated[str, _FLAG] = setting("retention.enabled", "Sweeps are off until this flag is on.")
     table_flag: Annotated[str, ReadBy(_table_flag, {"type": "string", "pattern": r"\{table\}"})] = setting(
-        "queue.retention.{table}.enabled", "A table's sweeps are on until this flag is off."
+        "retention.{table}.enabled", "A table's sweeps are on until this flag is off."
     )
 
 

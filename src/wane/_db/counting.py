@@ -17,6 +17,8 @@ TOO_LONG = (TimedOut, Locked)
 """The errors of a bounded read that exceeds its limit; the caller falls back to a cheaper read."""
 READ_SECONDS = 2.0
 """The longest that one read of a plan may take, unless its caller chooses."""
+REVIEW_SECONDS = 60.0
+"""The time limit of a count that an approval depends on: a user waits for it."""
 _COUNTED_ROWS = 1_000_000
 """Tables with a larger estimated row count are not counted."""
 

@@ -24,6 +24,7 @@ from wane._partition.statements import index_statements, old_name
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane.errors import PartitionError
+from wane.events import WorkProgressed
 
 _PREPARED = ("rooted", "bounded", "validated")
 
@@ -126,6 +127,8 @@ class _Conversion:
             assert found is not None
             change = found
             self.work.emit(self.target, change.state, began)
+            done = len(steps) if change.state == "done" else list(steps).index(change.state)
+            self.work.listener(WorkProgressed("convert", str(self.target.name), None, "step", done, len(steps)))
         return [change.facts["old"], *(name for name, _, _ in change.facts["leaves"])]
 
     def refresh(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from wane._db.counting import Count, Exactness, count_rows
 from wane._db.statement import Execute
 from wane._leases import Lease
 from wane._partition.anatomy import Anatomy, anatomy_from
@@ -19,8 +20,10 @@ from wane._partition.statements import early_name, month_name, qualified_name
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane.errors import PartitionError
+from wane.events import WorkProgressed
 
 _MOST_MONTHS = 240
+_COUNT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,15 @@ class Splitter:
             month = month.later()
         return leaves
 
+    def _rows(self, a: Anatomy, old: str) -> Count | None:
+        """Return how many rows there are to copy, at least roughly."""
+        info = self.work.store.reflect().find(a.schema, old)
+        return None if info is None else count_rows(self.work.store, info, _COUNT_SECONDS)
+
     def _copy(self, target: PartitionTarget, lease: Lease, a: Anatomy, change: Change) -> int:
         work, facts, rows = self.work, change.facts, 0
         floor, batch = facts.get("floor"), work.pace.first_batch
+        total = self._rows(a, facts["old"]) if floor is None else None
         while not work.stop.is_set():
             began = time.monotonic()
 
@@ -96,6 +105,9 @@ class Splitter:
             if not count:
                 break
             rows += count
+            name, of = str(target.name), None if total is None else total.rows
+            exact = total is not None and total.exactness is Exactness.EXACT
+            work.listener(WorkProgressed("split", name, None, "row", rows, of, exact))
             taken = time.monotonic() - began
             batch = work.pace.next_batch(batch, taken)
             work.rest(taken)

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from wane._contract.fingerprint import fingerprint
 from wane._db.counting import Exactness
+from wane._findings import pasted
 from wane._prune.admission import require_admin
 from wane._prune.plan import Plan, Step
 from wane._prune.sweep import PlannedRows, Sweep, Sweeper
@@ -21,7 +22,7 @@ from wane.errors import PlanError, TimedOut
 MOST_AGE = timedelta(hours=24)
 COUNT_SECONDS = 60.0
 """The time limit of counting what is due under one step: a user waits for it, and no process does."""
-_COUNT_FIRST = "plan again with time to count them, for example `wane plan {} --seconds 60`"
+_COUNT_FIRST = "plan again with time to count them, for example {}"
 
 
 def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) -> Sweep:
@@ -39,7 +40,10 @@ def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
     """
     name = f"{step.table}.{step.rule}"
     if step.due is None:
-        raise PlanError(f"{name}: the plan does not say how many rows are due", _COUNT_FIRST.format(name))
+        raise PlanError(
+            f"{name}: the plan does not say how many rows are due",
+            _COUNT_FIRST.format(pasted("plan", name, "--seconds", 60)),
+        )
     table = sweeper.bindings.table(step.table)
     selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
     said = step.due.rows
@@ -48,11 +52,15 @@ def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
     except TimedOut as problem:
         raise PlanError(
             f"{name}: counting the rows that are due by the plan did not finish in {COUNT_SECONDS:g} seconds",
-            f"let the rule go by its budget instead: `wane sweep {name} --approve {name}`",
+            f"let the rule go by its budget instead: {pasted('sweep', name, '--approve', name)}",
         ) from problem
     if due > said:
         how = "" if step.due.exactness is Exactness.EXACT else f" ({step.due.exactness.value})"
-        hint = "rows changed since it was made; plan again" if not how else _COUNT_FIRST.format(name)
+        hint = (
+            "rows changed since it was made; plan again"
+            if not how
+            else _COUNT_FIRST.format(pasted("plan", name, "--seconds", 60))
+        )
         raise PlanError(f"{name}: the plan says {said:,} rows{how}, and at least {due:,} are due by it now", hint)
     return PlannedRows(plan.made_at, said)
 

@@ -119,6 +119,11 @@ class Bindings:
         """Return the states of the table's rule for orphans."""
         return _fitting(table, None, orphans=True)[0].states
 
+    def longest_window(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> timedelta:
+        """Return the longest retention window that the contract gives rows of these states."""
+        found = [rule.bound for state in states or (None,) for rule in _fitting(table, state, orphans=orphans)]
+        return max(bound.keep for bound in found if isinstance(bound, Age | Orphans))
+
     def explicit(self, table: Table, states: tuple[State, ...], *, orphans: bool = False) -> Rule:
         """Return a rule for an explicit call: with the caller's cutoff, and the guards of every rule for these states.
 

@@ -32,37 +32,43 @@ class Fuse:
     blown: str = ""
     """Why a user should review it first; "" if the sweep may begin."""
     nothing_due: bool = False
+    due: int | None = None
+    """The due rows; None if they were not counted in time."""
+    rows: int | None = None
+    """Of a rule that is stopped: the rows of its table."""
 
 
-def probe(store: Store, settings: SweepSettings, selection: Selection, now: datetime, *, approval: str) -> Fuse:
+def probe(
+    store: Store, settings: SweepSettings, selection: Selection, now: datetime, seconds: float | None = None
+) -> Fuse:
     """Decide whether a rule may be swept unattended as of `now`; wait for no writer.
 
-    `approval` is the command that approves it.
+    `seconds` is the time limit of each count; by default the one of sweeps.
     """
+    seconds = COUNT_SECONDS if seconds is None else seconds
     try:
         # Most sweeps find little or nothing due: one probe decides, and nothing needs to be counted.
-        found = len(keys_due(store, selection, now, settings.fuse_rows, COUNT_SECONDS))
+        found = len(keys_due(store, selection, now, settings.fuse_rows, seconds))
         if found < settings.fuse_rows:
-            return Fuse(nothing_due=not found)
-        swept_before = _swept_before(store, selection)
-        allowed = settings.fuse if swept_before else settings.first_fuse
-        due = count_due(store, selection, now, COUNT_SECONDS)
+            return Fuse(nothing_due=not found, due=found)
+        due = count_due(store, selection, now, seconds)
+        allowed, which = allowed_share(store, settings, selection)
         # The share is small enough as soon as the table has this many rows; the others need not be counted.
-        rows = count_some_rows(store, selection.table, math.ceil(due / allowed), COUNT_SECONDS)
+        rows = count_some_rows(store, selection.table, math.ceil(due / allowed), seconds)
     except TimedOut:
-        why = f"counting the due rows did not finish in {COUNT_SECONDS:g} seconds, so they count as too many to take unattended"
-        return Fuse(f"{why}: {_approve(selection, approval)}")
+        why = (
+            f"counting the due rows did not finish in {seconds:g} seconds, so they count as too many to take unattended"
+        )
+        return Fuse(why)
     if due < settings.fuse_rows or due <= allowed * rows:
-        return Fuse()
-    which = "a rule" if swept_before else "the first sweep of a rule"
+        return Fuse(due=due)
     share = f"{due:,} of {rows:,} rows are due ({due / max(rows, 1):.1%}), and {which} may take {allowed:.0%} of a table unasked"
-    return Fuse(f"{share}: {_approve(selection, approval)}")
+    return Fuse(share, due=due, rows=rows)
 
 
-def _approve(selection: Selection, approval: str) -> str:
-    return f"review `wane plan {selection.label}`, then approve it with `{approval}`"
-
-
-def _swept_before(store: Store, selection: Selection) -> bool:
+def allowed_share(store: Store, settings: SweepSettings, selection: Selection) -> tuple[float, str]:
+    """Return the share of its table that a rule may take unasked, and whose share that is, in words."""
     own = Ledger(store.dialect, store.reader(PROBE_SECONDS))
-    return bool(own.trail(table=str(selection.name), rule=selection.rule.name, sweeps_only=True, limit=1))
+    if own.trail(table=str(selection.name), rule=selection.rule.name, sweeps_only=True, limit=1):
+        return settings.fuse, "a rule"
+    return settings.first_fuse, "the first sweep of a rule"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from wane._contract.names import TableName
 from wane._contract.settings import SweepSettings
 from wane._db import Store
+from wane._findings import pasted
 from wane._ledger import Flag, Ledger
 from wane._prune.primitive import whoami
 
@@ -25,7 +26,7 @@ def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: Swe
     if master is None or not master.enabled:
         return f"the master flag {settings.master_flag} is off: `wane enable` turns it on"
     if own is not None and not own.enabled:
-        return f"the flag {own.name} is off: `wane enable {table}` turns it on"
+        return f"the flag {own.name} is off: {pasted('enable', table)} turns it on"
     return ""
 
 

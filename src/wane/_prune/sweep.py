@@ -22,8 +22,8 @@ from wane._contract.settings import Budget
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Ledger
-from wane._prune import fuse
 from wane._prune.admission import require_admin
+from wane._prune.approval import ask_fuse, record_swept
 from wane._prune.batches import STOPPED, Batches, Closed, pass_gates
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS
@@ -42,6 +42,7 @@ from wane.events import (
     RowsArchived,
     RuleFailed,
     RuleSwept,
+    WorkProgressed,
     hard_deleted,
     nobody,
 )
@@ -115,7 +116,7 @@ class Sweeper:
     unattended: bool = True
     """Whether the fuse stops rules that would take a large share of their table."""
     approved: Collection[str] = ()
-    """Rules (`table.rule`) that may take any share regardless."""
+    """Rules (`table.rule`), or all rules of a `table`, that may take any share regardless."""
     stop: threading.Event = field(default_factory=threading.Event)
     fence: Callable[[Transaction], None] = no_fence
     """Called inside every batch's transaction, before anything is taken; raises LeaseLost if another process may work
@@ -223,6 +224,10 @@ class _RuleSweep:
         self.nothing_due = False
         """Whether the probe before the first batch found nothing: then the batch only records that in the audit
         trail."""
+        self.approved_plan: str | None = None
+        """The fingerprint of the approved plan that lets the rule take a share that the fuse would stop."""
+        self.due: int | None = None
+        """The rows of the table that are due; None if they were not counted."""
         self.too_little_left = False
         """Whether what is left of the budget is too little for the next row with its followers."""
         self.began = time.monotonic()
@@ -232,6 +237,10 @@ class _RuleSweep:
             self.selection = self.sweeper.bindings.selection(self.table, self.rule)
             self.batches = self._begin()
             outcome, message = self._refused() or self._run()
+            if self.committed:
+                record_swept(
+                    self.sweeper.store, str(self.table.name), self.rule.name, completed=outcome is Outcome.DONE
+                )
         except Closed as closed:
             outcome, message = Outcome.OFF, str(closed)
         except LeaseLost:
@@ -287,7 +296,7 @@ class _RuleSweep:
             kind=self.action,
             table=str(self.table.name),
             actor=sweeper.actor,
-            inputs={"rule": self.rule.name, "budget": self.budget.rows, "sweep": True},
+            inputs=self._inputs(),
             counts={} if earlier is None else earlier.counts,
             executed_at=self.now,
             rule=self.rule.name,
@@ -306,6 +315,10 @@ class _RuleSweep:
             self.table.label(self.rule),
         )
 
+    def _inputs(self) -> dict[str, object]:
+        inputs: dict[str, object] = {"rule": self.rule.name, "budget": self.budget.rows, "sweep": True}
+        return inputs if self.approved_plan is None else {**inputs, "plan": self.approved_plan}
+
     def _emit_failure(self, message: str) -> None:
         label = self.table.label(self.rule)
         self.sweeper.listener(RuleFailed(self.table.scheduler, str(self.table.name), self.rule.name, label, message))
@@ -319,21 +332,24 @@ class _RuleSweep:
         closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
-        attended = not self.sweeper.unattended or self.name in self.sweeper.approved or self.planned is not None
+        named = {self.name, str(self.table.name)} & set(self.sweeper.approved)
+        attended = not self.sweeper.unattended or named or self.planned is not None
         if attended or self.action == "mark":
             return None
-        probe = fuse.probe(
-            self.sweeper.store,
-            self.sweeper.contract.sweep,
-            self.selection,
-            self.now,
-            approval=f"wane sweep {self.name} --approve {self.name}",
-        )
-        self.nothing_due = probe.nothing_due
-        return (Outcome.FUSED, probe.blown) if probe.blown else None
+        asked, approval = ask_fuse(self.sweeper.store, self.sweeper.contract, self.selection, self.now)
+        if asked.blown:
+            return Outcome.FUSED, asked.blown
+        self.nothing_due, self.due = asked.nothing_due, asked.due
+        if approval is not None:
+            self.approved_plan, self.planned = approval.plan, PlannedRows(approval.planned_at, approval.rows)
+            self.batches = self._begin()
+        return None
 
     def _run(self) -> tuple[Outcome, str]:
         """Run batch after batch until nothing is due, a stop is requested, or the budget is spent."""
+        due = self.due if self.planned is None else self.planned.rows
+        of = None if due is None else min(due, self.budget.rows)
+        self.sweeper.listener(WorkProgressed("sweep", str(self.table.name), self.rule.name, "row", 0, of))
         floor, skip_locked = None, False
         while True:
             if self.sweeper.stop.is_set():

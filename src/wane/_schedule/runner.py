@@ -23,6 +23,7 @@ from wane._prune.admission import require_admin
 from wane._prune.primitive import whoami
 from wane._schedule.adoption import require_in_force
 from wane._schedule.executor import Executor
+from wane._schedule.outage import Outage
 from wane._schedule.own_tables import clean_own_tables, keep_one_dead_letter
 from wane._schedule.patience import Patience
 from wane._schedule.scheduler import tick
@@ -85,6 +86,10 @@ class Runner:
     _refused: NotInForce | None = field(default=None, init=False)
     _scheduled: threading.Event = field(default_factory=threading.Event, init=False)
     """The schedulers have opened all windows that they were to open."""
+    _outage: Outage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._outage = Outage(self.listener)
 
     def run(self) -> Ran:
         """Work until asked to stop, or until `max_runs` is reached.
@@ -151,7 +156,7 @@ class Runner:
     # Loops
 
     def _loop(
-        self, role: str, number: int, body: Callable[[Store, Executor], bool], failed: Callable[[str], None]
+        self, role: str, number: int, body: Callable[[Store, Executor], bool], failed: Callable[[str, bool], None]
     ) -> None:
         """Repeat the body until it returns that it is done; open the database again if the connection was lost."""
         patience = Patience(self._ending)
@@ -159,6 +164,7 @@ class Runner:
         store: Store | None = None
         try:
             while not self._ending.is_set():
+                attempts = self._outage.attempts
                 try:
                     if store is None:
                         store = self.store.clone(answer_seconds=_ANSWER_SECONDS)
@@ -166,13 +172,14 @@ class Runner:
                     if body(store, executor):
                         return
                     patience.succeeded()
+                    self._outage.passed(attempts)
                 except NotInForce as problem:
                     self._refused = problem
                     self._ending.set()
                 except Exception as problem:  # The loop is where a failing pass fails alone.
                     self._count(failures=1)
                     with suppress(Exception):  # Nor does a listener that fails end it.
-                        failed(str(problem).partition("\n")[0])
+                        failed(str(problem).partition("\n")[0], self._is_repeated(problem))
                     patience.failed()
         finally:
             if store is not None:
@@ -198,7 +205,8 @@ class Runner:
                 except Exception as problem:  # A scheduler that fails, fails alone.
                     resting[scheduler.name] = time.monotonic() + patience[scheduler.name].pause_seconds()
                     self._count(failures=1)
-                    self.listener(TickFailed(scheduler.name, str(problem).partition("\n")[0]))
+                    error = str(problem).partition("\n")[0]
+                    self.listener(TickFailed(scheduler.name, error, self._is_repeated(problem)))
                     continue
                 patience[scheduler.name].succeeded()
                 if done is None:
@@ -216,7 +224,7 @@ class Runner:
             return False
 
         try:
-            self._loop("scheduler", 1, body, lambda error: self.listener(TickFailed("wane", error)))
+            self._loop("scheduler", 1, body, lambda *error: self.listener(TickFailed("wane", *error)))
         finally:
             self._scheduled.set()
 
@@ -257,7 +265,7 @@ class Runner:
             return False
 
         try:
-            self._loop("worker", number, body, lambda error: self.listener(WorkFailed(None, "reserve", error)))
+            self._loop("worker", number, body, lambda *error: self.listener(WorkFailed(None, "reserve", *error)))
         finally:
             if worker is not None:
                 worker.queue.close()
@@ -269,6 +277,10 @@ class Runner:
         if due is None:
             return _LONGEST_WAIT_SECONDS
         return min(max((due - queue.store.now()).total_seconds(), 0.02), _LONGEST_WAIT_SECONDS)
+
+    def _is_repeated(self, problem: Exception) -> bool:
+        """Count a failed attempt to reach the database; return whether this outage was reported before."""
+        return isinstance(problem, Unreachable) and self._outage.failed()
 
     def fail(self, error: str) -> None:
         """Count and report a failure that belongs to no scheduler."""

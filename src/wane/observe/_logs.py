@@ -26,6 +26,7 @@ from wane.events import (
     Event,
     HardDeleted,
     MessageDead,
+    OutageEnded,
     PartitionStep,
     RetentionPassFailed,
     RowConsumed,
@@ -40,6 +41,7 @@ from wane.events import (
     TableNearThreshold,
     TickFailed,
     WorkFailed,
+    WorkProgressed,
 )
 from wane.observe._log_options import LogFormat, LogLevel
 
@@ -52,16 +54,21 @@ def log_event(event: Event) -> None:
     """Log an event; usable as a listener."""
     match event:
         case RuleSwept(action="prune") if any(event.counts.values()):
-            log(logging.INFO, _name(event, "lifecycle_pruned"), **_which(event), rows=sum(event.counts.values()))
+            rows = event.counts.get(event.table, 0)
+            followers = sum(event.counts.values()) - rows
+            more = {"followers": followers} if followers else {}
+            log(logging.INFO, _name(event, "lifecycle_pruned"), **_which(event), rows=rows, **more)
         case BudgetExhausted():
             name = _name(event, "lifecycle_prune_budget_exhausted")
             log(logging.WARNING, name, **_which(event), spent=event.spent)
         case RuleFailed():
             log(logging.ERROR, _name(event, "lifecycle_tick_failed"), **_which(event), error=event.error)
         case TickFailed():
-            log(logging.ERROR, _name(event, "lifecycle_tick_failed"), error=event.error)
+            log(_level(event), _name(event, "lifecycle_tick_failed"), error=event.error)
         case WorkFailed():
-            log(logging.ERROR, _name(event, "lifecycle_tick_failed"), kind=event.kind, error=event.error)
+            log(_level(event), _name(event, "lifecycle_tick_failed"), kind=event.kind, error=event.error)
+        case OutageEnded():
+            log(logging.WARNING, "wane.outage_ended", seconds=round(event.seconds, 1), attempts=event.attempts)
         case RetentionPassFailed():
             # The webhooks' loop belongs to no scheduler.
             log(logging.ERROR, f"{UNSCHEDULED}.lifecycle_tick_failed", table=event.table, error=event.error)
@@ -106,7 +113,7 @@ def log_event(event: Event) -> None:
         case PartitionStep():
             where = {"table": event.table, "step": event.step, "partition": event.partition or ""}
             log(logging.INFO, "wane.partition_step", **where, seconds=round(event.seconds, 3))
-        case RuleSwept() | BatchTaken() | RowsPruned() | RowConsumed() | ArchiveProgress():
+        case RuleSwept() | BatchTaken() | WorkProgressed() | RowsPruned() | RowConsumed() | ArchiveProgress():
             pass  # Metrics count them; a line for each would drown the others.
 
 
@@ -121,8 +128,13 @@ def _name(event: RuleSwept | BudgetExhausted | RuleFailed | TickFailed | WorkFai
     return f"{event.scheduler or UNSCHEDULED}.{what}"
 
 
+def _level(event: TickFailed | WorkFailed) -> int:
+    """Return the level of a failure: an outage is one error, however many attempts fail while it lasts."""
+    return logging.DEBUG if event.repeated else logging.ERROR
+
+
 def _which(event: RuleSwept | BudgetExhausted | RuleFailed) -> dict[str, str]:
-    return {"table": event.label, "rule": event.rule}
+    return {"table": event.table, "rule": event.rule}
 
 
 def _pairs(facts: dict[str, Any]) -> str:

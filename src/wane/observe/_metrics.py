@@ -30,6 +30,7 @@ from wane.events import (
     Event,
     HardDeleted,
     MessageDead,
+    OutageEnded,
     PartitionStep,
     RetentionPassFailed,
     RowConsumed,
@@ -44,6 +45,7 @@ from wane.events import (
     TableNearThreshold,
     TickFailed,
     WorkFailed,
+    WorkProgressed,
 )
 from wane.observe._exporter import Exporter
 from wane.observe._logs import UNSCHEDULED
@@ -222,7 +224,7 @@ class Metrics:
                 pass  # Its batches are counted.
             case RowsRestored():
                 pass  # Restored rows are not counted: they are rare, and recorded in the audit trail.
-            case Beat() | SnapshotTaken() | TableNearThreshold():
+            case Beat() | OutageEnded() | SnapshotTaken() | TableNearThreshold() | WorkProgressed():
                 pass  # The gauges read it from the database, which includes other processes.
             case HardDeleted() | PartitionStep():
                 pass  # Its rows were counted with the batches that took them.

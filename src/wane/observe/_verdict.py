@@ -13,9 +13,9 @@ from wane._check.cover import UNCOVERED
 from wane._check.live import about
 from wane._contract.duration import format_duration
 from wane._contract.mistakes import key_path
-from wane._contract.model import Contract
+from wane._contract.model import Contract, ToArchive
 from wane._db.counting import Count, Exactness
-from wane._findings import Finding, Severity
+from wane._findings import Finding, Severity, pasted
 from wane.observe._health import Health, RuleHealth, TableHealth
 
 
@@ -53,7 +53,7 @@ def _database(read: Health) -> Iterable[Finding]:
         message = f"sweeps are off: the master flag {read.master_flag} is off"
         yield _error("sweeps-off", "", message, "turn them on: `wane enable`")
     for table in read.disabled_tables:
-        yield _error("table-off", table, "sweeps of the table are off", f"turn them on: `wane enable {table}`")
+        yield _error("table-off", table, "sweeps of the table are off", f"turn them on: {pasted('enable', table)}")
     if read.in_force is not None and read.in_force.fingerprint != read.fingerprint:
         message = (
             f"another contract is in force, {read.in_force.fingerprint}, since {read.in_force.adopted_at:%Y-%m-%d %H:%M:%S} UTC by"
@@ -104,16 +104,19 @@ def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Fin
         yield from _late(table, rule, read, contract)
     if table.pressure.rows is None or any(rule.due is None for rule in table.rules):
         message = "it could not be read in time, or not at all, so nothing is known about it"
-        yield _warning("unread-table", name, message, f"see why: `wane plan {name}`, `wane check --cover`")
+        yield _warning("unread-table", name, message, f"see why: {pasted('plan', name)}, `wane check --cover`")
     if table.partition_recommended:
-        yield _warning("partition-recommended", name, _large(table, contract), f"look at `wane partition plan {name}`")
+        yield _warning(
+            "partition-recommended", name, _large(table, contract), f"look at {pasted('partition', 'plan', name)}"
+        )
     if table.partition_near:
-        fix = f"see how it grows, `wane growth {name}`, then let more rows leave, or prepare: `wane partition plan {name}`"
+        prepare = pasted("partition", "plan", name)
+        fix = f"see how it grows, {pasted('growth', name)}, then let more rows leave, or prepare: {prepare}"
         yield _warning("partition-near", name, _nearly(table, contract), fix)
     limit = contract.health.hot_read_ms
     if table.hot_read_ms is not None and table.hot_read_ms > limit:
         message = f"finding one row through the index of its rule takes {table.hot_read_ms:g} ms, and {limit:g} ms are allowed"
-        fix = f"see how it is found: `wane plan {name} -v`; a smaller table, a better index or a vacuum help"
+        fix = f"see how it is found: {pasted('plan', name, '-v')}; a smaller table, a better index or a vacuum help"
         yield _warning("slow-reads", name, message, fix)
 
 
@@ -154,14 +157,14 @@ def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract
     if rule.last_sweep is None:
         message = f"{late}, and no sweep of it is in the trail"
         yield _error(
-            "overdue", name, message, f"see who sweeps, `wane status`, and what would leave: `wane plan {label}`"
+            "overdue", name, message, f"see who sweeps, `wane status`, and what would leave: {pasted('plan', label)}"
         )
         return
     swept = (read.now - rule.last_sweep).total_seconds()
     every = table.every_seconds or 0.0
     last = f"its last sweep, {_ago(swept)}, took {'nothing' if not rule.last_rows else f'{rule.last_rows:,} rows'}"
     if not rule.last_rows and rule.late_seconds + every > swept + 1:  # Not by rounding alone.
-        fix = f"something keeps the rows: `wane sweep {label}` says what, `wane check --cover` finds triggers and row security"
+        fix = f"something keeps the rows: {_sweep(contract, name, rule)} says what, `wane check --cover` finds triggers and row security"
         yield _error("sweeps-without-effect", name, f"{late}; {last}", fix)
     elif rule.last_rows and swept <= every + grace and (rule.pruned_per_hour or 0.0) <= (rule.due_per_hour or 0.0):
         pace = f"{rule.pruned_per_hour or 0.0:,.0f} rows leave in an hour, {rule.due_per_hour or 0.0:,.0f} become due"
@@ -174,8 +177,22 @@ def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract
             else f"; at this pace it drains in {about(timedelta(seconds=rule.drain_seconds))}"
         )
         yield _error(
-            "overdue", name, f"{late}; {last}{drain}", "see who sweeps, `wane status`, or sweep now: `wane sweep`"
+            "overdue",
+            name,
+            f"{late}; {last}{drain}",
+            f"see who sweeps, `wane status`, or sweep now: {_sweep(contract, name, rule)}",
         )
+
+
+def _sweep(contract: Contract, table: str, rule: RuleHealth) -> str:
+    """Return the command that takes what is due under a rule."""
+    archives = any(
+        isinstance(one.action, ToArchive)
+        for declared in contract.tables
+        for one in declared.rules
+        if (str(declared.name), one.name) == (table, rule.rule)
+    )
+    return pasted(*(["archive", "run"] if archives else ["sweep"]), f"{table}.{rule.rule}")
 
 
 def _ago(seconds: float) -> str:
