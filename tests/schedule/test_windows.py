@@ -341,6 +341,17 @@ def test_processes_that_tick_one_window_enqueue_once(database: Database) -> None
         assert len(one.messages()) == 20
 
 
+def test_a_process_skips_a_scheduler_whose_first_row_another_writes(postgres_database: PostgresDatabase) -> None:
+    with world(postgres_database) as one:
+        other = postgres_database.connect()
+        other.execute("BEGIN")
+        other.execute("INSERT INTO wane.schedule (scheduler, due_at) VALUES ('tick', now())")
+        assert one.tick() is None
+        assert one.messages() == []
+        other.execute("ROLLBACK")
+        assert one.opened() is not None
+
+
 def test_a_process_skips_a_window_that_another_is_opening(
     postgres_database: PostgresDatabase, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from wane._db import Store
 from wane._db.statement import Execute
 from wane._schedule.sql import Timetable, Window
 from wane._schedule.timing import current_window, due_at, is_anchored, next_window
-from wane.errors import NotInForce
+from wane.errors import Locked, NotInForce
 from wane.events import Listener, SweepsEnqueued, nobody
 from wane.queue import Draft, Queue
 from wane.queue._dialects import messages_of
@@ -54,6 +54,17 @@ def tick(
     # The first read locks nothing; only a process that finds the window due locks the row, and checks again.
     if known is not None and is_anchored(scheduler, known, now) and (due := due_at(scheduler, known, now)) > now:
         return Tick(scheduler.name, None, (), due, now)
+    try:
+        ticked = _open_window(store, contract, scheduler, queue, by)
+    except Locked:  # Another process writes the scheduler's first row, or puts a contract in force.
+        return None
+    if ticked is not None and ticked.window is not None:
+        listener(SweepsEnqueued(scheduler.name, ticked.window.isoformat(), ticked.enqueued))
+    return ticked
+
+
+def _open_window(store: Store, contract: Contract, scheduler: Scheduler, queue: Queue, by: str) -> Tick | None:
+    """Lock the scheduler's row and enqueue the sweeps of its window; None if another process has it locked."""
     with store.transaction() as transaction:
         run = transaction.execute
         now = transaction.clock() or transaction.now()
@@ -79,9 +90,7 @@ def tick(
         for start in range(0, len(drafts), 500):
             queue.enqueue_within(transaction, drafts[start : start + 500])
         Timetable(store.dialect).write_window(run, Window(scheduler.name, window, next_at, now, by))
-    kinds = tuple(draft.kind for draft in drafts)
-    listener(SweepsEnqueued(scheduler.name, window.isoformat(), kinds))
-    return Tick(scheduler.name, window, kinds, next_at, now)
+    return Tick(scheduler.name, window, tuple(draft.kind for draft in drafts), next_at, now)
 
 
 def _require_in_force(store: Store, contract: Contract, run: Execute, *, lock: bool = False) -> None:
