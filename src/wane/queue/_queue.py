@@ -391,7 +391,7 @@ class Queue:
         return [DeadLetter.of(message) for message in found]
 
     def resolve(self, message_id: str, *, by: str) -> Answered:
-        """Mark a dead letter as dealt with: from now on it may be pruned."""
+        """ClockMark a dead letter as dealt with: from now on it may be pruned."""
         who = require_text("by", by)
         return self._settle(message_id, lambda message, now: replace(message, resolved_at=now, resolved_by=who))
 

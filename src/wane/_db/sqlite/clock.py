@@ -30,7 +30,7 @@ SAME_MARK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ClockMark:
     """The mark as it was read: for as long as nobody moves it, it makes a time of the host's clock."""
 
     latest: datetime
@@ -39,7 +39,7 @@ class Mark:
     """What `SAME_MARK` binds."""
 
     @classmethod
-    def read(cls, connection: sqlite3.Connection) -> Mark | None:
+    def read(cls, connection: sqlite3.Connection) -> ClockMark | None:
         """Read the mark; None if there is none yet."""
         found = connection.execute(_READ).fetchone()
         if found is None:

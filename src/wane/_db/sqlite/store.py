@@ -18,7 +18,7 @@ from urllib.parse import quote
 from wane._contract.names import TableName, join_name
 from wane._db.migrations import pending
 from wane._db.schema import Column, Schema, TableInfo, index_name
-from wane._db.sqlite.clock import Mark, steady_now
+from wane._db.sqlite.clock import ClockMark, steady_now
 from wane._db.sqlite.dialect import SqliteDialect, SqliteTypes, literal
 from wane._db.sqlite.digests import register
 from wane._db.sqlite.file import OpenFiles, suggest_file
@@ -74,7 +74,7 @@ class SqliteStore(Store):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()
         self._closed = False
-        self._mark: Mark | None = None
+        self._mark: ClockMark | None = None
         """The mark of the clock that `at_once` read last."""
         self._moved = False
         """Whether the paths now name other files than those that are open."""
@@ -213,7 +213,7 @@ class SqliteStore(Store):
         mark, self._mark = self._mark, None
         now = None if mark is None else mark.now()
         if now is None:
-            mark = Mark.read(connection)
+            mark = ClockMark.read(connection)
             now = None if mark is None else mark.now()
         if mark is None or now is None:
             return None
@@ -451,7 +451,7 @@ def _in_transaction(connection: sqlite3.Connection) -> bool:
         return False  # It is closed: the last attempt to open the new file failed.
 
 
-def _running(connection: sqlite3.Connection, mark: Mark) -> Execute:
+def _running(connection: sqlite3.Connection, mark: ClockMark) -> Execute:
     def run(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         return connection.execute(text, {**parameters, **mark.bound}).fetchall()
 
