@@ -73,3 +73,9 @@ def did_you_mean(word: object, allowed: Iterable[object]) -> str:
     """Suggest an allowed word for one that is not allowed; return "" if none is similar."""
     near = difflib.get_close_matches(str(word), [str(one) for one in allowed], n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else ""
+
+
+def many(count: int | str, one: str, more: str = "") -> str:
+    """Format a count with what it counts: `1 row`, `1,234 rows`, `more than 5 rows refer`; `more` defaults to an added s."""
+    text = f"{count:,}" if isinstance(count, int) else count
+    return f"{text} {one if text == '1' else more or f'{one}s'}"

@@ -63,7 +63,7 @@ def test_a_table_that_may_not_be_read_fails_alone(postgres_database: PostgresDat
                 "never-due",
                 "others",
                 "table.others.rule.old",
-                "1 of its rows have no usable time in at (NULL, a placeholder or another encoding) and never leave",
+                "1 of its rows has no usable time in at (NULL, a placeholder or another encoding) and never leave",
             ),
         ]
         with open_store(resolve_url(url), read_only=True) as store:

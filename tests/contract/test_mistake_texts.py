@@ -63,6 +63,7 @@ def test_a_finding_knows_its_table() -> None:
         "severity": "error",
         "code": "wrong-value",
         "file": "wane.toml",
+        "line": None,
         "path": 'table."core.inbox".why',
         "table": "core.inbox",
         "message": "m",

@@ -23,6 +23,7 @@ from wane._db.counting import StateShare, count_rows, distinct, has_more_rows_th
 from wane._db.schema import Column, TableInfo
 from wane._db.store import Store
 from wane._db.timestamps import read_time
+from wane._findings import many
 from wane.errors import StoreError, Unreachable
 
 READ_SECONDS = 1.0
@@ -171,7 +172,7 @@ class Samples:
         if count is None:
             return "could not be counted in time", True
         self._counted[table.qualified] = count.rows
-        return ("1 row" if count.rows == 1 else f"{count.rows:,} rows"), False
+        return many(count.rows, "row"), False
 
     def sample(self, table: TableInfo, column: Column, limit: int) -> list[object] | None:
         """Return some values; None if they could not be read."""
@@ -421,5 +422,5 @@ def _spread(values: Sequence[object] | None, time: Time) -> tuple[str, datetime 
     # A day means the instant at which it ends.
     inside = timedelta(microseconds=1) if time.unit is Unit.DATE else timedelta()
     days = list(dict.fromkeys(f"{one - inside:%Y-%m-%d}" for one in (oldest, newest)))
-    count = "1 sampled value" if len(times) == 1 else f"{len(times)} different sampled values"
+    count = many(len(times), "sampled value", "different sampled values")
     return f", {' … '.join(days)} in {count}", oldest, newest

@@ -22,7 +22,7 @@ from wane._db import Store
 from wane._db.schema import Schema, TableInfo
 from wane._db.statement import Parameters, Statement, When
 from wane._db.timestamps import read_time
-from wane._findings import Finding, Severity, pasted
+from wane._findings import Finding, Severity, many, pasted
 from wane._ledger import Ledger, RuleSweeps
 from wane._prune.sql_fuse import FuseStates
 from wane._rules.holds import lost_holds, report_lost_holds
@@ -224,7 +224,7 @@ class Live:
         assert isinstance(bound, Cap)
         per = f" for each {', '.join(bound.per)}" if bound.per else ""
         message = (
-            f"at most {bound.most:,} rows{per} are promised, and {self._count(rows)} are beyond that, though"
+            f"at most {many(bound.most, 'row')}{per} may stay, and {self._count(rows)} are beyond that, though"
             f" {f'{came:,}' if came else 'none'} came since its last sweep ({swept_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
         fix = f"run {pasted('plan', selection.label)}: its budget may be too small, or rows are held"
@@ -345,7 +345,8 @@ class Live:
             self._unchecked("", "queue", "whether reservations are past their end")
             return
         if rows:
-            message = f"{rows:,} messages of the pool {pool} are reserved by workers whose lease ended more than {format_duration(longest)} ago"
+            reserved = many(rows, f"message of the pool {pool} is", f"messages of the pool {pool} are")
+            message = f"{reserved} reserved by workers whose lease ended more than {format_duration(longest)} ago"
             fix = "start a worker, which takes them over: `wane status` shows who runs"
             self._add("stale-reservation", "", "queue", message, fix)
 
@@ -402,22 +403,23 @@ def _describe_excuse(_: str, excuse: Excuse) -> tuple[str, str]:
 
 
 def _describe_dangling(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:
+    refer = many(count, f"row of {child} refers", f"rows of {child} refer")
     return (
-        f"{count} rows of {child} refer to a row of {parent} that is gone ({columns}), though a row stays as long as anything refers to it",
+        f"{refer} to a row of {parent} that is gone ({columns}), though a row stays as long as anything refers to it",
         f"find who deletes from {parent} outside of Wane; a foreign key would refuse it",
     )
 
 
 def _describe_orphaned(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:
     return (
-        f"{count} rows of {child} stayed behind when their row of {parent} left ({columns})",
+        f"{many(count, f'row of {child}', f'rows of {child}')} stayed behind when their row of {parent} left ({columns})",
         f"find who deletes from {parent} outside of Wane, then delete them",
     )
 
 
 def _describe_claims(count: str, every: str) -> tuple[str, str]:
     return (
-        f"{count} claims ended more than {every} ago, and were neither taken over nor given back",
+        f"{many(count, 'claim')} ended more than {every} ago, neither taken over nor given back",
         "run workers that claim, or give them back: `wane claims return-expired`",
     )
 
@@ -428,4 +430,4 @@ def about(length: timedelta) -> str:
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:,} {unit}s"
-    return f"{seconds} seconds"
+    return many(seconds, "second")

@@ -17,7 +17,7 @@ from wane._db import Store
 from wane._db.counting import Exactness, distinct, has_more_rows_than
 from wane._db.schema import Column, TableInfo
 from wane._db.timestamps import DIGITS
-from wane._findings import Severity
+from wane._findings import Severity, many
 from wane._rules.indexes import serves
 from wane._rules.reads import count_due_without, count_never_due, sample_times
 from wane._rules.report import Report, rule_path
@@ -86,7 +86,7 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
             "never-due",
             selection.name,
             path,
-            f"{count} of its rows have no usable time in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
+            f"{many(count, 'of its rows has', 'of its rows have')} no usable time in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
         )
 
 
@@ -105,7 +105,7 @@ def check_done(store: Store, selection: Selection, now: datetime, seconds: float
         report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
     elif unfinished.rows:
         some = "at least " if unfinished.exactness is Exactness.AT_LEAST else ""
-        rows = "1 due row has" if unfinished.rows == 1 else f"{unfinished.rows:,} due rows have"
+        rows = many(unfinished.rows, "due row has", "due rows have")
         aged = selection.time.column
         message = f"{some}{rows} no {names} (NULL): by {aged} they leave before they are done"
         done = toml.text(columns[0].name)

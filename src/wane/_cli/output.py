@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from wane import _findings as findings
 from wane._db.counting import Count, Exactness
 from wane._findings import Finding, Severity
 from wane.observe._logs import log
@@ -118,8 +119,8 @@ def summary(findings: list[Finding]) -> str:
 
 def many(count: int, noun: str, *, bold: bool = False) -> str:
     """Format a count of things: `1 rule`, `1,234 rules`."""
-    number = f"[bold]{count:,}[/]" if bold else f"{count:,}"
-    return f"{number} {noun}{'' if count == 1 else 's'}"
+    number, _, name = findings.many(count, noun).partition(" ")
+    return f"[bold]{number}[/] {name}" if bold else f"{number} {name}"
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = (), show_header: bool = True) -> Table:

@@ -14,7 +14,7 @@ from wane._contract.model import Contract
 from wane._contract.positions import scan_lines
 from wane._contract.resolve import SourceFile, resolve
 from wane._contract.settings import SECTIONS
-from wane._findings import Finding, errors_of
+from wane._findings import Finding, errors_of, many
 from wane.errors import ContractError
 from wane.reference import contract_path, names
 
@@ -46,8 +46,7 @@ def load_contract(path: Path | str) -> Contract:
     reading = read_contract(path)
     if reading.contract is None:
         mistakes = errors_of(reading.findings)
-        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise ContractError(f"{mask(str(path))}: the contract has {count}", mistakes)
+        raise ContractError(f"{mask(str(path))}: the contract has {many(len(mistakes), 'mistake')}", mistakes)
     return reading.contract
 
 

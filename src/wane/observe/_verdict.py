@@ -15,7 +15,7 @@ from wane._contract.duration import format_duration
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, ToArchive
 from wane._db.counting import Count, Exactness
-from wane._findings import Finding, Severity, pasted
+from wane._findings import Finding, Severity, many, pasted
 from wane.observe._health import Health, RuleHealth, TableHealth
 
 
@@ -84,9 +84,7 @@ def _runners(read: Health, contract: Contract) -> Iterable[Finding]:
         fix = f"see what became of its process; it is forgotten {forgotten} after its last word"
         yield _warning("silent-executor", "", message, fix, error=heartbeat.role not in roles)
     if read.dead_letters:
-        message = (
-            f"{read.dead_letters:,} messages of the cleanup queue failed too often, and nobody has dealt with them"
-        )
+        message = f"{many(read.dead_letters, 'message')} of the cleanup queue failed too often, and nobody has dealt with them"
         fix = "see why, then try them again or resolve them: `wane queue dead list`"
         yield _error("dead-letters", "", message, fix)
 
@@ -162,7 +160,7 @@ def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract
         return
     swept = (read.now - rule.last_sweep).total_seconds()
     every = table.every_seconds or 0.0
-    last = f"its last sweep, {_ago(swept)}, took {'nothing' if not rule.last_rows else f'{rule.last_rows:,} rows'}"
+    last = f"its last sweep, {_ago(swept)}, took {'nothing' if not rule.last_rows else many(rule.last_rows, 'row')}"
     if not rule.last_rows and rule.late_seconds + every > swept + 1:  # Not by rounding alone.
         fix = f"something keeps the rows: {_sweep(contract, name, rule)} says what, `wane check --cover` finds triggers and row security"
         yield _error("sweeps-without-effect", name, f"{late}; {last}", fix)
