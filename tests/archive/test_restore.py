@@ -25,7 +25,10 @@ from wane._archive.journal import Journal
 from wane._archive.journal_restore import RestoreJournal
 from wane._archive.loading import load_piece
 from wane._archive.model import Restored
+from wane._check.cover import uncovered
+from wane._check.propose import propose
 from wane._cli import app
+from wane._contract.names import TableName
 from wane._db.postgres.gate import GATE
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
@@ -246,6 +249,10 @@ def test_a_side_table_gets_copies_and_the_archive_keeps_its_own(database: Databa
         assert reads == [row for row in before["event_read"] if row[1] <= 4]
         assert set(cold.cold()) == set(range(1, 11))
         assert cold.keeper.holds() == []
+        schema = cold.keeper.store.reflect()
+        assert {one.name for one in schema.tables if one.is_side_table} == {"event_back", "event_back_event_read"}
+        assert uncovered(cold.keeper.contract, schema) == [TableName("event_guard")], "Wane knows what it made itself"
+        assert "event_back" not in propose(cold.keeper.store, url_text="x")
         database.execute("UPDATE event_back SET body = 'looked at' WHERE id = 1")
         with pytest.raises(ArchiveError, match="other rows have their keys"):
             back(cold, where="id <= 4", into="event_back")

@@ -173,9 +173,16 @@ def test_advice_follows_the_state_of_a_table(postgres_database: PostgresDatabase
         [one] = keeper.space("events").tables
         assert one.space.vacuumed_at is not None
         assert (one.space.unused_bytes or 0) > 0.7 * one.space.table_bytes
-        reported = advice(keeper)
-        assert reported["repack"] == 'VACUUM (FULL, ANALYZE) "public"."events";'
-        postgres_database.execute(reported["repack"])
+        reported = [(each.what, each.statement, each.blocks) for each in one.advice if each.what != "reindex"]
+        assert reported == [
+            ("trim", 'VACUUM (TRUNCATE, ANALYZE) "public"."events";', False),
+            ("repack", "pg_repack --table=public.events", False),
+            ("rewrite", 'VACUUM (FULL, ANALYZE) "public"."events";', True),
+        ]
+        assert [each.blocks for each in one.advice] == sorted(each.blocks for each in one.advice)
+        for what, statement, _ in reported:
+            if what != "repack":  # A command, of an extension.
+                postgres_database.execute(statement)
         settle(postgres_database)
         assert advice(keeper) == {}
         [one] = keeper.space("events").tables
@@ -303,8 +310,9 @@ def test_other_modes_are_refused_with_what_to_do(sqlite_database: SqliteDatabase
         if mode == "full":
             assert reported == ()
             return
-        [one] = reported
-        assert one.statement == "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;"
+        copy, one = reported
+        assert (copy.statement, copy.blocks) == ("VACUUM INTO 'compact.db';", False)
+        assert (one.statement, one.blocks) == ("PRAGMA auto_vacuum = INCREMENTAL; VACUUM;", True)
     sqlite_database.script(f"PRAGMA journal_mode = delete; {one.statement}")
     with kept(sqlite_database) as keeper:
         assert read_database_space(keeper.store).auto_vacuum == "incremental"

@@ -545,7 +545,8 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     elif kind == "expiry":
         bound = Expiry(time)
     else:
-        per = draw(st.sampled_from([("scope",), ("scope", "code")])) if kind == "scoped cap" else ()
+        scopes = [("scope",), ("scope", "code"), ("code",), ("code", "parent"), ("id",)]
+        per = draw(st.sampled_from(scopes)) if kind == "scoped cap" else ()
         bound = Cap(time, draw(st.integers(1, 4)), per)
     state = draw(st.sampled_from([None, "state", "code", "flag"]))
     states: list[State] = []

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from prune.keeping import AT, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
+from prune.test_shown_statements import traced
 from servers import Database, SqliteDatabase
 from wane._contract.model import Cap, Table
 from wane._prune import primitive
-from wane._prune.pace import FAST
-from wane._rules import statements
+from wane._prune.pace import FAST, Pace
+from wane._rules import scopes
 from wane.errors import WrongArgument
 
 
@@ -198,9 +199,38 @@ def test_scopes_with_followers_that_do_not_fit_wait_for_the_next_call(database: 
         assert set(left(database).values()) == {2}
 
 
+@pytest.mark.parametrize("size", [1, 4, 5, 7])
+def test_a_sweep_goes_on_in_the_scope_where_the_batch_before_ended(database: Database, size: int) -> None:
+    """Also where a row with its notes did not fit, and over scopes with a NULL in either column."""
+    jobs(database)
+    rows = [(n, "x", ago(n), [None, "a", "b"][n % 3], [None, 1, 2, 3][n % 4]) for n in range(84)]
+    insert(database, "job", "id, state, at_ms, tenant, parent_id", *rows)
+    notes(database, *[(n * 2 + k, n, "x") for n in range(0, 84, 5) for k in range(2)])
+    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=size, least_batch=size, most_batch=size)
+    with keeping(database, capped(2, "tenant", "parent_id", followers=[follower("note.job_id")])) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=pace).rules
+        assert (swept.outcome, swept.counts["job"]) == ("done", 60)
+        assert kept.ids() == list(range(24))
+        assert [found for (found,) in database.query("SELECT count(*) FROM note")] == [10]
+
+
+def test_a_batch_reads_its_scopes_only(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many scopes there are, a batch begins where the one before ended."""
+    scoped(database, *(f"t{n:03}" for n in range(60)))
+    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=6, least_batch=6, most_batch=6)
+    with keeping(database, capped(2, "tenant")) as kept:
+        kept.keeper.enable()
+        with traced(kept, monkeypatch) as ran:
+            [swept] = kept.keeper.sweep(pace=pace).rules
+    assert (swept.rows, swept.batches) == (180, 31)
+    finding = [text for text in ran if text.lstrip().startswith("WITH RECURSIVE walk_")]
+    assert swept.batches <= len(finding) <= 2 * swept.batches
+
+
 def test_scopes_that_may_lose_nothing_do_not_hide_others(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """More scopes beyond their cap than one call looks at, and only the last has a row that may leave."""
-    for module in (primitive, statements):
+    for module in (primitive, scopes):
         monkeypatch.setattr(module, "MOST_SCOPES", 3)
     scoped(database, *"abcdef")
     database.execute("UPDATE job SET state = 'live'")

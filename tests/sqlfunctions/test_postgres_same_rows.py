@@ -22,7 +22,7 @@ from wane._contract.model import Time, ToArchive, Unit
 from wane._db.schema import Column
 from wane._db.timestamps import day_bound, fraction_bound, number_bound, text_bound, wall_bound
 from wane._demo.seed import seed
-from wane._rules.statements import MOST_SCOPES
+from wane._rules.scopes import MOST_SCOPES
 from wane._sqlfunctions import install
 from wane._sqlfunctions.words import bounds
 from wane.webhooks import WebhookRetention

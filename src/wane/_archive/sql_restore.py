@@ -51,6 +51,10 @@ class RestoreDialect(ABC):
         """Return a column's type, to declare a column of another table like it."""
 
     @abstractmethod
+    def create_side(self, table: str, definition: str) -> Sequence[str]:
+        """Write the statements that create a side table and mark it as one."""
+
+    @abstractmethod
     def refused_side(self, schema: str | None, name: str) -> str:
         """Return why no side table may have this name; "" if one may."""
 
@@ -204,14 +208,16 @@ class RestoreRows:
             f" WHERE {self._among(p, target, keys)}"
         )
 
-    def side_table(self, place: str, part: TableInfo, key: Sequence[Column], columns: Sequence[Stored]) -> Statement:
-        """Write the statement that creates a side table with the hot table's columns and key, and nothing else of
+    def side_table(
+        self, place: str, part: TableInfo, key: Sequence[Column], columns: Sequence[Stored]
+    ) -> Sequence[str]:
+        """Write the statements that create a side table with the hot table's columns and key, and nothing else of
         it."""
         quote = self.rows.dialect.quote
         known = {one.name for one in columns}
         defined = [f"{quote(one.name)} {self.restore.declared(one)}" for one in part.columns if one.name in known]
         names = ", ".join(quote(column.name) for column in key)
-        return Statement(f"CREATE TABLE {place} ({', '.join(defined)}, PRIMARY KEY ({names}))", {})
+        return self.restore.create_side(place, f"{', '.join(defined)}, PRIMARY KEY ({names})")
 
 
 def bring(

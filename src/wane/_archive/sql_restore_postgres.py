@@ -9,7 +9,7 @@ from typing import Any
 from wane._archive.sql_restore import RestoreDialect
 from wane._archive.types import Stored
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.schema import Column
+from wane._db.schema import SIDE_TABLE, Column
 from wane._db.statement import Parameters
 
 _LONGEST_NAME = 63
@@ -33,6 +33,9 @@ class PostgresRestore(RestoreDialect):
 
     def declared(self, column: Column) -> str:
         return _type(column)
+
+    def create_side(self, table: str, definition: str) -> Sequence[str]:
+        return f"CREATE TABLE {table} ({definition})", f"COMMENT ON TABLE {table} IS '{SIDE_TABLE}'"
 
     def refused_side(self, schema: str | None, name: str) -> str:
         if schema == OWN_SCHEMA:

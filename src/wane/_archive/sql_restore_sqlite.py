@@ -7,7 +7,7 @@ from typing import Any
 
 from wane._archive.sql_restore import RestoreDialect
 from wane._archive.types import Stored
-from wane._db.schema import Column
+from wane._db.schema import SIDE_TABLE, Column
 from wane._db.sqlite.reflect import OWN_PREFIX
 from wane._db.statement import Parameters
 
@@ -35,6 +35,10 @@ class SqliteRestore(RestoreDialect):
 
     def declared(self, column: Column) -> str:
         return column.type
+
+    def create_side(self, table: str, definition: str) -> Sequence[str]:
+        # SQLite stores the text of the statement, with what is commented inside it.
+        return (f"CREATE TABLE {table} (/* {SIDE_TABLE} */ {definition})",)
 
     def refused_side(self, schema: str | None, name: str) -> str:
         if schema not in (None, "main"):

@@ -195,8 +195,8 @@ def make_beside(transaction: Transaction, store: Store, missing: Sequence[tuple[
     quote = store.dialect.quote
     for name, target in missing:
         table = ".".join(quote(one) for one in (name.schema, name.name) if one is not None)
-        made = statements.side_table(table, target.table, target.key, target.columns)
-        transaction.execute(made.text, made.parameters)
+        for text in statements.side_table(table, target.table, target.key, target.columns):
+            transaction.execute(text, {})
 
 
 class _Undone(Exception):

@@ -128,6 +128,7 @@ def uncovered(contract: Contract, schema: Schema) -> list[TableName]:
         if (not schemas or info.schema in schemas)
         and info.kind in HOLDS_ROWS
         and info.parent is None
+        and not info.is_side_table
         and info.qualified not in named
         and not _archived(contract, info, {name.name for name in names})
     ]

@@ -64,6 +64,8 @@ class _Proposal:
         excused = ["[excused]", toml.comment("Tables that need no rules, with the reason.")]
         skipped: list[str] = []
         for table in sorted(self.schema.tables, key=lambda one: one.qualified):
+            if table.is_side_table:
+                continue
             if table.kind not in READABLE or table.parent in self.known or not table.name:
                 skipped += self._skipped(table)
             elif refusal := self.store.types.rules_allowed(table):

@@ -133,4 +133,5 @@ def _cells(one: SpaceOfTable) -> dict[str, str]:
 def _print_advice(about: str, advice: Advice) -> None:
     head = f"{escape(about)}: " if about else ""
     print_line(f"[yellow]{advice.what}[/] {head}{escape(advice.why)}")
-    print_line(f"  [green]run:[/] {escape(advice.statement)}")
+    blocking = " [red](blocks others)[/]" if advice.blocks else ""
+    print_line(f"  [green]run:[/] {escape(advice.statement)}{blocking}")

@@ -107,6 +107,10 @@ class Trigger:
     on the session."""
 
 
+SIDE_TABLE = "copies of archived rows, made by wane archive restore --into"
+"""The comment of a table that a restore made; it is gone with the table."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableInfo:
     """One table of a database."""
@@ -133,6 +137,8 @@ class TableInfo:
     """PostgreSQL: the columns that decide which partition a row is in."""
     rows_estimate: int | None = None
     """The database's own estimate, which costs nothing; None where there is none."""
+    is_side_table: bool = False
+    """Whether a restore made it, for copies of archived rows."""
     stamp: tuple[int, str] | None = field(default=None, compare=False)
     """PostgreSQL: its oid, and a digest that changes with anything that affects what deleting its rows does."""
 

@@ -285,6 +285,15 @@ class Dialect(ABC):
     def finds_nothing(self, query: str) -> str:
         """Write the condition that a query finds nothing, evaluated row by row up to the first row it finds."""
 
+    def join_first(self, alias: str, table: str, key: Sequence[Column], columns: Sequence[Column], source: str) -> str:
+        """Write a join with the one row `n` of a table that a source finds, for each row before it.
+
+        `columns` are the only ones that are read of it.
+        """
+        del columns
+        mine, found = (", ".join(f"{one}.{self.quote(column.name)}" for column in key) for one in (alias, "n"))
+        return f"JOIN {table} AS {alias} ON ({mine}) = (SELECT {found} FROM {source})"
+
     @abstractmethod
     def reference_forms(self, expression: str, column: Column, to: Column) -> list[str]:
         """Write a referring column in every form in which it must be searched among the referenced column's values."""

@@ -40,7 +40,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         if losing is not None and isinstance(action, ToColdTier):
             statement = shown_moving(rows.dialect, action.schema, losing, statement)
         keys = [("…",) * len(selection.key)]
-        filled = rule.fill(statement, scoped, now, keys=keys, limit=limit, follower_limit=limit)
+        filled = rule.fill(statement, scoped, now, keys=keys, limit=limit, follower_limit=limit, behind=scoped.scope)
         shown.append(ShownStatement(purpose, filled))
 
     def close(closings: Sequence[Closing]) -> None:
@@ -48,10 +48,14 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add("check that a foreign key protects references", one.protected)
             add("prevent new references" if one.protected is None else "if none does: prevent new references", one.lock)
 
-    for purpose, statement in zip(
-        ("find the scopes beyond the cap", "if nothing leaves: find others"), rule.scopes, strict=False
-    ):
-        add(purpose, statement)
+    def add_next_scopes() -> None:
+        for number, statement in enumerate(rule.scopes_behind):
+            add(f"{'if the last one has a NULL: ' if number else ''}find the next scopes", statement)
+        for statement in rule.scopes[1:]:
+            add("if nothing leaves: find others", statement)
+
+    for statement in rule.scopes[:1]:
+        add("find the scopes beyond the cap", statement)
     closings = closing_references(rows, selection) if locks else []
     close(closings)
     if rule.take_range is not None:
@@ -66,6 +70,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add(f"{_LOCKED}: find the oldest due rows", rule.candidates)
             add(f"{_LOCKED}: lock those that are free", rule.lock_unlocked)
             add(f"{_LOCKED}: take them", rule.take)
+        add_next_scopes()
         return shown
     if not isinstance(action, ToArchive):  # The archive knows which rows it copied.
         add("find the oldest due rows", rule.candidates)
@@ -93,4 +98,5 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         add(f"{_MANY}: take some of {one.name}", one.some, None if one.childless else one.table)
         add(f"{_MANY}: take those without followers", one.childless, one.table)
         add(f"{_MANY}: check whether any of {one.name} is left", one.remaining)
+    add_next_scopes()
     return shown

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,8 +26,8 @@ from wane._prune.planning import plan_step
 from wane._prune.sql_outbox import write_taken_event
 from wane._prune.take import Batch, RowTaker, Taken, gated
 from wane._rules.rows import cutoff
+from wane._rules.scopes import MOST_SCOPES, Scope
 from wane._rules.selection import Selection
-from wane._rules.statements import MOST_SCOPES
 from wane.errors import Locked, WrongArgument
 from wane.events import Listener, RowsPruned, hard_deleted, nobody
 
@@ -310,26 +310,39 @@ def _take_all_scopes(taker: RowTaker, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
         return taker.take(batch)
-    scopes = taker.scopes(selection, batch.now, due=False)
-    counts = _take_scopes(taker, batch, scopes)
-    if len(scopes) == MOST_SCOPES and not counts.total():
+    counts, passed = _take_scopes(taker, batch, taker.scopes(selection, batch.now, batch.floor))
+    if len(passed) >= MOST_SCOPES and not counts.total():
         # All of them beyond their cap, and nothing in them may leave; one that is further down may have something.
-        scopes = taker.scopes(selection, batch.now, due=True)
-        counts = _take_scopes(taker, batch, scopes)
-    return Taken(dict(counts), None, done=not counts.total())
+        counts, passed = _take_scopes(taker, batch, taker.scopes_due(selection, batch.now))
+    # The next batch goes on in the first scope that has more, which may not have fit into this one.
+    unfinished = [scope for scope, done in passed if not done] or [scope for scope, _ in passed[-1:]]
+    floor = unfinished[0] if unfinished and taker.statements(selection).scopes_behind else None
+    return Taken(dict(counts), floor, done=not counts.total())
 
 
-def _take_scopes(taker: RowTaker, batch: Batch, scopes: Sequence[tuple[Any, ...]]) -> Counter[str]:
+def _take_scopes(
+    taker: RowTaker, batch: Batch, scopes: Iterable[Scope]
+) -> tuple[Counter[str], list[tuple[Scope, bool]]]:
+    """Take a batch, scope after scope; return what was taken, and each scope with whether nothing is left in it."""
     counts: Counter[str] = Counter()
+    passed: list[tuple[Scope, bool]] = []
     own, name = batch.limit, str(batch.selection.name)
     for scope in scopes:
         limit, most = own - counts[name], batch.most - counts.total()
         if limit <= 0 or most <= 0:
             break
-        whole = bool(counts.total())
-        one = replace(batch, selection=batch.selection.in_scope(scope), limit=min(limit, most), most=most, whole=whole)
-        counts.update(taker.take(one).counts)
-    return counts
+        one = replace(
+            batch,
+            selection=batch.selection.in_scope(scope),
+            limit=min(limit, most),
+            most=most,
+            floor=None,
+            whole=bool(counts.total()),
+        )
+        taken = taker.take(one)
+        counts.update(taken.counts)
+        passed.append((scope, taken.done))
+    return counts, passed
 
 
 def whoami() -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ from wane._db.transaction import Transaction
 from wane._ledger import Flag, Ledger
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import FollowerStatements, RuleStatements, statements_of
+from wane._rules.statements import FollowerStatements, RuleStatements, scopes_of, statements_of
 from wane.errors import StoreError
 
 Key = tuple[Any, ...]
@@ -46,7 +46,7 @@ class Batch:
     most: int
     """Rows in all, followers included, at the most."""
     floor: Position | None = None
-    """Only rows behind this position: where the batch before ended."""
+    """Only rows behind this position: where the batch before ended. Of a cap per scope, the scope in which it did."""
     skip_locked: bool = False
     whole: bool = False
     """Take no row's followers before the row: what does not fit this time fits the next."""
@@ -87,10 +87,14 @@ class RowTaker(ABC):
     def statements(self, selection: Selection) -> RuleStatements:
         return statements_of(self.rows, selection)
 
-    def scopes(self, selection: Selection, now: datetime, *, due: bool) -> list[Key]:
-        """Read scopes that hold more rows than the cap allows; with `due`, those in which a row is due: exact, slower."""
+    def scopes(self, selection: Selection, now: datetime, floor: Key | None) -> Iterator[Key]:
+        """Read scopes that hold more rows than the cap allows, from the one in which the batch before ended."""
+        return scopes_of(self.statements(selection), selection, now, self.transaction.read, floor)
+
+    def scopes_due(self, selection: Selection, now: datetime) -> list[Key]:
+        """Read scopes in which a row is due: exact, and slower."""
         rule = self.statements(selection)
-        return self.transaction.read(rule.fill(rule.scopes[due], selection, now))
+        return self.transaction.read(rule.fill(rule.scopes[1], selection, now))
 
     @abstractmethod
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:

@@ -10,6 +10,7 @@ from wane._db.schema import Column, TableInfo
 from wane._db.statement import Parameters, Statement, When
 from wane._db.store import Store
 from wane._rules.rows import Rows, all_of, rows_of
+from wane._rules.scopes import SCOPES, ScopeWalk, can_walk
 from wane._rules.selection import BoundFollower, Selection
 from wane._rules.walk import Walk
 
@@ -102,8 +103,10 @@ class Queries:
         leaving = self.rows.pointed_at(selection, path, all_of(self.rows.due(p, selection, now)))
         return p.statement(f"SELECT count(*) FROM {self.rows.following(p, path, leaving)}")
 
-    def scopes_beyond_cap(self, selection: Selection, limit: int) -> Statement:
+    def scopes_beyond_cap(self, selection: Selection) -> Statement:
         """Write the query for the scopes that hold more rows than the cap allows."""
+        if can_walk(self.dialect, selection):
+            return ScopeWalk(self.rows, selection).beyond()
         assert isinstance(selection.rule.bound, Cap)
         p = self.rows.parameters()
         scope = [self.dialect.bytewise(self.rows.column(column, "n"), column) for column in selection.per]
@@ -111,10 +114,10 @@ class Queries:
         return p.statement(
             f"SELECT {outputs}\nFROM {self.dialect.table(selection.table)} AS n\nWHERE {self.rows.counted(p, selection)}\n"
             f"GROUP BY {', '.join(scope)}\nHAVING count(*) > {p.bind('most', selection.rule.bound.most)}\n"
-            f"ORDER BY {', '.join(scope)}\nLIMIT {p.bind('limit', limit)}"
+            f"ORDER BY {', '.join(scope)}\nLIMIT {p.bind('scopes', SCOPES)}"
         )
 
-    def scopes_due(self, selection: Selection, now: When, limit: int) -> Statement:
+    def scopes_due(self, selection: Selection, now: When) -> Statement:
         """Write the query for the scopes in which a row is due.
 
         It is exact, and slower than `scopes_beyond_cap`, which ignores states and holds.
@@ -125,7 +128,7 @@ class Queries:
         return p.statement(
             f"SELECT {outputs}\nFROM {self.dialect.table(selection.table)} AS t\n"
             f"WHERE {all_of(self.rows.due(p, selection, now))}\n"
-            f"GROUP BY {', '.join(scope)}\nORDER BY {', '.join(scope)}\nLIMIT {p.bind('limit', limit)}"
+            f"GROUP BY {', '.join(scope)}\nORDER BY {', '.join(scope)}\nLIMIT {p.bind('scopes', SCOPES)}"
         )
 
     def held_tables(self) -> Statement:

@@ -20,8 +20,9 @@ from wane._db.timestamps import read_time
 from wane._rules.probes import UNREAD, Probe, gather
 from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
+from wane._rules.scopes import MOST_SCOPES
 from wane._rules.selection import BoundFollower, Selection, follower_paths
-from wane._rules.statements import statements_of
+from wane._rules.statements import scopes_of, statements_of
 from wane.errors import StoreError, Unreachable
 
 _TOGETHER = (256, 64, 1)
@@ -49,10 +50,20 @@ def count_due(store: Store, selection: Selection, now: datetime, seconds: float,
 
 def any_due(store: Store, selection: Selection, now: datetime, floor: Sequence[object] | None, seconds: float) -> bool:
     """Check whether a row is due behind a position, as the next batch would find it; raise TimedOut as above."""
-    if selection.per and selection.scope is None:
-        return bool(keys_due(store, selection, now, 1, seconds))
     rule = statements_of(rows_of(store), selection)
-    return bool(store.read(rule.fill(rule.candidates, selection, now, limit=1, floor=floor), seconds))
+
+    def found(one: Selection, floor: Sequence[object] | None) -> bool:
+        return bool(store.read(rule.fill(rule.candidates, one, now, limit=1, floor=floor), seconds))
+
+    if not selection.per or selection.scope is not None:
+        return found(selection, floor)
+    last = None if floor is None else tuple(floor)
+    passed = 0
+    for scope in scopes_of(rule, selection, now, lambda statement: store.read(statement, seconds), last):
+        if found(selection.in_scope(scope), None):
+            return True
+        passed += 1
+    return passed >= MOST_SCOPES and bool(keys_due(store, selection, now, 1, seconds))
 
 
 def read_due(store: Store, selection: Selection, now: datetime, seconds: float) -> DueRows:

@@ -17,6 +17,7 @@ from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Dialect, Instant, Parameters, When
 from wane._db.store import Store
 from wane._db.timestamps import LATEST
+from wane._rules.scopes import ScopeWalk, can_walk
 from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths
 
 W = TypeVar("W", datetime, Instant, When)
@@ -150,7 +151,7 @@ class Rows:
         """
         conditions = self.about(p, selection, states)
         conditions += self._scope(p, selection, "t")
-        conditions += self._identified(selection, "t")
+        conditions += self.identified(selection, "t")
         plausible = self.dialect.plausible(p, "t", selection.time_column, selection.time)
         conditions += [self.dialect.recheck(plausible)] if floored else plausible
         bound = self._bound(p, selection, now)
@@ -188,7 +189,7 @@ class Rows:
             for column, value in zip(selection.per, selection.scope or (), strict=False)
         ]
 
-    def _identified(self, selection: Selection, alias: str) -> list[str]:
+    def identified(self, selection: Selection, alias: str) -> list[str]:
         """Write the conditions that the key is not NULL: such a key identifies no row.
 
         SQLite's primary keys may be NULL, and unique keys of both stores.
@@ -212,7 +213,7 @@ class Rows:
         if selection.per and selection.scope is None:
             return self._beyond_scoped_cap(p, selection, bound)
         table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
-        position, counted = self._cap_position(selection, "n"), self.counted(p, selection)
+        position, counted = self.cap_position(selection, "n"), self.counted(p, selection)
         walked = self.dialect.order("n", selection.time_column, selection.time)
         if walked != position[0]:
             # No index has the exact position's order. An index does find the second it is in, and only rows from there
@@ -222,12 +223,15 @@ class Rows:
         descending = ", ".join(f"{one} DESC" for one in position)
         source = f"{table} AS n WHERE {counted} ORDER BY {descending} LIMIT 1 OFFSET {most}"
         return self.up_to_found(
-            selection, self._cap_position(selection, "t"), f"SELECT {', '.join(position)} FROM {source}"
+            selection, self.cap_position(selection, "t"), f"SELECT {', '.join(position)} FROM {source}"
         )
 
     def _beyond_scoped_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
+        key = [self.column(column) for column in selection.key]
+        if can_walk(self.dialect, selection):
+            return self.one_among(selection.key, key, ScopeWalk(self, selection).keys_beyond(p))
         quote = self.dialect.quote
-        descending = ", ".join(f"{one} DESC" for one in self._cap_position(selection, "n"))
+        descending = ", ".join(f"{one} DESC" for one in self.cap_position(selection, "n"))
         scope = ", ".join(self.dialect.bytewise(self.column(column, "n"), column) for column in selection.per)
         keys = ", ".join(quote(column.name) for column in selection.key)
         beyond = (
@@ -237,7 +241,7 @@ class Rows:
             f" FROM {self.dialect.table(selection.table)} AS n WHERE {self.counted(p, selection)}) AS ranked"
             f" WHERE wane_rank > {p.bind('most', bound.most)}"
         )
-        return self.one_among(selection.key, [self.column(column) for column in selection.key], beyond)
+        return self.one_among(selection.key, key, beyond)
 
     def counted(self, p: Parameters, selection: Selection) -> str:
         """Write the condition for rows that count towards a cap: those with a key and a plausible time.
@@ -247,13 +251,13 @@ class Rows:
         time, column = selection.time, selection.time_column
         conditions = [
             *self._scope(p, selection, "n"),
-            *self._identified(selection, "n"),
+            *self.identified(selection, "n"),
             *self.dialect.plausible(p, "n", column, time),
             *self.dialect.before(p, "n", column, time, LATEST, inclusive=False),
         ]
         return " AND ".join(conditions)
 
-    def _cap_position(self, selection: Selection, alias: str) -> list[str]:
+    def cap_position(self, selection: Selection, alias: str) -> list[str]:
         """Return a row's position in a cap: like `position`, but exact where texts sort differently."""
         time = self.dialect.exact(alias, selection.time_column, selection.time)
         return [time, *self.position(selection, alias)[1:]]

@@ -7,7 +7,7 @@ deletes or marks rows of the rule's table repeats every condition of `Rows.due`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,13 +18,12 @@ from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement
 from wane._db.timestamps import LATEST
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
+from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
 from wane._rules.selection import BoundFollower, Selection, follower_paths, locked_paths
 from wane._rules.walk import Walk
 
 LIMIT = Slot("limit")
 FOLLOWER_LIMIT = Slot("follower_limit")
-MOST_SCOPES = 1_000
-"""How many scopes beyond their cap one call reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,8 @@ class RuleStatements:
     """Returns a value that sorts after the time of every row that is due then, where batches end by one."""
     scopes: tuple[Statement, ...]
     """Find the scopes beyond a cap per scope; then, if none of those has anything due, those where something is."""
+    scopes_behind: tuple[Statement, ...]
+    """Find the scopes beyond their cap that are behind one, by the walk that found it; none if they cannot be walked."""
     candidates: Statement
     """Find the keys of the oldest due rows, followed by their positions, both encoded."""
     lock: Statement | None
@@ -95,22 +96,43 @@ class RuleStatements:
         end: Sequence[object] | None = None,
         limit: int = 0,
         follower_limit: int = 0,
+        scopes: int = MOST_SCOPES,
+        behind: Scope | None = None,
     ) -> Statement:
         """Fill the slots of a statement. Without a floor it begins at the oldest due row, without an end it ends at the
         newest."""
-        values: dict[str, object] = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit}
+        values: dict[str, object] = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit, SCOPES.name: scopes}
         # No row has the lowest or the highest time, so the rest of such a position does not count.
         rest = (None,) * len(selection.key)
         values |= _numbered("floor", floor or (self.lowest, *rest))
         if now is not None and "end_time" in statement.parameters:
             values |= _numbered("end", end or (self.highest(now), *rest))
-        if selection.scope:
-            values |= _numbered("scope", [self.dialect.encoded(value) for value in selection.scope])
+        for name, scope in (("scope", selection.scope), ("behind", behind)):
+            values |= _numbered(name, [self.dialect.encoded(value) for value in scope or ()])
         return (statement if keys is None else self.dialect.fill_keys(statement, keys)).fill(now, values)
 
 
 def _numbered(name: str, values: Sequence[object]) -> dict[str, object]:
     return {f"{name}_{number}": value for number, value in enumerate(values)}
+
+
+def scopes_of(
+    rule: RuleStatements,
+    selection: Selection,
+    now: datetime,
+    read: Callable[[Statement], Sequence[Scope]],
+    floor: Scope | None = None,
+) -> Iterator[Scope]:
+    """Yield the scopes of a cap per scope that are beyond it, from the one in which the batch before ended.
+
+    At most MOST_SCOPES are read. Where scopes cannot be walked, all of these are read at once, from the first one on.
+    """
+
+    def find(behind: Scope | None, most: int) -> list[Scope]:
+        text = rule.scopes[0] if behind is None else rule.scopes_behind[walk_of(selection, behind)]
+        return list(read(rule.fill(text, selection, now, scopes=most, behind=behind)))
+
+    return each_scope(find, floor) if rule.scopes_behind else iter(find(None, MOST_SCOPES))
 
 
 def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
@@ -157,6 +179,7 @@ class _Compiler:
             lowest=self.dialect.lowest(selection.time_column, selection.time),
             highest=self._highest,
             scopes=self._scopes(),
+            scopes_behind=self._scopes_behind(),
             candidates=self._candidates(),
             lock=self._lock("") if locks else None,
             lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
@@ -177,7 +200,13 @@ class _Compiler:
         if not self.selection.per:
             return ()
         queries, anywhere = Queries(self.rows), replace(self.selection, scope=None)
-        return queries.scopes_beyond_cap(anywhere, MOST_SCOPES), queries.scopes_due(anywhere, NOW, MOST_SCOPES)
+        return queries.scopes_beyond_cap(anywhere), queries.scopes_due(anywhere, NOW)
+
+    def _scopes_behind(self) -> tuple[Statement, ...]:
+        if not self.selection.per or not can_walk(self.dialect, self.selection):
+            return ()
+        walk = ScopeWalk(self.rows, replace(self.selection, scope=None))
+        return tuple(walk.beyond(number) for number in range(len(walks(self.selection))))
 
     # By their keys
 

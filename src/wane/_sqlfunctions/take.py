@@ -23,8 +23,9 @@ from wane._prune.sql_postgres import Closing, closing_followers, closing_referen
 from wane._prune.take import MOST_LOST, gated
 from wane._rules.dependencies_postgres import read_effects, read_stamps
 from wane._rules.rows import Rows, cutoff
+from wane._rules.scopes import MOST_SCOPES, SCOPES
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import MOST_SCOPES, FollowerStatements, statements_of
+from wane._rules.statements import FollowerStatements, statements_of
 from wane._rules.walk import Walk
 from wane._sqlfunctions.words import Variables, bounds, dollars, interval, plain
 
@@ -407,7 +408,8 @@ def _variable(keys: str, limit: str, slot: Slot) -> str:
     kind, _, number = slot.name.rpartition("_")
     if number.isdigit():
         return f"wane_{letters[kind]}{number}"
-    return {"limit": limit, "follower_limit": "wane_room", QUEUE.name: "wane_queue"}[slot.name]
+    known = {"limit": limit, "follower_limit": "wane_room", QUEUE.name: "wane_queue", SCOPES.name: str(MOST_SCOPES)}
+    return known[slot.name]
 
 
 def _closing(closings: Sequence[Closing], closed: str = "") -> list[str]:

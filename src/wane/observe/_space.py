@@ -6,6 +6,7 @@ help is reported and never run; on SQLite free pages can be returned to the disk
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -32,11 +33,13 @@ _FIRST_PAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to do, why, and the statement that does it."""
+    """Something to do, why, and the statement or command that does it."""
 
     what: str
     why: str
     statement: str
+    blocks: bool = False
+    """Whether others cannot use the table, or the database, while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def _of_table(
 
 
 def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
-    """Return advice on reclaiming space (PostgreSQL), the cheapest first; more only where the cheaper one is done."""
+    """Return advice on reclaiming space (PostgreSQL): what does not block others first, and only then what does."""
     name = f"{Dialect.quote(space.schema)}.{Dialect.quote(space.name)}"
     dead, rows = space.dead_rows or 0, space.rows or 0
     advice = []
@@ -173,11 +176,7 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
     elif space.unused_bytes is None and space.table_bytes >= settings.bytes:
         advice.append(Advice("analyze", "without statistics it is unknown how much of it is used", f"ANALYZE {name};"))
     elif _much(space.unused_bytes, space.table_bytes, settings):
-        why = (
-            "most of its pages are half empty. New rows use that room; if the disk needs it back, pg_repack rewrites the table"
-            f" while it is in use (pg_repack --table {space.schema}.{space.name}), and VACUUM FULL while nobody can use it"
-        )
-        advice.append(Advice("repack", why, f"VACUUM (FULL, ANALYZE) {name};"))
+        advice += _about_empty_pages(space, name)
     for index in space.indexes:
         if _much(index.unused_bytes, index.bytes, settings):
             full = f"{Dialect.quote(index.schema)}.{Dialect.quote(index.name)}"
@@ -185,7 +184,26 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
                 f"a fresh index would take {index.bytes - (index.unused_bytes or 0):,} bytes instead of {index.bytes:,}"
             )
             advice.append(Advice("reindex", why, f"REINDEX INDEX CONCURRENTLY {full};"))
-    return advice
+    return sorted(advice, key=lambda one: one.blocks)
+
+
+def _about_empty_pages(space: TableSpace, name: str) -> list[Advice]:
+    free = "most of its pages are half empty. New rows use that room; if the disk needs it back"
+    table = shlex.quote(f"{space.schema}.{space.name}")
+    return [
+        Advice("trim", f"{free}, empty pages at the end of its file go first", f"VACUUM (TRUNCATE, ANALYZE) {name};"),
+        Advice(
+            "repack",
+            "the others need a new copy of the table; the extension pg_repack makes it while the table is in use",
+            f"pg_repack --table={table}",
+        ),
+        Advice(
+            "rewrite",
+            "the same without an extension; nobody can read or write the table until it is done",
+            f"VACUUM (FULL, ANALYZE) {name};",
+            blocks=True,
+        ),
+    ]
 
 
 def _about_database(database: DatabaseSpace, settings: SpaceSettings) -> list[Advice]:
@@ -194,9 +212,15 @@ def _about_database(database: DatabaseSpace, settings: SpaceSettings) -> list[Ad
     why = f"{database.free_pages:,} pages of the file hold nothing. New rows use them; the disk does not get them back by itself"
     if database.auto_vacuum == "incremental":
         return [Advice("incremental vacuum", why, "wane space --vacuum")]
-    statement = "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;"
-    once = f"{why}. Once, while nobody uses the database, and with {database.bytes:,} bytes of room beside it"
-    return [Advice("vacuum", once, statement)]
+    copy = (
+        f"{why}. A compact copy shows how small it can be, while others read and write; it lacks what they write from then on,"
+        " so it may replace the file only if nothing was written"
+    )
+    once = f"once, while nobody uses the database, and with {database.bytes:,} bytes of room beside it; then `wane space --vacuum` works"
+    return [
+        Advice("copy", copy, "VACUUM INTO 'compact.db';"),
+        Advice("vacuum", once, "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;", blocks=True),
+    ]
 
 
 def _much(unused: int | None, of: int, settings: SpaceSettings) -> bool:

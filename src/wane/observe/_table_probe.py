@@ -77,7 +77,10 @@ class TableProbe:
         """Time a read through the index that the rules need: of the oldest row, or, without an index, of a due one."""
         rows, hot = rows_of(self.store), self.table.hot
         if hot is None or hot.small:
-            statement = queries_of(self.store).keys_due(self.table.selections[0], self.reading.now, 1)
+            first = self.table.selections[0]
+            # Of a cap per scope, as its batches read: one scope at a time.
+            one = first.in_scope((None,) * len(first.per)) if first.per else first
+            statement = queries_of(self.store).keys_due(one, self.reading.now, 1)
         else:
             text, p = gather(rows, [partial(Probes(rows).edge, time_range=hot, most=self.reading.most, newest=False)])
             statement = p.statement(text)

@@ -209,6 +209,11 @@ class PostgresDialect(Dialect):
         # the batch.
         return f"NOT EXISTS ({query} OFFSET 0)"
 
+    def join_first(self, alias: str, table: str, key: Sequence[Column], columns: Sequence[Column], source: str) -> str:
+        # No index finds a row by the columns of a subquery.
+        found = ", ".join(f"n.{self.quote(column.name)}" for column in columns)
+        return f"CROSS JOIN LATERAL (SELECT {found} FROM {source}) AS {alias}"
+
     def reference_forms(self, expression: str, column: Column, to: Column) -> list[str]:
         return [expression]
 

@@ -20,7 +20,7 @@ from psycopg.rows import tuple_row
 
 from wane._db.postgres.catalog import ACTIONS, BELONGS_TO_EXTENSION, LOCKS_PARENT, OWN_SCHEMA, STAMP
 from wane._db.postgres.settings import SEARCH_PATH
-from wane._db.schema import Column, ForeignKey, Index, Kind, Schema, TableInfo, Trigger
+from wane._db.schema import SIDE_TABLE, Column, ForeignKey, Index, Kind, Schema, TableInfo, Trigger
 
 _PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_schemas(false)::pg_catalog.text[]"
 _SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
@@ -45,6 +45,7 @@ SELECT class.oid,
          WHERE parted.partrelid = class.oid
        ),
        {STAMP},
+       pg_catalog.obj_description(class.oid, 'pg_class') IS NOT DISTINCT FROM '{SIDE_TABLE}',
        (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
          AND namespace.nspname <> %(own)s
          AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_class", oid="class.oid")}
@@ -355,7 +356,7 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, stamp = relation
+    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, stamp, is_side_table = relation
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -371,6 +372,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         row_security=row_security,
         partition_key=tuple(partition_key),
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
+        is_side_table=is_side_table,
         stamp=(oid, stamp),
     )
 

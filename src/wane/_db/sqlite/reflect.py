@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from wane._db.migrations import migrations
-from wane._db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
+from wane._db.schema import SIDE_TABLE, Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 from wane._db.sqlite import ddl
 from wane._db.statement import Dialect
 from wane.reference import schema_sql
@@ -182,6 +182,7 @@ class _Database:
             foreign_keys=self._foreign_keys(entry),
             delete_triggers=triggers,
             rows_estimate=self._estimates.get(fold(entry.name)),
+            is_side_table=f"/* {SIDE_TABLE} */" in entry.sql,
         )
 
     def _pragma(self, statement: str, name: str) -> list[tuple[Any, ...]]:
