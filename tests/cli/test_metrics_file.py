@@ -95,14 +95,14 @@ def test_log_lines_go_to_stderr_as_asked(wane: Wane) -> None:
     assert done.code == 0
     reported = [json.loads(line) for line in done.err.splitlines()]
     assert [one["event"] for one in reported] == ["tick.lifecycle_pruned"]
-    assert reported[0]["rows"] == sum(rule["rows"] for rule in done.json["rules"])
+    assert reported[0]["rows"] + reported[0]["followers"] == sum(rule["rows"] for rule in done.json["rules"])
 
 
 @pytest.mark.usefixtures("ready")
 def test_without_being_asked_only_warnings_are_logged(wane: Wane) -> None:
     done = wane("sweep", "--approve", "inbox.failed", "--rows", "1", "--json")
     [line] = done.err.splitlines()
-    assert "level=warning event=tick.lifecycle_prune_budget_exhausted table=inbox.failed rule=failed spent=rows" in line
+    assert "level=warning event=tick.lifecycle_prune_budget_exhausted table=inbox rule=failed spent=rows" in line
 
 
 @pytest.mark.usefixtures("ready")

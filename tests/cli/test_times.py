@@ -1,4 +1,4 @@
-"""Every command that prints JSON writes timestamps alike: ISO 8601 in UTC, `2026-01-10T00:00:00+00:00`."""
+"""Every command that prints JSON writes an object with its format, and timestamps alike: `2026-01-10T00:00:00+00:00`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from cli.conftest import Wane
 from cli.running import CONTRACT, fill, write_contract
 from servers import Database
 from wane._cli import commands
+from wane._cli.output import FORMAT
+from wane._prune.plan import FORMAT as PLANS
 from wane.reference import schema_sql
 
 LIKE_A_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
@@ -37,6 +39,7 @@ WALKED = (
     "prune inbox.failed --limit 1 --dry-run",
     "prune inbox.failed --limit 1",
     "audit list",
+    "approve --dry-run",
     "sweep --approve inbox.failed",
     "run --max-runs 1",
     "adopt",
@@ -106,6 +109,7 @@ def test_every_command_writes_moments_alike(walked: Wane, database: Database) ->
     for command in WALKED:
         done = walked(*command.split(), "--json")
         assert done.out, f"{command}: {done.err}"
+        assert done.document["format"] == (PLANS if command == "plan" else FORMAT), command
         found = [one for one in texts(done.json) if LIKE_A_MOMENT.match(one)]
         assert [one for one in found if not MOMENT.fullmatch(one)] == [], command
         seen |= {command} if found else set()
