@@ -56,6 +56,15 @@ class RuleSweeps:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepCost:
+    """What one sweep of a rule cost: the rows that left, followers included, and the seconds of its batches."""
+
+    rows: int
+    batches: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """An order that a row, or, without a key, a whole table is retained."""
 
@@ -225,17 +234,41 @@ class Ledger:
         ]
         return swept, bool(complete)
 
-    def pruned_since(self, since: datetime) -> dict[str, int]:
-        """Count the rows that left each table since a time, by the audit trail."""
+    def sweep_costs(self, table: str, rule: str, limit: int) -> list[SweepCost]:
+        """Return what the latest sweeps of a rule that took rows cost, newest first."""
         p = self._parameters()
         found = self._run(
             p,
+            f"SELECT row_count, batches, seconds FROM {self.dialect.own_table('audit')}"
+            f" WHERE table_name = {p.bind('table', table)} AND rule = {p.bind('rule', rule)} AND run_id IS NOT NULL"
+            f" AND row_count > 0 ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        return [SweepCost(int(rows), int(batches), float(seconds)) for rows, batches, seconds in found]
+
+    def pruned_since(self, since: datetime) -> dict[str, int]:
+        """Count the rows that left each table since a time, by the audit trail."""
+        p = self._parameters()
+        return self._pruned(p, f"a.executed_at >= {p.bind('since', self.dialect.encode_time(since))}")
+
+    def pruned_after(self, entry: int) -> dict[str, int]:
+        """Count the rows that left each table after an entry of the audit trail, by its number."""
+        p = self._parameters()
+        return self._pruned(p, f"a.id > {p.bind('entry', entry)}")
+
+    def _pruned(self, p: Parameters, where: str) -> dict[str, int]:
+        found = self._run(
+            p,
             f"SELECT e.key, sum(CAST(e.value AS bigint)) FROM {self.dialect.own_table('audit')} AS a, {self.dialect.json_each}(a.counts) AS e"
-            f" WHERE a.executed_at >= {p.bind('since', self.dialect.encode_time(since))} AND a.kind NOT IN"
+            f" WHERE {where} AND a.kind NOT IN"
             # What leaves the archive left its table long before.
             " ('mark', 'restore', 'replace', 'archive_expire', 'archive_compact', 'archive_tidy') GROUP BY e.key",
         )
         return {table: int(rows) for table, rows in found}
+
+    def last_entry(self) -> int:
+        """Return the number of the latest entry of the audit trail; 0 if there is none."""
+        [(number,)] = self.execute(f"SELECT coalesce(max(id), 0) FROM {self.dialect.own_table('audit')}", {})
+        return int(number)
 
     def entry_of_run(self, run: str, table: str, rule: str) -> AuditEntry | None:
         """Return the audit entry of a run for one rule; None if there is none yet."""

@@ -126,7 +126,7 @@ def comparable(plan: Plan) -> list[object]:
             step.followers,
             step.table_rows,
             step.share,
-            step.seconds,
+            step.takes,
             step.swept,
         )
         for step in plan.steps

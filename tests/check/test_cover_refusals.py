@@ -126,7 +126,7 @@ def test_a_table_that_somebody_locks_is_not_waited_for(postgres_database: Postgr
             store._connection.execute("SET lock_timeout = '300ms'")  # type: ignore[attr-defined]
             plan = build_plan(store, loaded(TWO), seconds=0.3)
         [events, others] = plan.steps
-        assert (events.due, events.oldest, events.table_rows, events.share, events.seconds) == (None,) * 5
+        assert (events.due, events.oldest, events.table_rows, events.share, events.takes) == (None,) * 5
         assert others.due is not None
         assert others.due.rows == 1
         # Nobody may be reported that all is well with a table that could not be looked at.

@@ -216,7 +216,9 @@ def test_fractions_of_different_lengths_do_sort_before_an_offset(database: Datab
 
 def never_due(count: str) -> object:
     have = "has" if count == "1" else "have"
-    message = f"{count} of its rows {have} no usable time in at (NULL, a placeholder or another encoding) and never leave"
+    message = (
+        f"{count} of its rows {have} no usable time in at (NULL, a placeholder or another encoding) and never leave"
+    )
     return finding("note", "never-due", "events", PLACE, message)
 
 

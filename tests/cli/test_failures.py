@@ -11,6 +11,7 @@ from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
 from servers import Database
 from wane._cli import commands
+from wane._db.counting import Count
 from wane._prune.plan import Plan
 
 SECRET = "hunter2"
@@ -87,7 +88,9 @@ def test_every_command_that_needs_the_database_names_an_unset_variable(
     wane: Wane, folder: Path, name: str, url: str
 ) -> None:
     write_contract(folder, url)
-    Plan(datetime(2026, 1, 1, tzinfo=UTC), fingerprint="", database="", url="", steps=()).write(folder / "plan.json")
+    Plan(datetime(2026, 1, 1, tzinfo=UTC), fingerprint="", database="", url="", steps=(), total=Count(0)).write(
+        folder / "plan.json"
+    )
     before = sorted(folder.iterdir())
     done = wane(*name.split(), *WORDS.get(name, ()))
     assert (done.code, done.out) == (1, "")

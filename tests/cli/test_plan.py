@@ -31,11 +31,11 @@ def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
     wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "wane apply" not in wane("plan", "--at", AT).out
-    monkeypatch.setattr(reads, "count", lambda *_: Count(3, Exactness.ESTIMATE))
+    monkeypatch.setattr(reads, "count", lambda *_, **__: Count(3, Exactness.ESTIMATE))
     reported = wane("plan", "--at", AT).out
     assert "`wane apply` refuses the plan if more rows than that are due" in reported
     assert "--seconds" in reported
-    monkeypatch.setattr(reads, "count", lambda *_: None)
+    monkeypatch.setattr(reads, "count", lambda *_, **__: None)
     assert "could not be found out: `wane apply` refuses the plan" in wane("plan", "--at", AT).out
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 
+from covering import numbers
 from observe.unhealthy import (
     CONDITIONS,
     HOUR,
@@ -25,6 +26,7 @@ from prune.keeping import DAY, insert
 from servers import Database, PostgresDatabase
 from wane._contract.names import TableName
 from wane._db import open_store
+from wane._db.counting import Count, Exactness, Figure
 from wane._db.url import resolve_url
 from wane._findings import Severity
 from wane._keeper import Keeper
@@ -311,5 +313,85 @@ def test_how_long_it_takes_until_nothing_is_due(database: Database) -> None:
         [rule] = job.rules
         assert rule.pruned_per_hour == pytest.approx(100, rel=0.05)
         assert rule.due_per_hour == 0
-        assert rule.drain_seconds == pytest.approx(3_600, rel=0.05)
+        assert rule.drain is not None
+        assert rule.drain.value == pytest.approx(3_600, rel=0.05)
+        assert rule.drain.exactness is Exactness.ESTIMATE
         assert rule.late_seconds == pytest.approx(3_600 - 300, abs=30)
+
+
+def test_nothing_drains_where_nothing_runs(database: Database) -> None:
+    with healthy(database) as world:
+        insert(database, "job", "id, state, at_ms", *((n, "done", ago(7 + HOUR)) for n in range(100, 200)))
+        world.age_trail(1)
+        world.record("job", "old", 5_000, days=HOUR)
+        silent_executor(world)
+        job, store = world.table("job"), world.keeper.store
+        assert (job.runs, job.drain, job.as_dict()["drain_seconds"]) == (False, None, None)
+        alive = Alive("worker-3", "worker", "idle", "f", 10.0)
+        Timetable(store.dialect).heartbeat(store.run, alive, store.clock())
+        job = world.table("job")
+        assert job.runs
+        assert job.drain is not None
+        assert job.as_dict()["drain_seconds_exactness"] == "estimate"
+        world.keeper.disable("job")
+        assert world.table("job").drain is None
+
+
+def test_what_a_lower_bound_drains_in_is_a_lower_bound(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 0.0)
+    monkeypatch.setattr("wane.observe._row_counts._LEAST_FOUND", 1_000)
+    with healthy(sqlite_database) as world:
+        insert(sqlite_database, "job", "id, state, at_ms", *((n, "done", ago(7 + HOUR)) for n in range(100, 200)))
+        world.record("job", "old", 50, days=MINUTE)
+        world.settle(counted_rows=20)
+        job = world.table("job")
+        assert job.pressure.due == Count(20, Exactness.AT_LEAST)
+        assert job.drain is not None
+        assert job.drain.exactness is Exactness.AT_LEAST
+        # Without time to count, and without a snapshot, there are no more rows than numbers of rows.
+        assert job.pressure.rows == Count(199, Exactness.AT_MOST)
+        assert job.pressure.share == Figure(0.1005, Exactness.AT_LEAST)
+
+
+def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_brought_up_to_date(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows() -> Count | None:
+        return world.table("job").pressure.rows
+
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 10.0)
+    monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
+    with healthy(sqlite_database) as world:
+        insert(sqlite_database, "job", "id, state, at_ms", *((n, "done", ago(8)) for n in range(100, 1_100)))
+        world.settle(counted_rows=20)
+        assert rows() == Count(1_003), "counted, because that takes no time"
+        world.keeper.take_snapshots()
+        assert rows() == Count(1_003, Exactness.ESTIMATE)
+        insert(sqlite_database, "job", "id, state, at_ms", *((n, "queued", ago(1)) for n in range(2_000, 2_050)))
+        assert rows() == Count(1_053, Exactness.ESTIMATE)
+        world.keeper.prune("job", rule="old", limit=600)
+        assert rows() == Count(453, Exactness.ESTIMATE)
+        sqlite_database.execute("DELETE FROM job WHERE id < 1090")
+        sqlite_database.execute("UPDATE wane_snapshot SET taken_at = '2020-01-01T00:00:00+00:00'")
+        assert rows() == Count(60), "an old snapshot says nothing"
+
+
+def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 0.0)
+    many = f"SELECT n + 100, CASE WHEN n % 4 = 0 THEN 'queued' ELSE 'done' END, {ago(8)} FROM {numbers(20_000)}"
+    with healthy(sqlite_database) as world:
+        sqlite_database.execute(f"INSERT INTO job {many}")
+        job = world.table("job").pressure
+        assert job.due is not None
+        assert (job.due.exactness, abs(job.due.rows - 15_000) < 1_000) == (Exactness.ESTIMATE, True)
+        assert job.rows is not None
+        assert (job.rows.exactness, abs(job.rows.rows - 20_003) < 1_000) == (Exactness.ESTIMATE, True)
+        assert world.keeper.pressure()[0].due == world.keeper.pressure()[0].due, "the same rows are picked each time"
+        # Of few, nothing could be said: they are counted.
+        sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 1700 AND state = 'done'")
+        monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
+        assert world.table("job").pressure.due == Count(1_200)

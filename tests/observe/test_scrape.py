@@ -77,12 +77,22 @@ def test_a_backlog_is_reported_with_its_age_and_how_late_it_is(database: Databas
     assert of(text, "wane_backlog_unread_rules") == {(): 0.0}
 
 
-def test_a_backlog_is_counted_no_further_than_its_limit(sqlite_database: SqliteDatabase) -> None:
+def test_a_backlog_is_counted_beyond_the_limit_of_probes_while_there_is_time(
+    sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     promised = Contract(None, (table("job"),))
-    jobs(sqlite_database, *((number, "done", ago(9)) for number in range(promised.health.counted_rows + 5)))
+    limit = promised.health.counted_rows
+    jobs(sqlite_database, *((number, "done", ago(9)) for number in range(limit + 5)))
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 10.0)
+    monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
     with open_store(resolve_url(sqlite_database.url)) as store:
         text = scraped(store, promised)
-    assert of(text, "wane_backlog_rows") == {("old", "tick", "job"): float(promised.health.counted_rows)}
+        assert of(text, "wane_backlog_rows") == {("old", "tick", "job"): float(limit + 5)}
+        assert of(text, "wane_backlog_rows_exact") == {("old", "tick", "job"): 1.0}
+        monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 0.0)
+        monkeypatch.setattr("wane.observe._row_counts._LEAST_FOUND", 10_000)
+        text = scraped(store, promised)
+    assert of(text, "wane_backlog_rows") == {("old", "tick", "job"): float(limit)}
     assert of(text, "wane_backlog_rows_exact") == {("old", "tick", "job"): 0.0}
 
 

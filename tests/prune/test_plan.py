@@ -10,7 +10,7 @@ import pytest
 
 from wane._db.counting import Count, Exactness
 from wane._findings import Finding, Severity
-from wane._prune.plan import FORMAT, Plan, Step, StepStatement, read_plan
+from wane._prune.plan import FORMAT, BudgetStop, Plan, Step, StepStatement, Takes, read_plan
 from wane.errors import PlanError
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -20,6 +20,7 @@ PLAN = Plan(
     fingerprint="0123456789abcdef",
     database="sqlite:somewhere:1:2",
     url="sqlite:///state.db",
+    total=Count(3, Exactness.AT_LEAST),
     steps=(
         Step(
             table="jobs",
@@ -32,7 +33,7 @@ PLAN = Plan(
             followers={"runs": Count(5, Exactness.ESTIMATE), "lines": None},
             table_rows=Count(10),
             share=0.3,
-            seconds=0.0008,
+            takes=Takes(0.5, 2.0, Exactness.ESTIMATE, 3),
             swept=True,
             statements=(
                 StepStatement(
@@ -42,6 +43,9 @@ PLAN = Plan(
                     "SEARCH jobs\n  USING INDEX",
                 ),
             ),
+            share_exactness=Exactness.AT_LEAST,
+            stop=BudgetStop("rows", 2, 2, 2, "table.jobs.rule.cold.budget.rows"),
+            saved_by_followers=Count(1),
         ),
         Step(
             "seen",
@@ -104,7 +108,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 2}', b"[" * 100_000, b'{"format": "2"}'],
+    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 3}', b"[" * 100_000, b'{"format": "3"}'],
     ids=["empty", "text", "bytes", "list", "null", "number", "nothing", "only a format", "deep", "text format"],
 )
 def test_what_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:

@@ -231,31 +231,32 @@ note = { inline = "yes" }
 
 
 @pytest.mark.parametrize(
-    ("key", "rows", "analyzed", "expected"),
+    ("key", "rows", "expected"),
     [
-        ("id INTEGER PRIMARY KEY", "SELECT n + 1000 FROM {}", False, 50),
-        ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", False, None),
-        ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", True, 50),
-        ("id TEXT PRIMARY KEY", "SELECT 'k' || n FROM {}", False, 50),
-        ("id TEXT PRIMARY KEY, rowid TEXT", "SELECT 'k' || n, 9 FROM {}", False, None),
-        ("id INTEGER PRIMARY KEY", "SELECT n FROM {} WHERE n < 0", False, 0),
+        ("id INTEGER PRIMARY KEY", "SELECT n + 1000 FROM {}", (1000, 1049)),
+        ("id INTEGER PRIMARY KEY", "SELECT n * 1000000000 FROM {}", None),
+        ("id TEXT PRIMARY KEY", "SELECT 'k' || n FROM {}", (1, 50)),
+        ("id TEXT PRIMARY KEY, rowid TEXT", "SELECT 'k' || n, 9 FROM {}", None),
+        ("id INTEGER PRIMARY KEY", "SELECT n FROM {} WHERE n < 0", (1, 0)),
     ],
-    ids=["numbers in turn", "random numbers", "analysed", "texts", "a column called rowid", "empty"],
+    ids=["numbers in turn", "random numbers", "texts", "a column called rowid", "empty"],
 )
-def test_sqlite_estimates_rows_from_what_it_knows(
-    sqlite_database: SqliteDatabase, key: str, rows: str, analyzed: bool, expected: int | None
+def test_sqlite_numbers_the_rows_of_a_table(
+    sqlite_database: SqliteDatabase, key: str, rows: str, expected: tuple[int, int] | None
 ) -> None:
     sqlite_database.script(f"CREATE TABLE t ({key})")
     sqlite_database.execute(f"INSERT INTO t {rows.format(numbers(50))}")
-    if analyzed:
-        sqlite_database.execute("ANALYZE")
     with open_store(resolve_url(sqlite_database.url), read_only=True) as store:
         [table] = store.reflect().tables
-        assert store.estimate_rows(table) == expected
+        assert store.row_numbers(table) == expected
+        assert store.estimate_rows(table) is None
+        sqlite_database.execute("ANALYZE")
+        [table] = store.reflect().tables
+        assert store.estimate_rows(table) == (None if expected == (1, 0) else 50)
 
 
-def test_a_table_that_numbers_no_rows_is_not_estimated(sqlite_database: SqliteDatabase) -> None:
+def test_a_table_without_row_numbers_has_none(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.script("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES ('a')")
     with open_store(resolve_url(sqlite_database.url), read_only=True) as store:
         [table] = store.reflect().tables
-        assert store.estimate_rows(table) is None
+        assert store.row_numbers(table) is None

@@ -16,7 +16,10 @@ from servers import PostgresDatabase, SqliteDatabase
 from wane._sqlfunctions import install, uninstall
 from wane.observe._pressure import Pressure
 
-COLUMNS = ("tbl", "rows", "oldest", "newest", "due", "share", "rows_exactness", "due_exactness")
+COLUMNS = (
+    *("tbl", "rows", "oldest", "newest", "due", "share"),
+    *("rows_exactness", "due_exactness", "share_exactness"),
+)
 
 
 def as_row(one: Pressure) -> tuple[Any, ...]:
@@ -39,11 +42,11 @@ def test_the_view_of_postgresql_is_what_the_command_tells(postgres_database: Pos
         reported = postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")
         assert reported == [as_row(one) for one in world.keeper.pressure()]
         exactness = {row[0]: row[6:] for row in reported}
-        assert exactness["job"] == ("estimate", "estimate")
+        assert exactness["job"] == ("estimate", "estimate", "estimate")
         assert {row[0]: row[4] for row in reported}["job"] > 100, "the planner's estimate, not the least that is known"
-        assert exactness["presence"] == ("estimate", "at least")
-        assert exactness["inbox"] == ("exact", "exact")
-        assert exactness["reply"] == ("exact", None)
+        assert exactness["presence"] == ("estimate", "estimate", "estimate")
+        assert exactness["inbox"] == ("exact", "exact", "exact")
+        assert exactness["reply"] == ("exact", None, None)
         names = postgres_database.query(
             "SELECT column_name::text FROM information_schema.columns WHERE table_name = 'v_queue_retention_pressure'"
             " ORDER BY ordinal_position"
@@ -56,7 +59,7 @@ def test_the_view_keeps_nobody_from_changing_a_table(postgres_database: Postgres
         install(world.keeper)
         postgres_database.script("ALTER TABLE job ALTER COLUMN id TYPE bigint; DROP TABLE inbox")
         reported = {row[0]: row for row in postgres_database.query("SELECT * FROM wane.v_queue_retention_pressure")}
-        assert reported["inbox"][1:] == (None,) * 7
+        assert reported["inbox"][1:] == (None,) * 8
         assert reported["job"][1] == 3
 
 
@@ -69,7 +72,7 @@ def test_functions_of_an_earlier_version_leave_with_the_view_that_depended_on_th
         postgres_database.script(
             "CREATE FUNCTION wane.sql_watch(boolean) RETURNS SETOF record LANGUAGE sql AS 'SELECT * FROM wane.sql_pressure()';"
             f"COMMENT ON FUNCTION wane.sql_watch(boolean) IS '{stamp}';"
-            "CREATE OR REPLACE VIEW wane.v_queue_retention_pressure AS SELECT w.*, w.due::float8 / 1 AS share, 'exact' AS rows_exactness,"
+            "DROP VIEW wane.v_queue_retention_pressure; CREATE VIEW wane.v_queue_retention_pressure AS SELECT w.*, w.due::float8 / 1 AS share, 'exact' AS rows_exactness,"
             " 'exact' AS due_exactness FROM wane.sql_watch(false) AS w(tbl text, rows bigint, oldest timestamptz, newest timestamptz, due bigint)"
         )
         install(world.keeper)

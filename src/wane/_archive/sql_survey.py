@@ -3,6 +3,7 @@ Each reads one slice."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -60,9 +61,15 @@ class SurveyRows:
         where = " AND ".join(self._in(p, selection, slice_))
         return p.statement(f"SELECT count(*) FROM {self.rows.dialect.table(selection.table)} AS t WHERE {where}")
 
-    def due(self, selection: Selection, slice_: Slice, at: datetime) -> Statement:
-        """Write the query of the number of rows of a slice that are due at a time, if nothing happens to them until
-        then."""
+    def due(
+        self, selection: Selection, slice_: Slice | None, at: datetime, others: Sequence[Selection] = ()
+    ) -> Statement:
+        """Write the query of the number of rows that are due at a time, if nothing happens to them until then.
+
+        Only those of a slice, if one is given, and without those that other rules of the table take as well.
+        """
         p = self.rows.parameters()
-        where = " AND ".join([*self.rows.due(p, selection, at), *self._in(p, selection, slice_)])
+        conditions = [*self.rows.due(p, selection, at), *([] if slice_ is None else self._in(p, selection, slice_))]
+        conditions += [f"({' AND '.join(self.rows.due(p, other, at))}) IS NOT TRUE" for other in others]
+        where = " AND ".join(conditions)
         return p.statement(f"SELECT count(*) FROM {self.rows.dialect.table(selection.table)} AS t WHERE {where}")

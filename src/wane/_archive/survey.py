@@ -31,7 +31,7 @@ from wane._contract.duration import Forever
 from wane._contract.model import Age, Cap, Contract, Expiry, Mark, Orphans, Table
 from wane._contract.names import TableName
 from wane._db import Store
-from wane._db.counting import Count, Exactness, measure_rows
+from wane._db.counting import Count, Exactness, count, measure_rows, sum_counts
 from wane._db.schema import TableInfo
 from wane._db.space import read_sizes
 from wane._db.space_model import Size
@@ -39,7 +39,8 @@ from wane._db.statement import Statement
 from wane._db.timestamps import read_time
 from wane._forecast import Limit, Trend, arriving, days_to, find_limit, shifted, window_limit
 from wane._rules.indexes import observed
-from wane._rules.reads import read_due
+from wane._rules.probes import overlapping
+from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
 from wane._rules.selection import Selection, bind_age, bind_rule
 from wane.errors import TimedOut
@@ -153,7 +154,8 @@ class _Hot:
         self.arrival = self._arrival(None if age is None or not self.selections else observed(self.selections[0], *age))
         self.info = schema.find(table.name.schema, table.name.name)
         self.edges: tuple[datetime | None, datetime | None] = (None, None)
-        self.caps: list[Count | None] = []
+        self.caps: dict[int, list[Count | None]] = {days: [] for days in HORIZONS}
+        """What is due under caps alone, at each horizon."""
 
     def _arrival(self, declared: Selection | None) -> Selection | None:
         """Return what tells when a row arrived: the declared age, or the time that a rule ages by; None if only its
@@ -169,10 +171,11 @@ class _Hot:
     def _parts(self) -> list[Slice]:
         """Cut the period that the rate comes from into equal parts, the latest first.
 
-        The period is no longer than the shortest retention window, because older rows may have left.
+        The period is no longer than the shortest retention window, because older rows may have left; where a cap or an
+        expiry bounds the table, no longer than its oldest row is old.
         """
         period = self._within(_PERIOD)
-        if self.edges[0] is not None and any(isinstance(one.rule.bound, Cap) for one in self.selections):
+        if self.edges[0] is not None and any(isinstance(one.rule.bound, Cap | Expiry) for one in self.selections):
             period = min(period, max(self.now - self.edges[0], timedelta(0)))
         length = period / _PARTS
         return [Slice(self.now - (part + 1) * length, self.now - part * length) for part in range(_PARTS)]
@@ -200,16 +203,26 @@ class _Hot:
         if self.arrival is not None:
             for part, slice_ in enumerate(self._parts()):
                 yield _Query(name, f"part {part}", statements.count(self.arrival, slice_))
-        for selection in self.selections:
+        # A row that several rules take counts under the first of them; caps come last, because no slice bounds them.
+        ordered = sorted(self.selections, key=lambda one: isinstance(one.rule.bound, Cap))
+        for number, selection in enumerate(ordered):
+            others = [one for one in ordered[:number] if overlapping([one, selection])]
             if isinstance(selection.rule.bound, Cap):
-                self.caps.append(read_due(self.store, selection, self.now, _PROBE_SECONDS).count)
+                self._count_cap(selection, others)
                 continue
             edges = self.edges if selection.time == first.time else self._edges(selection)
             for slice_ in self._slices(edges, rows.rows if rows else 0):
                 for days in HORIZONS:
                     at = self.now + timedelta(days=days)
                     if slice_.start <= at:
-                        yield _Query(name, f"due {days}", statements.due(selection, slice_, at))
+                        yield _Query(name, f"due {days}", statements.due(selection, slice_, at, others))
+
+    def _count_cap(self, selection: Selection, others: Sequence[Selection]) -> None:
+        for days in HORIZONS:
+            at = self.now + timedelta(days=days)
+            exact = self.surveyor.statements.due(selection, None, at, others)
+            planned = queries_of(self.store).estimate_due([selection], at)
+            self.caps[days].append(count(self.store, exact, _PROBE_SECONDS, planned=planned))
 
     def _slices(self, edges: tuple[datetime | None, datetime | None], rows: int) -> list[Slice]:
         """Cut the time from the oldest to the newest row into months, or parts of months where there are many rows."""
@@ -228,8 +241,8 @@ class _Hot:
 
     def surveyed(self, numbers: Counter[str]) -> Surveyed:
         months = {what: rows for what, rows in sorted(numbers.items()) if what[:1].isdigit()}
-        capped = sum(one.rows for one in self.caps if one is not None)
-        due = {days: numbers[f"due {days}"] + capped for days in HORIZONS}
+        due = {days: sum_counts([Count(numbers[f"due {days}"]), *self.caps[days]]) for days in HORIZONS}
+        rows = {days: one.rows for days, one in due.items()}
         counted = measure_rows(self.store, self.info, _PROBE_SECONDS) if self.info is not None else None
         size = self.surveyor.size(self.info) if self.info is not None else None
         rate = limit = None
@@ -244,10 +257,10 @@ class _Hot:
             counted,
             size,
             rate=rate,
-            leaving=self._leaving_a_day(due),
+            leaving=self._leaving_a_day(rows),
             limit=limit,
-            due=due,
-            due_exactness=self._due_exactness(),
+            due=rows,
+            due_exactness=sum_counts(due.values()).exactness,
             edges=self.edges,
             months=months,
         )
@@ -257,12 +270,6 @@ class _Hot:
         week = HORIZONS[1]
         days = self._within(timedelta(days=week)) / timedelta(days=1)
         return max(due[week] - due[0], 0) / days if days else 0.0
-
-    def _due_exactness(self) -> Exactness:
-        if None in self.caps:
-            return Exactness.AT_LEAST  # What is beyond a cap could not be counted in time.
-        exactness = {one.exactness for one in self.caps if one is not None}
-        return next((one for one in (Exactness.AT_LEAST, Exactness.ESTIMATE) if one in exactness), Exactness.EXACT)
 
 
 def _surveyed(

@@ -11,7 +11,18 @@ from rich.markup import escape
 
 from wane._check.live import about
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, count_text, print_findings, print_line, print_widest, summary, table, time_text
+from wane._cli.output import (
+    SIGNS,
+    console,
+    count_text,
+    print_findings,
+    print_line,
+    print_widest,
+    share_text,
+    summary,
+    table,
+    time_text,
+)
 from wane.observe._health import Health, TableHealth
 from wane.observe._pressure import Pressure
 
@@ -29,7 +40,6 @@ def pressure(call: Call) -> CommandResult:
 def _print_pressure(found: Sequence[Pressure]) -> None:
     shown = table("table", "rows", "oldest", "newest", "due", "share", right=("rows", "due", "share"))
     for one in found:
-        share = one.share
         ruled = one.due is not None or one.oldest is not None
         shown.add_row(
             escape(one.table),
@@ -37,7 +47,7 @@ def _print_pressure(found: Sequence[Pressure]) -> None:
             time_text(one.oldest),
             time_text(one.newest),
             count_text(one.due) if ruled else "",
-            "" if share is None else f"{share:.1%}",
+            share_text(one.share),
         )
     console().print(shown)
 
@@ -81,9 +91,15 @@ def _length(seconds: float | None) -> str:
 
 
 def _drain(one: TableHealth) -> str:
+    """Format when nothing will be due: `~ 5 minutes`, `≥ 2 hours`, `never`, `?`, or `no sweeps` if nothing runs."""
     if one.pressure.due is None or not one.pressure.due.rows or one.every_seconds is None:
         return ""
-    return "never" if one.drain_seconds is None else about(timedelta(seconds=one.drain_seconds))
+    if not one.runs:
+        return "no sweeps"
+    drain = one.drain
+    if drain is not None:
+        return f"{SIGNS[drain.exactness].strip()} {about(timedelta(seconds=drain.value))}"
+    return "?" if one.pruned_per_hour is None else "never"
 
 
 def _bytes(number: int | None, exact: bool) -> str:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wane import _findings as findings
-from wane._db.counting import Count, Exactness
+from wane._db.counting import Count, Exactness, Figure, round_bound
 from wane._findings import Finding, Severity
 from wane.observe._logs import log
 
@@ -25,6 +25,8 @@ FORMAT = 1
 """The version of the JSON documents; it changes with the name, the position or the meaning of anything in them."""
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.NOTE: logging.INFO}
+SIGNS = {Exactness.EXACT: "", Exactness.ESTIMATE: "~", Exactness.AT_LEAST: "≥ ", Exactness.AT_MOST: "≤ "}
+"""What stands before a number that was not counted."""
 _UNFOLDED = 10_000
 """Columns where the output is not a terminal: a line that a script or a file reads is never folded."""
 
@@ -169,10 +171,14 @@ def counts_text(counts: Mapping[str, int], *, but: str | None = None) -> str:
 
 def count_text(count: Count | None) -> str:
     """Format a count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
-    if count is None:
-        return "?"
-    sign = {Exactness.EXACT: "", Exactness.ESTIMATE: "~", Exactness.AT_LEAST: "≥ "}[count.exactness]
-    return f"{sign}{count.rows:,}"
+    return "?" if count is None else f"{SIGNS[count.exactness]}{count.rows:,}"
+
+
+def share_text(share: Figure | None) -> str:
+    """Format a share that says how much it can be trusted: `12.3%`, `~12.3%`, `≥ 12.3%`; nothing if it is unknown."""
+    if share is None:
+        return ""
+    return f"{SIGNS[share.exactness]}{round_bound(share.value, share.exactness, 3):.1%}"
 
 
 def counted(count: Count | None, noun: str) -> str:

@@ -18,16 +18,18 @@ from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import (
     console,
     count_text,
+    counted,
     many,
     print_findings,
     print_line,
     print_widest,
     seconds_text,
+    share_text,
     table,
     time_text,
 )
 from wane._cli.values import parse_time
-from wane._db.counting import READ_SECONDS, Exactness
+from wane._db.counting import READ_SECONDS, Count, Exactness, Figure, sum_counts
 from wane._prune.plan import Plan, Step
 
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ def plan(
     if result.exit_code or not exit_code:
         return result
     unknown = any(step.due is None for step in made.steps)  # Unknown is not none.
-    return replace(result, exit_code=3 if made.due else 1 if unknown else 0)
+    found = any(step.due is not None and step.due.rows for step in made.steps)
+    return replace(result, exit_code=3 if found else 1 if unknown else 0)
 
 
 def build_plan(
@@ -124,11 +127,13 @@ def print_plan(made: Plan, *, verbose: bool = False) -> None:
     print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
     if not all(step.swept for step in made.steps):
         out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
-    for note in _inexact(made):
+    for note in [*_inexact(made), *filter(None, map(_stops, made.steps))]:
         out.print(f"[dim]{note}[/]", soft_wrap=True)
     if verbose:
         for step in made.steps:
             out.print(f"\n[bold]{escape(step.table)}.{escape(step.rule)}[/]")
+            if step.saved_by_followers is not None:
+                out.print(f"{counted(step.saved_by_followers, 'row')} more would be due without live followers")
             print_statements(step)
     print_findings(made.problems)
     print_line(_total(made))
@@ -177,23 +182,47 @@ def _cells(step: Step, timespec: str) -> dict[str, str]:
         "then": step.action if step.swept else f"{step.action}*",
         "due": f"[bold]{due}[/]" if due != "0" else "[dim]0[/]",
         "of": count_text(step.table_rows),
-        "share": "" if step.share is None else f"{step.share:.1%}",
+        "share": share_text(_share(step)),
         "oldest": time_text(step.oldest, timespec),
         "newest": time_text(step.newest, timespec),
         "cutoff": time_text(step.cutoff, timespec),
-        "takes": seconds_text(step.seconds),
+        "takes": _takes(step),
     }
 
 
+def _share(step: Step) -> Figure | None:
+    return None if step.share is None or step.share_exactness is None else Figure(step.share, step.share_exactness)
+
+
+def _takes(step: Step) -> str:
+    """Format how long the next sweep takes: `2–5 s`, `≥ 40 s`, or `unknown`; nothing if it takes nothing."""
+    if step.takes is None:
+        return "" if step.due == Count(0) or not step.swept else "unknown"
+    low, high = seconds_text(step.takes.low_seconds), seconds_text(step.takes.high_seconds)
+    if step.takes.exactness is Exactness.AT_LEAST:
+        return f"≥ {low}"
+    number, _, unit = low.rpartition(" ")
+    short = number if unit == high.rpartition(" ")[2] else low
+    return high if low == high else f"{short}–{high}"
+
+
+def _stops(step: Step) -> str | None:
+    """Explain which budget ends the next sweep, and what raises it."""
+    if (stop := step.stop) is None:
+        return None
+    about = "" if stop.budget == "rows" else "about "
+    return (
+        f"{escape(step.table)}.{escape(step.rule)}: a sweep stops after {about}{many(stop.rows, 'row')}, at its budget of"
+        f" {stop.limit:,} {stop.budget}; all that is due takes {stop.sweeps:,} sweeps or more."
+        f" To take more in one, raise {escape(stop.setting)}"
+    )
+
+
 def _total(made: Plan) -> str:
-    """Summarise the plan: `about 1,234 rows due under 3 rules, and 56 that leave with them`."""
-    followers = [count for step in made.steps for count in step.followers.values()]
-    counts = [*(step.due for step in made.steps), *followers]
-    inexact = any(count is None or count.exactness is not Exactness.EXACT for count in counts)
-    with_them = sum(count.rows for count in followers if count is not None)
-    due = many(made.due, "row", bold=True)
-    text = f"{'about ' if inexact else ''}{due} due under {many(len(made.steps), 'rule')}"
-    return f"{text}, and {with_them:,} that leave with them" if with_them else text
+    """Summarise the plan: `~1,234 rows due under 3 rules, and 56 that leave with them`."""
+    with_them = sum_counts(count for step in made.steps for count in step.followers.values())
+    text = f"[bold]{counted(made.total, 'row')}[/] due under {many(len(made.steps), 'rule')}"
+    return f"{text}, and {count_text(with_them)} that leave with them" if with_them != Count(0) else text
 
 
 def print_statements(step: Step, *, values: bool = True) -> None:

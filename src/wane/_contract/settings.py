@@ -174,7 +174,7 @@ class HealthSettings(Section):
         1.0, "How long a read through a rule's index may take, in milliseconds."
     )
     counted_rows: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = setting(
-        1_000, "Rows are counted up to here, and estimated beyond."
+        1_000, "A probe counts up to here; beyond, rows are estimated, or counted for a fraction of a second."
     )
     forget_silent: Annotated[
         timedelta, Between(_MINUTE, 365 * _DAY, 'executors write a heartbeat every ten seconds: "1d" is usual')

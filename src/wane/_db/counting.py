@@ -1,11 +1,17 @@
-"""Counting and sampling rows of a table within a time limit. A count says how much it can be trusted."""
+"""Counting and sampling rows of a table within a time limit.
+
+A count says how much it can be trusted, and so does every number that is made of counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from wane._contract.model import State
 from wane._db.schema import Column, TableInfo
@@ -23,12 +29,18 @@ _COUNTED_ROWS = 1_000_000
 """Tables with a larger estimated row count are not counted."""
 
 
+_FIRST_SLICE = 100
+_SLICE_GROWTH = 10
+"""A slice counts the rows of the one before again, which costs a ninth more in all."""
+
+
 class Exactness(StrEnum):
     """How much a count can be trusted."""
 
     EXACT = "exact"
     ESTIMATE = "estimate"
     AT_LEAST = "at least"
+    AT_MOST = "at most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,80 @@ class Count:
     exactness: Exactness = Exactness.EXACT
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that is made of counts, such as a share or a duration, and how much it can be trusted."""
+
+    value: float
+    exactness: Exactness = Exactness.EXACT
+
+
+_SHARES = {
+    (Exactness.EXACT, Exactness.EXACT): Exactness.EXACT,
+    (Exactness.EXACT, Exactness.ESTIMATE): Exactness.ESTIMATE,
+    (Exactness.ESTIMATE, Exactness.EXACT): Exactness.ESTIMATE,
+    (Exactness.ESTIMATE, Exactness.ESTIMATE): Exactness.ESTIMATE,
+    (Exactness.AT_LEAST, Exactness.EXACT): Exactness.AT_LEAST,
+    (Exactness.AT_LEAST, Exactness.AT_MOST): Exactness.AT_LEAST,
+    (Exactness.EXACT, Exactness.AT_MOST): Exactness.AT_LEAST,
+    (Exactness.EXACT, Exactness.AT_LEAST): Exactness.AT_MOST,
+}
+"""How exact a share is by its two counts. Of the others, such as a lower bound of an estimate, nothing can be said."""
+
+
+def share_of(part: Count | None, rows: Count | None) -> Figure | None:
+    """Return which share of the rows a part is; None if its counts allow neither a number nor a bound."""
+    if part == Count(0):
+        return Figure(0.0)
+    exactness = None if part is None or rows is None else _SHARES.get((part.exactness, rows.exactness))
+    if part is None or rows is None or exactness is None:
+        return None
+    share = min(part.rows / rows.rows, 1.0) if rows.rows else float(part.rows > 0)
+    return Figure(round_bound(share, exactness, 4), exactness)
+
+
+def round_bound(value: float, exactness: Exactness, digits: int) -> float:
+    """Round a number; a bound is rounded away from what it bounds, so that it stays one."""
+    scale = float(10**digits)
+    if exactness is Exactness.AT_LEAST:
+        return math.floor(value * scale) / scale
+    if exactness is Exactness.AT_MOST:
+        return math.ceil(value * scale) / scale
+    return round(value, digits)
+
+
+def sum_counts(counts: Iterable[Count | None]) -> Count:
+    """Add up counts. Where one is missing or a lower bound, so is the sum; an estimate adds nothing to a lower bound."""
+    known = list(counts)
+    kinds = {None if one is None else one.exactness for one in known}
+    if kinds & {None, Exactness.AT_LEAST}:
+        sure = (Exactness.EXACT, Exactness.AT_LEAST)
+        return Count(sum(one.rows for one in known if one is not None and one.exactness in sure), Exactness.AT_LEAST)
+    total = sum(one.rows for one in known if one is not None)
+    return Count(total, Exactness.EXACT if kinds <= {Exactness.EXACT} else Exactness.ESTIMATE)
+
+
+def count_union(together: Count | None, each: Sequence[Count | None]) -> Count | None:
+    """Return the rows of several overlapping counts, each row once, from what could be found out about all of them.
+
+    They may share any of their rows, so the largest number is there at least, and the sum at most.
+    """
+    known = [one for one in each if one is not None]
+    if together is None or len(known) < len(each) or together.exactness is Exactness.EXACT:
+        return together
+    if together.exactness is Exactness.ESTIMATE:
+        most, least = sum(one.rows for one in known), max(one.rows for one in known)
+        return Count(min(max(together.rows, least), most), Exactness.ESTIMATE)
+    sure = (one.rows for one in known if one.exactness is not Exactness.ESTIMATE)
+    return Count(max(together.rows, *sure), Exactness.AT_LEAST)
+
+
+def stated(name: str, number: Count | Figure | None) -> dict[str, Any]:
+    """Return a number and how exact it is as two entries of a report: `due` and `due_exactness`."""
+    value = number.rows if isinstance(number, Count) else None if number is None else number.value
+    return {name: value, f"{name}_exactness": None if number is None else number.exactness.value}
+
+
 def count_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:
     """Count the rows of a table: exactly if that is quick, else return the database's own estimate."""
     believed = table.rows_estimate
@@ -46,10 +132,16 @@ def count_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:
         return Count(believed, Exactness.ESTIMATE)
     # Not count(*): SQLite answers that in one step, which no time limit can interrupt.
     statement = Statement(f"SELECT count(1) FROM {store.dialect.table(table)}", {})
-    counted = count(store, statement, (), seconds)
+    counted = count(store, statement, seconds)
     if counted is None and believed is not None:
         return Count(believed, Exactness.ESTIMATE)
     return counted
+
+
+def bound_rows(store: Store, table: TableInfo) -> Count | None:
+    """Return how many rows a table has at the most, where the store numbers them; None if that is unknown."""
+    numbers = store.row_numbers(table)
+    return None if numbers is None else Count(numbers[1] - numbers[0] + 1, Exactness.AT_MOST)
 
 
 def measure_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:
@@ -82,26 +174,58 @@ def has_more_rows_than(store: Store, table: TableInfo, limit: int, seconds: floa
 
 def count_some_rows(store: Store, table: TableInfo, most: int, seconds: float) -> int:
     """Count the rows of a table, up to `most`; raise TimedOut if that takes longer."""
-    p = store.parameters()
-    some = f"SELECT 1 FROM {store.dialect.table(table)} LIMIT {p.bind('n', most)}"
-    [(rows,)] = store.read(p.statement(f"SELECT count(*) FROM ({some}) AS some_rows"), seconds)
+    [(rows,)] = store.read(rows_up_to(store, table, most), seconds)
     return int(rows)
 
 
-def count(store: Store, exact: Statement, probes: Sequence[Statement], seconds: float) -> Count | None:
+def rows_up_to(store: Store, table: TableInfo, most: int) -> Statement:
+    """Write the query that counts the rows of a table, up to `most`."""
+    p = store.parameters()
+    some = f"SELECT 1 FROM {store.dialect.table(table)} LIMIT {p.bind('n', most)}"
+    return p.statement(f"SELECT count(*) FROM ({some}) AS some_rows")
+
+
+def count(
+    store: Store,
+    exact: Statement,
+    seconds: float,
+    *,
+    planned: Statement | None = None,
+    up_to: Callable[[int], Statement] | None = None,
+) -> Count | None:
+    """Count rows; if that takes too long, estimate them, or count at least some of them; None if nothing is known.
+
+    The planner estimates the rows of `planned`, by default those of the statement itself; `up_to` writes the count
+    that stops at a number of rows.
+    """
     try:
         [(rows,)] = store.read(exact, seconds)
         return Count(rows)
     except TOO_LONG:
         pass
     with suppress(*TOO_LONG):
-        estimate = store.estimate(exact)
+        estimate = store.estimate(planned or exact)
         if estimate is not None:
             return Count(estimate, Exactness.ESTIMATE)
-    for probe in probes:
-        with suppress(*TOO_LONG):
-            return Count(len(store.read(probe, seconds)), Exactness.AT_LEAST)
-    return None
+    return None if up_to is None else count_in_slices(store, up_to, _FIRST_SLICE, seconds)
+
+
+def count_in_slices(store: Store, up_to: Callable[[int], Statement], first: int, seconds: float) -> Count | None:
+    """Count up to `first` rows, then up to ever more of them, until the time is up or all were counted.
+
+    The last count that finished is a lower bound; None if none did.
+    """
+    end, found = time.monotonic() + seconds, None
+    most = first
+    while found is None or time.monotonic() < end:
+        try:
+            [(rows,)] = store.read(up_to(most), max(end - time.monotonic(), 0.0))
+        except TOO_LONG:
+            break
+        if rows < most:
+            return Count(rows)
+        found, most = Count(rows, Exactness.AT_LEAST), most * _SLICE_GROWTH
+    return found
 
 
 def distinct(store: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> list[State | None] | None:

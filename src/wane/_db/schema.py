@@ -16,6 +16,17 @@ from wane._contract.names import join_name
 PRESSURE_VIEW = "v_queue_retention_pressure"
 PRESSURE_FUNCTION = "sql_pressure"
 """The view that shows how much of every table is due, on both stores."""
+PRESSURE_COLUMNS = (
+    "tbl",
+    "rows",
+    "oldest",
+    "newest",
+    "due",
+    "share",
+    "rows_exactness",
+    "due_exactness",
+    "share_exactness",
+)
 
 
 class Kind(StrEnum):

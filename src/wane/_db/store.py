@@ -179,6 +179,17 @@ class Store(ABC):
         """Estimate how many rows a large table has without reading them; None where that is unknown."""
 
     @abstractmethod
+    def row_numbers(self, table: TableInfo) -> tuple[int, int] | None:
+        """Read the first and the last number that the store gave to a row of a table.
+
+        None if it numbers no rows, or not in turn; (1, 0) for an empty table.
+        """
+
+    @abstractmethod
+    def count_after(self, table: TableInfo, number: int, most: int, seconds: float) -> int:
+        """Count the rows that were numbered after another, up to `most`; raise TimedOut if that takes longer."""
+
+    @abstractmethod
     def explain(self, statement: Statement) -> str:
         """Return the query plan, as the database prints it; the statement does not run."""
 

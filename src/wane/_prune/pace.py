@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
 
-from wane._contract.settings import SweepSettings
+from wane._contract.settings import Budget, SweepSettings
+from wane._ledger import SweepCost
+
+_MOST_FORESEEN = 10_000
+"""Batches that are foreseen one by one."""
+_LEAST_APART = 0.01
+"""Sweeps whose batches are more alike in size than this do not tell fixed and row costs apart."""
+
+_LEAST_RATIO = 0.5
+"""A sweep that deviates further from the others, by half or twice, was an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,89 @@ class BatchCosts:
             return 0.0
         per_row = max(median(slopes), 0.0)
         return max(median(seconds - per_row * rows for rows, seconds in self._batches), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What batches of a rule cost: some seconds each, and some for every row."""
+
+    fixed_seconds: float
+    row_seconds: float
+
+    def of(self, rows: int, batches: int = 1) -> float:
+        """Return the seconds that some batches take."""
+        return self.fixed_seconds * batches + self.row_seconds * rows
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """How a sweep will go: what it takes until nothing is due, or until a budget is spent."""
+
+    rows: int
+    seconds: float
+    spent: str
+    """The budget that ends it: "rows", "seconds" or "batches"; "" if it takes everything."""
+
+
+def foresee(pace: Pace, costs: Costs, rows: int, budget: Budget, besides: float = 1.0) -> Foreseen:
+    """Foresee a sweep of a rule with `rows` rows to take, followers included: batch by batch, with its pauses.
+
+    A batch lasts `besides` times as long as it works.
+    """
+    size, taken, seconds, batches = pace.first_batch, 0, 0.0, 0
+    while True:
+        batch = min(size, rows - taken, budget.rows - taken)
+        worked = costs.of(batch)
+        taken, seconds, batches = taken + batch, seconds + worked * besides, batches + 1
+        if taken >= rows:
+            return Foreseen(taken, seconds, "")
+        seconds += pace.pause_seconds(worked * besides)
+        if taken >= budget.rows:
+            return Foreseen(taken, seconds, "rows")
+        if batches >= budget.batches:
+            return Foreseen(taken, seconds, "batches")
+        if seconds >= budget.seconds:
+            return Foreseen(taken, seconds, "seconds")
+        if batches >= _MOST_FORESEEN:  # From here on, all batches are alike.
+            return Foreseen(rows, seconds / taken * rows, "")
+        size = pace.next_batch(size, worked, costs.fixed_seconds)
+
+
+def learn_costs(sweeps: Sequence[SweepCost]) -> tuple[Costs, Costs] | None:
+    """Learn what batches cost from earlier sweeps: the lowest and the highest costs that explain them; None if none.
+
+    Sweeps whose batches were of different sizes tell fixed and row costs apart, by least squares; how far the sweeps
+    deviate from that gives the range. Otherwise all of the cost may be by row, or half of it fixed.
+    """
+    if not sweeps:
+        return None
+    rows, batches = sum(one.rows for one in sweeps), sum(one.batches for one in sweeps)
+    seconds = sum(one.seconds for one in sweeps)
+    fitted = _fit(sweeps)
+    if fitted is None:
+        return Costs(seconds / batches / 2, seconds / rows / 2), Costs(0.0, seconds / rows)
+    ratios = [one.seconds / max(fitted.of(one.rows, one.batches), 1e-9) for one in sweeps]
+    low, high = (min(max(ratio, _LEAST_RATIO), 1 / _LEAST_RATIO) for ratio in (min(ratios), max(ratios)))
+    return (
+        Costs(fitted.fixed_seconds * low, fitted.row_seconds * low),
+        Costs(fitted.fixed_seconds * high, fitted.row_seconds * high),
+    )
+
+
+def _fit(sweeps: Sequence[SweepCost]) -> Costs | None:
+    """Fit seconds = fixed × batches + row × rows by least squares, neither below zero; None if that is undetermined."""
+    bb, rr, br = (
+        float(sum(values))
+        for values in zip(*((s.batches**2, s.rows**2, s.batches * s.rows) for s in sweeps), strict=True)
+    )
+    bs, rs = sum(s.batches * s.seconds for s in sweeps), sum(s.rows * s.seconds for s in sweeps)
+    apart = bb * rr - br * br
+    if apart < _LEAST_APART * bb * rr:
+        return None
+    fixed, row = (bs * rr - rs * br) / apart, (rs * bb - bs * br) / apart
+    if fixed < 0:
+        return Costs(0.0, rs / rr)
+    return Costs(bs / bb, 0.0) if row < 0 else Costs(fixed, row)
 
 
 FAST = Pace(target_seconds=0.05, duty=1.0)

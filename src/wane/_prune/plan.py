@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wane._db.counting import Count
+from wane._db.counting import Count, Exactness
 from wane._findings import Finding
 from wane.errors import PlanError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-FORMAT = 2
+FORMAT = 3
 """The version of the plan file; a file of another version is refused."""
 
 
@@ -32,6 +32,33 @@ class StepStatement:
     text: str
     parameters: dict[str, Any]
     query_plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """How long the next sweep of a rule takes, learned from its latest sweeps: pauses and budgets included."""
+
+    low_seconds: float
+    high_seconds: float
+    exactness: Exactness
+    """"estimate", or "at least" if only some of the due rows were counted."""
+    sweeps: int
+    """The number of sweeps that it was learned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStop:
+    """The budget that ends the next sweep of a rule before everything that is due has left."""
+
+    budget: str
+    """"rows", "seconds" or "batches"."""
+    limit: int
+    rows: int
+    """The rows that one sweep takes, followers included; by its latest sweeps, unless the limit is of rows."""
+    sweeps: int
+    """The sweeps until nothing is due, at the least."""
+    setting: str
+    """What raises the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +79,19 @@ class Step:
     table_rows: Count | None
     share: float | None
     """Due rows as a share of the table's."""
-    seconds: float | None
-    """How long it will take at the default pace, roughly."""
+    takes: Takes | None
+    """How long the next sweep takes; None: unknown, because it was never swept, or not by a sweep of rows."""
     swept: bool
     """False for tables that only an explicit prune touches."""
     statements: tuple[StepStatement, ...]
     """What takes the rows, in the order in which it runs."""
     live_followers: tuple[str, ...] = ()
     """Followers of which rows leave also in a live state, because the contract says so."""
+    share_exactness: Exactness | None = None
+    stop: BudgetStop | None = None
+    """The budget that ends the next sweep; None: it takes everything, or that is unknown."""
+    saved_by_followers: Count | None = None
+    """Rows that would be due if no row in a live state followed them; counted only where a plan is explained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +107,16 @@ class Plan:
     url: str
     """Its URL without secrets."""
     steps: tuple[Step, ...]
+    total: Count
+    """The rows due under any of the rules, each counted once."""
     problems: tuple[Finding, ...] = ()
     """Rules that do not fit the database and so are not planned."""
     format: int = field(default=FORMAT)
 
     @property
     def due(self) -> int:
-        """Count the rows due under all rules, as far as they could be counted."""
-        return sum(step.due.rows for step in self.steps if step.due is not None)
+        """Return the rows due under any of the rules, as far as they could be counted."""
+        return self.total.rows
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False, default=_plain)

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, Mark, Rule, ToArchive, ToColdTier
+from wane._contract.settings import Budget
 from wane._db import Store
-from wane._db.counting import READ_SECONDS, Count, count_rows
+from wane._db.counting import (
+    READ_SECONDS,
+    Count,
+    Exactness,
+    bound_rows,
+    count,
+    count_rows,
+    count_union,
+    share_of,
+    sum_counts,
+)
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._findings import Finding, Severity, errors_of
-from wane._prune.plan import Plan, Step, StepStatement
+from wane._ledger import Ledger, SweepCost
+from wane._prune.pace import Pace, foresee, learn_costs
+from wane._prune.plan import BudgetStop, Plan, Step, StepStatement, Takes
 from wane._prune.preview import preview
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.indexes import check_indexes
-from wane._rules.reads import read_due
+from wane._rules.probes import overlapping
+from wane._rules.queries import queries_of
+from wane._rules.reads import count_due, read_due
 from wane._rules.references import check_references
 from wane._rules.report import Report
 from wane._rules.rows import cutoff, rows_of
-from wane._rules.selection import Selection, bind_contract, follower_paths
-from wane.errors import StoreError, Unreachable
+from wane._rules.selection import Selection, bind_contract, follower_paths, without_live_followers
+from wane.errors import StoreError, TimedOut, Unreachable
 
 BATCH_ROWS = 500
-ROWS_PER_SECOND = 2_000
-"""The default pace as measured on small machines: a commit takes longer than 500 rows, and a pause nine times as long
-follows it."""
+_LEARNED_SWEEPS = 20
+"""The latest sweeps of a rule that its costs are learned from."""
+_BESIDES = 2.0
+"""What a sweep may take besides the work that is recorded: a commit takes up to as long as the rest of a batch."""
 
 Progress = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is next)."""
@@ -50,17 +68,18 @@ def build_plan(
     selections, problems = bind_contract(contract, schema, store.types)
     wanted = [one for one in selections if not only or {str(one.name), one.label} & set(only)]
     steps: list[Step] = []
+    planned: list[Selection] = []
     held = Report(contract)
     report_lost_holds(lost_holds(store, schema), held)
     refused: list[Finding] = held.findings
 
     @cache
     def rows(table: TableInfo) -> Count | None:
-        return count_rows(store, table, seconds)
+        return count_rows(store, table, seconds) or bound_rows(store, table)
 
     def count_of(table: TableInfo) -> int | None:
         count = rows(table)
-        return None if count is None else count.rows
+        return None if count is None or count.exactness is Exactness.AT_MOST else count.rows
 
     for number, selection in enumerate(wanted):
         if progress is not None:
@@ -72,7 +91,9 @@ def build_plan(
             refused += errors_of(report.findings)  # Due or not, no sweep and no prune takes these rows.
             swept = not contract.table(selection.name).append_only
             count = rows(selection.table)
-            steps.append(plan_step(store, selection, now, seconds, count, swept=swept, explain=explain))
+            step = plan_step(store, selection, now, seconds, count, swept=swept, explain=explain)
+            steps.append(_timed(store, contract, step, selection.rule, seconds))
+            planned.append(selection)
         except Unreachable:
             raise
         except StoreError as problem:  # One unreadable table does not prevent others from being planned.
@@ -84,6 +105,7 @@ def build_plan(
         database=store.identity(),
         url=store.shown,
         steps=tuple(steps),
+        total=_total(store, planned, steps, now, seconds),
         problems=(*(finding for finding in problems if not only or finding.table in tables), *refused),
     )
 
@@ -109,7 +131,7 @@ def plan_step(
         )
         for one in preview(rows_of(store), selection, now, BATCH_ROWS)
     )
-    leaving = sum(count.rows for count in (due.count, *dict(due.followers).values()) if count is not None)
+    share = share_of(due.count, rows)
     return Step(
         table=str(selection.name),
         rule=selection.rule.name,
@@ -120,14 +142,99 @@ def plan_step(
         newest=due.newest,
         followers=dict(due.followers),
         table_rows=rows,
-        share=_share(due.count, rows),
-        seconds=None if due.count is None else leaving / ROWS_PER_SECOND,
+        share=None if share is None else share.value,
+        takes=None,
         swept=swept,
         statements=statements,
         live_followers=tuple(
             dict.fromkeys(str(path[-1].reference.name) for path in follower_paths(selection) if path[-1].live_leaves)
         ),
+        share_exactness=None if share is None else share.exactness,
+        saved_by_followers=_saved_by_followers(store, selection, now, seconds, due.count) if explain else None,
     )
+
+
+def _saved_by_followers(
+    store: Store, selection: Selection, now: datetime, seconds: float, due: Count | None
+) -> Count | None:
+    """Count the rows that would be due if no row in a live state followed them; None if none can, or in no time."""
+    if due is None or due.exactness is not Exactness.EXACT or not any(p[-1].live for p in follower_paths(selection)):
+        return None
+    try:
+        return Count(count_due(store, without_live_followers(selection), now, seconds) - due.rows)
+    except TimedOut:
+        return None
+
+
+def _total(
+    store: Store, selections: Sequence[Selection], steps: Sequence[Step], now: datetime, seconds: float
+) -> Count:
+    """Count the rows due under any of the rules, each once."""
+    tables: dict[str, list[tuple[Selection, Count | None]]] = {}
+    for selection, step in zip(selections, steps, strict=True):
+        if step.due != Count(0):
+            tables.setdefault(step.table, []).append((selection, step.due))
+    return sum_counts(_due_once(store, rules, now, seconds) for rules in tables.values())
+
+
+def _due_once(
+    store: Store, rules: Sequence[tuple[Selection, Count | None]], now: datetime, seconds: float
+) -> Count | None:
+    """Count the rows of one table that are due under some of its rules."""
+    selections, each = [selection for selection, _ in rules], [due for _, due in rules]
+    if not overlapping(selections):
+        return sum_counts(each)
+    queries = queries_of(store)
+    together = count(
+        store,
+        queries.count_any_due(selections, now),
+        seconds,
+        planned=queries.estimate_due(selections, now),
+        up_to=partial(queries.count_any_due, selections, now),
+    )
+    return count_union(together, each)
+
+
+def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: float) -> Step:
+    """Return the step with how long its next sweep takes, and which budget ends it, as far as that is known."""
+    leaving = sum_counts([step.due, *step.followers.values()])
+    if step.action == "archive" or not step.swept or not leaving.rows:
+        return step
+    costs = learn_costs(sweeps := _costs(store, step, seconds))
+    if costs is None:
+        spent = "rows" if leaving.rows > rule.budget.rows else ""
+        return replace(step, stop=_stop(step, rule.budget, spent, rule.budget.rows, leaving.rows))
+    pace = Pace.of(contract.sweep)
+    foreseen = [
+        foresee(pace, one, leaving.rows, rule.budget, besides)
+        for one, besides in zip(costs, (1.0, _BESIDES), strict=True)
+    ]
+    low, high = sorted(foreseen, key=lambda one: one.seconds)
+    # A budget ends a sweep whatever it finds beyond.
+    bound = leaving.exactness is Exactness.AT_LEAST and not (low.spent and high.spent)
+    takes = Takes(
+        round(low.seconds, 3),
+        round(high.seconds, 3),
+        Exactness.AT_LEAST if bound else Exactness.ESTIMATE,
+        len(sweeps),
+    )
+    return replace(step, takes=takes, stop=_stop(step, rule.budget, low.spent, low.rows, leaving.rows))
+
+
+def _costs(store: Store, step: Step, seconds: float) -> list[SweepCost]:
+    if not store.migrated:
+        return []
+    try:
+        return Ledger(store.dialect, store.reader(seconds)).sweep_costs(step.table, step.rule, _LEARNED_SWEEPS)
+    except TimedOut:
+        return []
+
+
+def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> BudgetStop | None:
+    if not spent:
+        return None
+    setting = key_path(["table", step.table, "rule", step.rule, "budget", spent])
+    return BudgetStop(spent, getattr(budget, spent), rows, math.ceil(leaving / max(rows, 1)), setting)
 
 
 def _explained(store: Store, statement: Statement) -> str:
@@ -161,9 +268,3 @@ def action_name(rule: Rule) -> str:
     if isinstance(rule.action, ToColdTier):
         return "shelve"
     return "archive" if isinstance(rule.action, ToArchive) else "prune"
-
-
-def _share(due: Count | None, rows: Count | None) -> float | None:
-    if due is None or rows is None:
-        return None
-    return min(1.0, due.rows / rows.rows) if rows.rows else float(due.rows > 0)

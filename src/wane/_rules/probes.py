@@ -48,6 +48,14 @@ class TimeRangeProbe:
     """No index is ordered by time: only a table with few rows is probed."""
 
 
+def overlapping(selections: Sequence[Selection]) -> bool:
+    """Return whether two rules of a table may select the same row."""
+    return any(
+        not one.rule.states or not other.rule.states or bool(set(one.rule.states) & set(other.rule.states))
+        for one, other in combinations(selections, 2)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ProbedTable:
     """A table that the contract names and the database has."""
@@ -70,10 +78,7 @@ class ProbedTable:
     @property
     def overlapping(self) -> bool:
         """Return whether two rules may select the same row."""
-        return any(
-            not one.rule.states or not other.rule.states or set(one.rule.states) & set(other.rule.states)
-            for one, other in combinations(self.selections, 2)
-        )
+        return overlapping(self.selections)
 
     @property
     def finished(self) -> tuple[State, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -29,6 +30,39 @@ class Queries:
         if most is not None:
             source = f"(SELECT 1 FROM {source} LIMIT {p.bind('limit', most)}) AS some_due"
         return p.statement(f"SELECT count(*) FROM {source}")
+
+    def count_any_due(self, selections: Sequence[Selection], now: When, most: int | None = None) -> Statement:
+        """Write the query that counts the rows due under any of some rules of a table, each once."""
+        p = self.rows.parameters()
+        each = [f"({all_of(self.rows.due(p, one, now))})" for one in selections]
+        source = f"{self.dialect.table(selections[0].table)} AS t\nWHERE " + "\n  OR ".join(each)
+        if most is not None:
+            source = f"(SELECT 1 FROM {source} LIMIT {p.bind('limit', most)}) AS some_due"
+        return p.statement(f"SELECT count(*) FROM {source}")
+
+    def estimate_due(self, selections: Sequence[Selection], now: When) -> Statement:
+        """Write the query whose rows the planner is to estimate: those due under any of some rules of a table.
+
+        Guards and holds are left out: the planner would guess that half of the rows pass each.
+        """
+        p, first = self.rows.parameters(), selections[0]
+        source = f"SELECT 1 FROM {self.dialect.table(first.table)} AS t WHERE "
+        if len(selections) == 1 and isinstance(first.rule.bound, Cap) and not first.per:
+            # What a subquery finds is unknown to the planner; how many rows a table has is not.
+            where = all_of(self.rows.about(p, first) or ["true"])
+            return p.statement(f"{source}{where} OFFSET {p.bind('most', first.rule.bound.most)}")
+        each = [f"({all_of(self.rows.probably_due(p, one, now))})" for one in selections]
+        return p.statement(source + " OR ".join(each))
+
+    def sample_due(
+        self, table: TableInfo, selections: Sequence[Selection], now: When, numbers: Sequence[int]
+    ) -> Statement:
+        """SQLite: write the query that counts the rows with some numbers, and those that a rule takes."""
+        p = self.rows.parameters()
+        due = " OR ".join(f"({all_of(self.rows.due(p, one, now))})" for one in selections) or "false"
+        picked = f"SELECT value FROM json_each({p.bind('numbers', json.dumps(numbers))})"
+        counts = f"count(*), coalesce(sum(CASE WHEN {due} THEN 1 ELSE 0 END), 0)"
+        return p.statement(f"SELECT {counts} FROM {self.dialect.table(table)} AS t WHERE t.rowid IN ({picked})")
 
     def count_never_due(self, selection: Selection, limit: int) -> Statement:
         """Write the query that counts rows that the rule is about whose time is missing or not plausible."""

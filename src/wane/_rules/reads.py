@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from wane._db.counting import TOO_LONG, Count, Exactness, count, sample
@@ -25,11 +26,11 @@ from wane._rules.selection import BoundFollower, Selection, follower_paths
 from wane._rules.statements import scopes_of, statements_of
 from wane.errors import StoreError, Unreachable
 
+_BOUNDED_ROWS = (10_000, 100)
+"""How many rows are counted when counting all of them takes too long, and when that takes too long as well."""
 _TOGETHER = (256, 64, 1)
 """How many probes go into one statement: many, to save round trips; if one of them fails, fewer, and in the end each
 alone."""
-_PROBE_ROWS = (10_000, 100)
-"""How many rows a bounded probe reads when the full count takes too long, and when that takes too long as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,16 @@ def any_due(store: Store, selection: Selection, now: datetime, floor: Sequence[o
 
 def read_due(store: Store, selection: Selection, now: datetime, seconds: float) -> DueRows:
     """Read what a rule would take now."""
-    probes = [queries_of(store).keys_due(selection, now, limit) for limit in _PROBE_ROWS]
-    counted = count(store, queries_of(store).count_due(selection, now), probes, seconds)
+    queries = queries_of(store)
+    counted = count(
+        store,
+        queries.count_due(selection, now),
+        seconds,
+        planned=queries.estimate_due([selection], now),
+        up_to=partial(queries.count_due, selection, now),
+    )
     followers = tuple(
-        (name, count(store, queries_of(store).count_followers(selection, path, now), (), seconds))
+        (name, count(store, queries.count_followers(selection, path, now), seconds))
         for name, path in _named(sorted(follower_paths(selection), key=len))
     )
     return DueRows(
@@ -173,7 +180,7 @@ def count_due_without(
     If that takes too long, count them among the first due rows; None if there is none among those.
     """
     queries = queries_of(store)
-    for among in (None, *_PROBE_ROWS):
+    for among in (None, *_BOUNDED_ROWS):
         statement = queries.count_due_without(selection, now, columns, limit, among=among)
         with suppress(*TOO_LONG):
             [(rows,)] = store.read(statement, seconds)

@@ -166,6 +166,15 @@ class Rows:
         conditions += self.no_live_follower(p, selection)
         return conditions + self.unheld(p, selection)
 
+    def probably_due(self, p: Parameters, selection: Selection, now: When) -> list[str]:
+        """Write the conditions of `due` that the planner has statistics for: those on the row's own columns."""
+        return [
+            *self.about(p, selection),
+            *self._scope(p, selection, "t"),
+            *self._bound(p, selection, now),
+            *self.column_guards(selection),
+        ]
+
     def about(self, p: Parameters, selection: Selection, states: Sequence[State] | None = None) -> list[str]:
         """Write the conditions for the rows that the rule is about, due or not."""
         conditions = []

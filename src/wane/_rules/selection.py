@@ -120,6 +120,15 @@ class Selection:
         return one
 
 
+def without_live_followers(selection: Selection) -> Selection:
+    """Return the same rows as if no follower in a live state retained one of them."""
+
+    def relaxed(follower: BoundFollower) -> BoundFollower:
+        return replace(follower, live=None, followers=tuple(map(relaxed, follower.followers)))
+
+    return replace(selection, followers=tuple(map(relaxed, selection.followers)))
+
+
 def bind_contract(contract: Contract, schema: Schema, types: Types) -> tuple[list[Selection], list[Finding]]:
     """Bind every active rule of the contract; return those that fit the database, and findings for what does not."""
     selections: list[Selection] = []

@@ -13,7 +13,7 @@ from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.literal import literal
 from wane._db.postgres.settings import SAFE_SETTINGS, function_settings
-from wane._db.schema import PRESSURE_FUNCTION, PRESSURE_VIEW, TableInfo
+from wane._db.schema import PRESSURE_COLUMNS, PRESSURE_FUNCTION, PRESSURE_VIEW, TableInfo
 from wane._db.statement import NOW, Parameters
 from wane._rules.probes import Probe, ProbedTable, Probes
 from wane._rules.queries import Queries
@@ -157,11 +157,10 @@ END"""
     def _rule(self, selection: Selection) -> list[str]:
         """Write the statements that count what is due under one rule, and add it to the table's sum."""
         due = self._assign_due("wane_one", lambda probes, p: probes.count_due(p, [selection], NOW, self.most))
-        planned = plain(Queries(self._probes().rows).count_due(selection, NOW), relative_to(_PLANNED_NOW))
         return [
             f"    {due}",
             f"    IF wane_one > {self.most} THEN",
-            f"      wane_one := {self._at_least(planned)}; wane_due_exactness := 'estimate';",
+            f"      wane_one := {self._at_least(self._planned([selection]))}; wane_due_exactness := 'estimate';",
             "    END IF;",
             "    wane_due := wane_due + wane_one; wane_most := greatest(wane_most, wane_one);",
         ]
@@ -171,17 +170,28 @@ END"""
         probes = self._probes()
         together = self._query(lambda p: probes.count_due(p, one.selections, NOW, self.most))
         return [
-            f"    wane_due := {together}; wane_due_exactness := 'exact';",
-            f"    IF wane_due > {self.most} THEN wane_due := greatest({self.most}, wane_most); wane_due_exactness := 'at least';",
+            f"    wane_one := {together}; wane_due_exactness := 'exact';",
+            f"    IF wane_one > {self.most} THEN",
+            # Rules may share any of their rows: the larger number is due at least, and the sum at most.
+            f"      wane_one := least(greatest({self._at_least(self._planned(one.selections))}, wane_most), wane_due);",
+            "      wane_due_exactness := 'estimate';",
             "    END IF;",
+            "    wane_due := wane_one;",
         ]
+
+    def _planned(self, selections: Sequence[Selection]) -> str:
+        """Write the query whose rows the planner estimates."""
+        return plain(Queries(self._probes().rows).estimate_due(selections, NOW), relative_to(_PLANNED_NOW))
 
 
 def _view() -> str:
     return f"""\
-CREATE OR REPLACE VIEW {OWN_SCHEMA}.{PRESSURE_VIEW} (tbl, rows, oldest, newest, due, share, rows_exactness, due_exactness) AS
+CREATE OR REPLACE VIEW {OWN_SCHEMA}.{PRESSURE_VIEW} ({", ".join(PRESSURE_COLUMNS)}) AS
 SELECT wane_tbl, wane_rows, wane_oldest, wane_newest, wane_due,
-  CASE WHEN wane_rows IS NULL OR wane_due IS NULL THEN NULL WHEN wane_rows = 0 THEN 0
-    ELSE round(least(wane_due::numeric / wane_rows, 1), 4) END::float8,
-  wane_rows_exactness, wane_due_exactness
+  CASE WHEN wane_due = 0 AND wane_due_exactness = 'exact' THEN 0
+    WHEN wane_rows IS NULL OR wane_due IS NULL THEN NULL WHEN wane_rows = 0 THEN sign(wane_due) ELSE round(least(wane_due::numeric / wane_rows, 1), 4) END::float8,
+  wane_rows_exactness, wane_due_exactness,
+  CASE WHEN wane_due = 0 AND wane_due_exactness = 'exact' THEN 'exact'
+    WHEN wane_rows IS NULL OR wane_due IS NULL THEN NULL
+    WHEN wane_rows_exactness = 'exact' AND wane_due_exactness = 'exact' THEN 'exact' ELSE 'estimate' END
 FROM {OWN_SCHEMA}.{PRESSURE_FUNCTION}()"""

@@ -109,7 +109,7 @@ def _refined(table: TableHealth, one: TableFacts, most: int) -> TableHealth:
         return table
     [rule] = table.rules
     more = max(rule.due_per_hour or 0.0, table.inflow_per_hour)
-    return replace(table, rules=(replace(rule, due_per_hour=more),))
+    return replace(table, rules=(replace(rule, due_per_hour=more, due_per_hour_capped=False),))
 
 
 def _rule(rule: RuleFacts, one: TableFacts, facts: Facts, contract: Contract) -> RuleHealth:
@@ -133,7 +133,18 @@ def _rule(rule: RuleFacts, one: TableFacts, facts: Facts, contract: Contract) ->
         pruned_per_hour=pruned,
         due_per_hour=due,
         takes=not isinstance(selection.rule.action, Mark),
+        runs=_runs(one, last, facts, contract),
+        due_per_hour_capped=rule.soon is not None and rule.soon > contract.health.counted_rows,
     )
+
+
+def _runs(one: TableFacts, last: RuleSweeps | None, facts: Facts, contract: Contract) -> bool:
+    """Check whether sweeps of a rule happen: they are on, and an executor is alive or the last one is recent."""
+    own, every = facts.own, one.table.every
+    if own is None or every is None or not own.enabled or str(one.table.name) in own.disabled:
+        return False
+    recent = last is not None and facts.now - last.last_at <= 2 * every + contract.health.grace
+    return recent or any(not executor.is_silent(facts.now) for executor in own.executors)
 
 
 def _late(

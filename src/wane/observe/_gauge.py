@@ -99,7 +99,7 @@ TABLE_INFLOW = Gauge("wane_table_inflow_rows_per_hour", "What comes into a table
 TABLE_PRUNED = Gauge("wane_table_pruned_rows_per_hour", "What sweeps take of a table, by the trail.", ("table",))
 TABLE_DRAIN = Gauge(
     "wane_table_drain_seconds",
-    "How long until nothing of a table is due at this pace; absent: never, or unknown.",
+    "How long until nothing of a table is due at this pace; absent: never, unknown, or nothing runs.",
     ("table",),
 )
 TABLE_READ = Gauge(

@@ -189,7 +189,9 @@ def _table(table: TableHealth) -> Iterable[tuple[Gauge, float | None]]:
     yield gauge.TABLE_SWEPT, None if table.last_sweep is None else table.last_sweep.timestamp()
     yield gauge.TABLE_INFLOW, table.inflow_per_hour
     yield gauge.TABLE_PRUNED, table.pruned_per_hour
-    yield gauge.TABLE_DRAIN, table.drain_seconds
+    drain = table.drain
+    # Of a lower bound, an alert could not be made.
+    yield gauge.TABLE_DRAIN, None if drain is None or drain.exactness is Exactness.AT_LEAST else drain.value
     yield gauge.TABLE_READ, None if table.hot_read_ms is None else table.hot_read_ms / 1_000
     yield gauge.TABLE_PARTITION, float(table.partition_recommended) if table.may_partition else None
 

@@ -10,18 +10,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from wane._check.live import read_swept
 from wane._contract.model import Contract, Mark
 from wane._contract.settings import GrowthSettings
 from wane._db import Store
-from wane._db.counting import Exactness, measure_rows
+from wane._db.counting import Count, Exactness, measure_rows, stated
 from wane._db.space import read_sizes
 from wane._forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to, expected, find_limit, shifted, trend
 from wane._leases import Leases
+from wane._ledger import Ledger
 from wane.events import Listener, SnapshotTaken, TableNearThreshold, nobody
 from wane.observe._measured import Measured, measured_tables
+from wane.observe._reading import attempt
 from wane.observe._sql_snapshots import Snapshot, Snapshots
 
 FORECAST_DAYS = (7, 30, 90)
@@ -75,10 +78,8 @@ class TableGrowth:
         return {
             "table": self.table,
             "taken_at": None if self.taken_at is None else self.taken_at.isoformat(),
-            "rows": self.rows,
-            "exact": self.exact,
-            "bytes": self.bytes,
-            "bytes_exact": self.bytes_exact,
+            **_stated("rows", self.rows, exact=self.exact),
+            **_stated("bytes", self.bytes, exact=self.bytes_exact),
             "verdict": self.verdict.value,
             "rows_per_day": _plain_trend(self.rate),
             "tends_to": None if self.limit is None else {"rows": self.limit.rows, "high": self.limit.high},
@@ -104,6 +105,11 @@ class TableGrowth:
             "snapshots": len(self.history),
             "since": self.history[0][0].isoformat() if self.history else None,
         }
+
+
+def _stated(name: str, number: int | None, *, exact: bool) -> dict[str, Any]:
+    exactness = Exactness.EXACT if exact else Exactness.ESTIMATE
+    return stated(name, None if number is None else Count(number, exactness))
 
 
 def _plain_trend(found: Trend | None) -> dict[str, float] | None:
@@ -140,11 +146,14 @@ def _measure(
     store: Store, tables: Sequence[Measured], now: datetime, settings: GrowthSettings, most_seconds: float | None
 ) -> list[Snapshot]:
     began, each = time.monotonic(), settings.count_within.total_seconds()
-    counts = {}
+    counts, last_rows = {}, {}
+    last_audit = Ledger(store.dialect, store.reader(_READ_SECONDS)).last_entry()
     # The order rotates, so that a budget that is too small for all tables reaches each in its turn.
     start = int(now.timestamp() / settings.every.total_seconds()) % max(len(tables), 1)
     for one in [*tables[start:], *tables[:start]]:
         left = each if most_seconds is None else min(each, most_seconds - (time.monotonic() - began))
+        numbers = attempt(partial(store.row_numbers, one.info))
+        last_rows[one.full] = None if numbers is None else numbers[1]
         counts[one.full] = measure_rows(store, one.info, max(left, 0.001))
     left = each if most_seconds is None else max(most_seconds - (time.monotonic() - began), 0.05)
     known = [(one.info, None if (count := counts[one.full]) is None else count.rows) for one in tables]
@@ -160,6 +169,8 @@ def _measure(
                 count is not None and count.exactness is Exactness.EXACT,
                 None if size is None else size.bytes,
                 size is not None and size.exact,
+                last_row=last_rows[one.full],
+                last_audit=last_audit,
             )
         )
     return found

@@ -6,11 +6,11 @@ in the tables. `examine` reads the facts, `verdict` judges them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from wane._db.counting import Count, Exactness
+from wane._db.counting import Count, Exactness, Figure, stated
 from wane._findings import Finding, errors_of
 from wane._schedule.sql import Heartbeat, InForce, Window
 from wane.observe._pressure import Pressure
@@ -36,29 +36,36 @@ class RuleHealth:
     due_per_hour: float | None
     """The rows that become due within the next sweep interval; beyond the counting limit, the inflow, if known."""
 
+    runs: bool
+    """Whether sweeps of it happen: they are on, and an executor is alive or one ran a short while ago."""
+    due_per_hour_capped: bool = False
+    """Whether more rows become due than are counted, so that the rate is a lower bound."""
+
     @property
-    def drain_seconds(self) -> float | None:
-        """Return the time until nothing is due, at this pace; None if never, or unknown."""
+    def drain(self) -> Figure | None:
+        """Return the seconds until nothing is due, at this pace; None if never, unknown, or nothing runs."""
         if self.due is None:
             return None
-        if self.due.rows == 0:
-            return 0.0
-        if self.pruned_per_hour is None or self.due_per_hour is None or self.pruned_per_hour <= self.due_per_hour:
+        if self.due == Count(0):
+            return Figure(0.0)
+        pruned, arriving = self.pruned_per_hour, self.due_per_hour
+        if not self.runs or pruned is None or arriving is None or pruned <= arriving:
             return None
-        return self.due.rows / (self.pruned_per_hour - self.due_per_hour) * 3_600
+        bound = self.due.exactness is Exactness.AT_LEAST or self.due_per_hour_capped
+        exactness = Exactness.AT_LEAST if bound else Exactness.ESTIMATE
+        return Figure(self.due.rows / (pruned - arriving) * 3_600, exactness)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "rule": self.rule,
-            "due": None if self.due is None else self.due.rows,
-            "due_exactness": None if self.due is None else self.due.exactness.value,
+            **stated("due", self.due),
             "oldest_due": self.oldest_due,
             "late_seconds": _rounded(self.late_seconds),
             "last_sweep": self.last_sweep,
             "last_rows": self.last_rows,
             "pruned_per_hour": _rounded(self.pruned_per_hour),
             "due_per_hour": _rounded(self.due_per_hour),
-            "drain_seconds": _rounded(self.drain_seconds),
+            **_drained(self.drain),
         }
 
 
@@ -111,10 +118,20 @@ class TableHealth:
         return max(self.growth_per_day / 24 + self.pruned_per_hour, 0.0)
 
     @property
-    def drain_seconds(self) -> float | None:
-        """Return the time until nothing is due under any of its rules; None if never, or unknown."""
-        each = [one.drain_seconds for one in self.rules]
-        return None if not each or None in each else max(one for one in each if one is not None)
+    def runs(self) -> bool:
+        """Return whether sweeps of it happen."""
+        return any(one.runs for one in self.rules)
+
+    @property
+    def drain(self) -> Figure | None:
+        """Return the seconds until nothing is due under any of its rules; None if never, unknown, or nothing runs."""
+        each = [one.drain for one in self.rules]
+        known = [one for one in each if one is not None]
+        if not known or len(known) < len(each):
+            return None
+        bound = any(one.exactness is Exactness.AT_LEAST for one in known)
+        longest = max(known, key=lambda one: one.value)
+        return replace(longest, exactness=Exactness.AT_LEAST) if bound else longest
 
     def as_dict(self) -> dict[str, Any]:
         pressure = self.pressure.as_dict()
@@ -132,7 +149,7 @@ class TableHealth:
             "growth_per_day": _rounded(self.growth_per_day),
             "inflow_per_hour": _rounded(self.inflow_per_hour),
             "pruned_per_hour": _rounded(self.pruned_per_hour),
-            "drain_seconds": _rounded(self.drain_seconds),
+            **_drained(self.drain),
             "hot_read_ms": self.hot_read_ms,
             "partition_recommended": self.partition_recommended,
             "partition_near": self.partition_near,
@@ -221,6 +238,10 @@ class Health:
             "tables": [table.as_dict() for table in self.tables],
             "findings": [finding.as_dict() for finding in self.findings],
         }
+
+
+def _drained(drain: Figure | None) -> dict[str, Any]:
+    return stated("drain_seconds", None if drain is None else replace(drain, value=round(drain.value, 1)))
 
 
 def _exactness(exact: bool) -> str:

@@ -11,7 +11,7 @@ from wane._db.statement import Execute
 from wane._ledger import Ledger
 from wane._prune.gates import flag_name
 from wane._schedule.sql import Timetable
-from wane.observe._sql_snapshots import Snapshots
+from wane.observe._sql_snapshots import Snapshots, oldest_valid
 from wane.queue._dialects import messages_of
 
 _MOST_EXECUTORS = 500
@@ -36,7 +36,7 @@ class OwnFacts:
         self.dead_letters = sum(many for _, state, many, _ in messages_of(store).counts(run) if state == "dead")
         self.snapshots = Snapshots(store.dialect).latest(run, now, _MOST_TABLES)
         """Of the last pass that measured all tables."""
-        oldest = now - max(2 * contract.growth.every, contract.growth.least)
+        oldest = oldest_valid(contract.growth, now)
         self.measured = {one.table: one for one in self.snapshots if one.taken_at >= oldest}
         """The same by their full names, where an old measurement says nothing about today."""
         self.archive = archive_findings(ArchiveLog(store.dialect, run))

@@ -1,8 +1,8 @@
 """Pressure: for every table that the contract names, how many rows it has, how old they are, and how many are due.
 
-It is cheap enough to be read every few seconds: counts stop at `[health] counted_rows` and are estimated beyond, and
-say so; the oldest and the newest row are the ends of an index. A table that cannot be read in time is reported without
-numbers.
+It is cheap enough to be read every few seconds: beyond `[health] counted_rows`, rows are counted only within a fraction
+of a second, or estimated, and every number says what it is; the oldest and the newest row are the ends of an index. A
+table that cannot be read in time is reported without numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane._db.counting import Count
+from wane._db.counting import Count, Figure, share_of, stated
 from wane.observe._facts import TableFacts
 
 
@@ -33,21 +33,21 @@ class Pressure:
         return cls(str(facts.table.name), facts.rows, facts.oldest, facts.newest, facts.due)
 
     @property
-    def share(self) -> float | None:
-        """Return the share of due rows; it is as exact as the two counts."""
-        if self.due is None or self.rows is None:
-            return None
-        return round(min(self.due.rows / self.rows.rows, 1.0), 4) if self.rows.rows else 0.0
+    def share(self) -> Figure | None:
+        """Return the share of due rows: as exact as the two counts, or None where they do not even give a bound."""
+        return share_of(self.due, self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the columns of the view `v_queue_retention_pressure`."""
+        rows, due, share = stated("rows", self.rows), stated("due", self.due), stated("share", self.share)
         return {
             "tbl": self.table,
-            "rows": None if self.rows is None else self.rows.rows,
+            "rows": rows.pop("rows"),
             "oldest": self.oldest,
             "newest": self.newest,
-            "due": None if self.due is None else self.due.rows,
-            "share": self.share,
-            "rows_exactness": None if self.rows is None else self.rows.exactness.value,
-            "due_exactness": None if self.due is None else self.due.exactness.value,
+            "due": due.pop("due"),
+            "share": share.pop("share"),
+            **rows,
+            **due,
+            **share,
         }

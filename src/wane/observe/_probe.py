@@ -20,6 +20,7 @@ from wane.observe._binding import BoundContract, bind_tables
 from wane.observe._facts import Facts
 from wane.observe._own_facts import OwnFacts
 from wane.observe._reading import OWN_SECONDS, PROBE_SECONDS, Key, Memory, Reading
+from wane.observe._row_counts import RowCounts
 from wane.observe._sql_installed import functions_fingerprint
 from wane.observe._table_probe import TableProbe
 
@@ -97,7 +98,8 @@ def _swept(reading: Reading) -> dict[tuple[str, str], RuleSweeps]:
 
 
 def _read_pressure(reading: Reading) -> list[TableProbe]:
-    tables = [TableProbe(reading, one) for one in reading.bound.tables]
+    row_counts = RowCounts(reading)
+    tables = [TableProbe(reading, one, row_counts) for one in reading.bound.tables]
     _read(reading, tables, {(one.key, "pressure"): one.first() for one in tables})
     # Statements that may scan all rows run last, and alone, so that they delay no other.
     for one in tables:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from wane._contract.model import Contract
 from wane._db import Store
+from wane._db.counting import Count, Exactness, count_in_slices
 from wane._db.statement import Statement
 from wane._rules.probes import UNREAD, Probe, Probes, gather
 from wane._rules.reads import held_tables
@@ -27,8 +28,22 @@ OWN_SECONDS = 2.0
 _TOGETHER = 256
 """The most probes in one statement."""
 
+_COUNT_SECONDS = 0.5
+"""The most that counting beyond the limit of probes may take in one reading."""
+
+T = TypeVar("T")
 Key = tuple[tuple[str, str], str]
 """A table by its full name, and what is probed of it."""
+
+
+def attempt(read: Callable[[], T]) -> T | None:
+    """Return what a read finds; None if it takes too long or is refused."""
+    try:
+        return read()
+    except Unreachable:
+        raise
+    except StoreError:
+        return None
 
 
 class Memory:
@@ -67,6 +82,7 @@ class Reading:
         """Rows are counted up to here."""
         self._memory = memory
         self._end = memory.clock() + seconds
+        self._count_seconds = _COUNT_SECONDS
         self.probes = Probes(bound.prepared.rows, held_tables(store, self.left(PROBE_SECONDS)))
         """Writes probes."""
 
@@ -78,6 +94,19 @@ class Reading:
     def in_time(self) -> bool:
         """Return whether anything of the budget is left."""
         return self._memory.clock() < self._end
+
+    def count_on(self, up_to: Callable[[int], Statement], most_seconds: float = PROBE_SECONDS) -> Count:
+        """Count more rows than a probe counts, for a fraction of a second; return a lower bound if there are too many.
+
+        A count takes at most half of the time that is left for counting, so that something is left for the next.
+        """
+        left = max(min(self._count_seconds, self._end - self._memory.clock()), 0.0)
+        if not left:
+            return Count(self.most, Exactness.AT_LEAST)
+        began = self._memory.clock()
+        found = attempt(lambda: count_in_slices(self.store, up_to, 10 * self.most, min(left / 2, most_seconds)))
+        self._count_seconds -= self._memory.clock() - began
+        return found or Count(self.most, Exactness.AT_LEAST)
 
     def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         """Read Wane's own tables."""

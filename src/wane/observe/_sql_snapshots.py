@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from wane._contract.settings import GrowthSettings
 from wane._db.statement import Dialect, Execute
 from wane._forecast import Limit, Trend
 
 _COLUMNS = (
-    "taken_at, table_name, row_count, exact, bytes, bytes_exact, rate, rate_low, rate_high, row_limit, row_limit_high"
+    "taken_at, table_name, row_count, exact, bytes, bytes_exact, rate, rate_low, rate_high, row_limit, row_limit_high,"
+    " last_row, last_audit"
 )
 
 
@@ -36,6 +38,10 @@ class Snapshot:
     row_limit: int | None = None
     """What the table tends to, as forecast at that time; None: nothing bounds it, or that is unknown."""
     row_limit_high: int | None = None
+    last_row: int | None = None
+    """The number of the table's last row, where the store numbers rows."""
+    last_audit: int | None = None
+    """The latest entry of the audit trail when rows were counted."""
 
     @property
     def trend(self) -> Trend | None:
@@ -49,6 +55,11 @@ class Snapshot:
         if self.row_limit is None or self.row_limit_high is None:
             return None
         return Limit(self.row_limit, self.row_limit_high)
+
+
+def oldest_valid(settings: GrowthSettings, now: datetime) -> datetime:
+    """Return the time before which a snapshot says nothing about a table any more."""
+    return now - max(2 * settings.every, settings.least)
 
 
 class Snapshots:
@@ -73,11 +84,13 @@ class Snapshots:
             f"CASE WHEN EXISTS (SELECT 1 FROM {self.table} WHERE table_name = {self._('name')}"
             f" AND taken_at >= {self._('day')} AND taken_at < {self._('next')} AND grain = 'day') THEN 'fine' ELSE 'day' END,"
             f" {self._('at')}, {self._('name')}, {self._('rows')}, {self._('exact')}, {self._('bytes')},"
-            f" {self._('bytes_exact')}, {self._('rate')}, {self._('low')}, {self._('high')}, {self._('limit')}, {self._('limit_high')})"
+            f" {self._('bytes_exact')}, {self._('rate')}, {self._('low')}, {self._('high')}, {self._('limit')}, {self._('limit_high')},"
+            f" {self._('last_row')}, {self._('last_audit')})"
             " ON CONFLICT (taken_at, table_name) DO UPDATE SET row_count = excluded.row_count, exact = excluded.exact,"
             " bytes = excluded.bytes, bytes_exact = excluded.bytes_exact, rate = excluded.rate,"
             " rate_low = excluded.rate_low, rate_high = excluded.rate_high,"
-            " row_limit = excluded.row_limit, row_limit_high = excluded.row_limit_high",
+            " row_limit = excluded.row_limit, row_limit_high = excluded.row_limit_high,"
+            " last_row = excluded.last_row, last_audit = excluded.last_audit",
             {
                 "name": snapshot.table,
                 "day": self.dialect.encode_time(day),
@@ -92,6 +105,8 @@ class Snapshots:
                 "high": snapshot.rate_high,
                 "limit": snapshot.row_limit,
                 "limit_high": snapshot.row_limit_high,
+                "last_row": snapshot.last_row,
+                "last_audit": snapshot.last_audit,
             },
         )
 

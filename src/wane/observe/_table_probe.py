@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from wane._contract.model import Cap
-from wane._db.counting import Count, Exactness
+from wane._db.counting import Count, Exactness, count_union, sum_counts
 from wane._db.space import size_probe
 from wane._db.statement import NOW
 from wane._db.timestamps import read_time
@@ -18,7 +18,8 @@ from wane._rules.rows import rows_of
 from wane._rules.selection import Selection
 from wane.errors import StoreError, Unreachable
 from wane.observe._facts import RuleFacts, TableFacts
-from wane.observe._reading import PROBE_SECONDS, Reading
+from wane.observe._reading import PROBE_SECONDS, Reading, attempt
+from wane.observe._row_counts import RowCounts
 
 _HOT_READS = 5
 
@@ -26,8 +27,9 @@ _HOT_READS = 5
 class TableProbe:
     """The probes of one table, and their results."""
 
-    def __init__(self, reading: Reading, table: ProbedTable) -> None:
+    def __init__(self, reading: Reading, table: ProbedTable, row_counts: RowCounts) -> None:
         self.reading = reading
+        self._row_counts = row_counts
         self.store = reading.store
         self.table = table
         self.key = table.info.qualified
@@ -99,7 +101,7 @@ class TableProbe:
         if table.finished and table.selections:
             p = self.store.parameters()
             text = Probes(rows_of(self.store)).count_states(p, table.selections[0], table.finished)
-            estimate = _estimated(lambda: self.store.estimate(p.statement(text)))
+            estimate = attempt(lambda: self.store.estimate(p.statement(text)))
             self._finished = None if estimate is None else Count(estimate, Exactness.ESTIMATE)
 
     def _probe(self, kind: str, write: Probe) -> Probe:
@@ -148,7 +150,7 @@ class TableProbe:
 
     @property
     def rows(self) -> Count | None:
-        return self._count("rows", lambda: self.store.estimate_rows(self.table.info))
+        return self._count("rows", lambda: self._row_counts.of(self.table))
 
     def _known(self, name: str) -> Any:
         value = self.found.get(name, UNREAD)
@@ -160,41 +162,21 @@ class TableProbe:
 
     def _rule_due(self, number: int) -> Count | None:
         selection = self.table.selections[number]
-        exact = partial(queries_of(self.store).count_due, selection, self.reading.now)
-        return self._count(f"due {number}", lambda: self.store.estimate(exact()))
+        return self._count(f"due {number}", lambda: self._row_counts.due(self.table, [selection]))
 
-    def _count(self, name: str, estimate: Callable[[], int | None]) -> Count | None:
-        """Return a count: exact up to the limit, beyond it the planner's estimate, or the limit as a lower bound."""
+    def _count(self, name: str, beyond: Callable[[], Count]) -> Count | None:
+        """Return a count: what the probe counted, or, beyond its limit, what is known otherwise."""
         if name not in self._counts:
-            value, most = self._known(name), self.reading.most
-            if value is None or value <= most:
-                self._counts[name] = None if value is None else Count(value)
-            else:
-                rows = _estimated(estimate)
-                beyond = Count(most, Exactness.AT_LEAST) if rows is None else Count(max(rows, most), Exactness.ESTIMATE)
-                self._counts[name] = beyond
+            value = self._known(name)
+            counted = value is None or value <= self.reading.most
+            self._counts[name] = beyond() if not counted else None if value is None else Count(value)
         return self._counts[name]
 
     def _all_due(self, each: Sequence[Count | None]) -> Count | None:
-        """Count what is due under any of the rules; None if a count is missing."""
+        """Count what is due under any of the rules, each row once; None if a count is missing."""
         known = [one for one in each if one is not None]
         if len(known) < len(each):
             return None
         if not self.table.overlapping:
-            exactness = [one.exactness for one in known]
-            worst = next((one for one in (Exactness.AT_LEAST, Exactness.ESTIMATE) if one in exactness), Exactness.EXACT)
-            return Count(sum(one.rows for one in known), worst)
-        together = self._known("due")
-        if together is None or together <= self.reading.most:
-            return None if together is None else Count(together)
-        # How many rows two rules share is unknown; at least the larger number is due.
-        return Count(max(self.reading.most, *(one.rows for one in known)), Exactness.AT_LEAST)
-
-
-def _estimated(estimate: Callable[[], int | None]) -> int | None:
-    try:
-        return estimate()
-    except Unreachable:
-        raise
-    except StoreError:
-        return None
+            return sum_counts(known)
+        return count_union(self._count("due", lambda: self._row_counts.due(self.table, self.table.selections)), known)

@@ -18,6 +18,13 @@ from wane._db.counting import Count, Exactness
 from wane._findings import Finding, Severity, many, pasted
 from wane.observe._health import Health, RuleHealth, TableHealth
 
+_WORDS = {
+    Exactness.EXACT: "",
+    Exactness.ESTIMATE: "about ",
+    Exactness.AT_LEAST: "at least ",
+    Exactness.AT_MOST: "at most ",
+}
+
 
 def judge(read: Health, contract: Contract, misfits: Sequence[Finding], promises: Sequence[Finding]) -> Health:
     """Return the same facts with everything that is wrong about them as findings."""
@@ -169,17 +176,15 @@ def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract
         fix = "raise its budget or `duty`, sweep more often, or add workers"
         yield _error("falling-behind", name, f"{late}; {pace}, so it never drains", fix)
     else:
-        drain = (
-            ""
-            if rule.drain_seconds is None
-            else f"; at this pace it drains in {about(timedelta(seconds=rule.drain_seconds))}"
-        )
-        yield _error(
-            "overdue",
-            name,
-            f"{late}; {last}{drain}",
-            f"see who sweeps, `wane status`, or sweep now: {_sweep(contract, name, rule)}",
-        )
+        fix = f"see who sweeps, `wane status`, or sweep now: {_sweep(contract, name, rule)}"
+        yield _error("overdue", name, f"{late}; {last}{_drains(rule)}", fix)
+
+
+def _drains(rule: RuleHealth) -> str:
+    drain = rule.drain
+    if drain is None:
+        return ""
+    return f"; at this pace it drains in {_WORDS[drain.exactness]}{about(timedelta(seconds=drain.value))}"
 
 
 def _sweep(contract: Contract, table: str, rule: RuleHealth) -> str:
@@ -198,5 +203,4 @@ def _ago(seconds: float) -> str:
 
 
 def _count(count: Count) -> str:
-    sign = {Exactness.EXACT: "", Exactness.ESTIMATE: "about ", Exactness.AT_LEAST: "at least "}[count.exactness]
-    return f"{sign}{count.rows:,}"
+    return f"{_WORDS[count.exactness]}{count.rows:,}"

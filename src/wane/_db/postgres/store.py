@@ -300,6 +300,13 @@ class PostgresStore(Store):
     def estimate_rows(self, table: TableInfo) -> int | None:
         return self.estimate(Statement(f"SELECT 1 FROM {self.dialect.table(table)}", {}))
 
+    def row_numbers(self, table: TableInfo) -> tuple[int, int] | None:
+        del table  # Rows have no numbers, only positions, which updates change.
+        return None
+
+    def count_after(self, table: TableInfo, number: int, most: int, seconds: float) -> int:
+        raise NotImplementedError("PostgreSQL numbers no rows")
+
     def explain(self, statement: Statement) -> str:
         with self._turn, _explained("the statement cannot be explained"), self._looking() as connection:
             found = connection.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from wane._db.schema import PRESSURE_VIEW
+from wane._db.schema import PRESSURE_COLUMNS, PRESSURE_VIEW
 from wane.errors import StoreError
 
 Connection = sqlite3.Connection
@@ -76,8 +76,7 @@ def add_audits_view(connection: Connection, counted: Mapping[str, str], events_k
 
 def add_pressure_view(connection: Connection) -> None:
     """Create the pressure view on this connection: nothing is created in the database itself."""
-    columns = ("tbl", "rows", "oldest", "newest", "due", "share", "rows_exactness", "due_exactness")
-    outputs = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in columns)
+    outputs = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in PRESSURE_COLUMNS)
     connection.execute(f"DROP VIEW IF EXISTS temp.{PRESSURE_VIEW}")
     connection.execute(f"CREATE TEMP VIEW {PRESSURE_VIEW} AS SELECT {outputs} FROM json_each(wane_pressure())")
 

@@ -286,9 +286,11 @@ class SqliteStore(Store):
         return min(taken)
 
     def estimate_rows(self, table: TableInfo) -> int | None:
-        hidden = not any(column.name.lower() == "rowid" for column in table.columns)
-        if table.rows_estimate is not None or not hidden:
-            return table.rows_estimate  # What ANALYZE counted, or nothing.
+        return table.rows_estimate  # What ANALYZE counted, or nothing.
+
+    def row_numbers(self, table: TableInfo) -> tuple[int, int] | None:
+        if any(column.name.lower() == "rowid" for column in table.columns):
+            return None
         name = self.dialect.table(table)
         with self._turn, _explained("the database refused to answer"):
             try:
@@ -299,11 +301,16 @@ class SqliteStore(Store):
                 return None  # It numbers no rows.
             [(pages, size)] = self._connection.execute("SELECT * FROM pragma_page_count(), pragma_page_size()")
         if first is None:
-            return 0
-        # Numbers that were given out in turn and pruned from the old end are dense. Random ones do not fit into the
+            return 1, 0
+        # Numbers that were given out in turn are dense. As many rows as there are random ones would not fit into the
         # file.
-        span = int(last - first + 1)
-        return span if span <= pages * size // _LEAST_ROW_BYTES else None
+        return (int(first), int(last)) if last - first < pages * size // _LEAST_ROW_BYTES else None
+
+    def count_after(self, table: TableInfo, number: int, most: int, seconds: float) -> int:
+        p = self.parameters()
+        some = f"SELECT 1 FROM {self.dialect.table(table)} WHERE rowid > {p.bind('number', number)} LIMIT {p.bind('n', most)}"
+        [(rows,)] = self.read(p.statement(f"SELECT count(*) FROM ({some}) AS some_rows"), seconds)
+        return int(rows)
 
     def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
         quote_name = self.dialect.quote

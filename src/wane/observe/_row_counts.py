@@ -1,0 +1,131 @@
+"""The rows of tables that are too large to be counted at every reading.
+
+Where the planner has statistics, its estimate serves. SQLite has none, so the last snapshot is brought up to date: rows
+that came since have higher numbers, and the audit trail knows what sweeps took since. What is due is counted for a
+short time, or estimated from rows picked at random.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+
+from wane._contract.names import TableName
+from wane._db.counting import Count, Exactness, rows_up_to
+from wane._db.statement import Statement
+from wane._ledger import Ledger
+from wane._rules.probes import ProbedTable
+from wane._rules.queries import queries_of
+from wane._rules.selection import Selection
+from wane.observe._reading import PROBE_SECONDS, Reading, attempt
+from wane.observe._sql_snapshots import Snapshot, Snapshots, oldest_valid
+
+_MOST_TABLES = 10_000
+_MOST_NEW = 10_000
+"""New rows are counted up to here."""
+_QUICK_SECONDS = 0.02
+"""What counting may take where an estimate is possible as well."""
+_PICKED = 2_000
+"""Rows that are picked at random; the estimate is mostly less than seven percent off."""
+_LEAST_FOUND = 200
+"""Of fewer rows than this, an estimate could be far off."""
+_MOST_ENTRIES = 5_000
+"""A snapshot that more entries of the audit trail follow is not brought up to date."""
+
+
+class RowCounts:
+    """Counts or estimates the rows of large tables, and large backlogs, within one reading."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._store = reading.store
+
+    def of(self, table: ProbedTable) -> Count:
+        """Return the rows of a table that has more than a probe counts."""
+        store, most = self._store, self._reading.most
+        estimate = attempt(lambda: store.estimate_rows(table.info))
+        if estimate is not None and store.kind != "sqlite":  # What SQLite knows is from the last ANALYZE.
+            return Count(max(estimate, most), Exactness.ESTIMATE)
+        numbers = attempt(lambda: store.row_numbers(table.info))
+        if numbers is not None and (rows := self._corrected(table, *numbers)) is not None:
+            return Count(max(rows, most), Exactness.ESTIMATE)
+        counted = self._counted(table, (), partial(rows_up_to, store, table.info), numbers)
+        if counted.exactness is not Exactness.AT_LEAST:
+            return counted
+        if numbers is not None:
+            return Count(numbers[1] - numbers[0] + 1, Exactness.AT_MOST)  # No two rows have the same number.
+        return counted if estimate is None else Count(max(estimate, counted.rows), Exactness.ESTIMATE)
+
+    def due(self, table: ProbedTable, selections: Sequence[Selection]) -> Count:
+        """Return the due rows of a table that has more of them than a probe counts: counted, estimated, or a bound."""
+        store, now, most = self._store, self._reading.now, self._reading.most
+        queries = queries_of(store)
+        estimate = attempt(lambda: store.estimate(queries.estimate_due(selections, now)))
+        if estimate is not None:
+            return Count(max(estimate, most), Exactness.ESTIMATE)
+        numbers = attempt(lambda: store.row_numbers(table.info))
+        return self._counted(table, selections, partial(queries.count_any_due, selections, now), numbers)
+
+    def _counted(
+        self,
+        table: ProbedTable,
+        selections: Sequence[Selection],
+        up_to: Callable[[int], Statement],
+        numbers: tuple[int, int] | None,
+    ) -> Count:
+        """Count rows if they are not many; else pick some at random; if that says nothing, count what the time allows."""
+        counted = self._reading.count_on(up_to, _QUICK_SECONDS)
+        if counted.exactness is Exactness.EXACT:
+            return counted
+        sampled = None if numbers is None else self._sampled(table, selections, *numbers)
+        if sampled is not None:
+            return replace(sampled, rows=max(sampled.rows, counted.rows))
+        return self._reading.count_on(up_to)
+
+    def _sampled(self, table: ProbedTable, selections: Sequence[Selection], first: int, last: int) -> Count | None:
+        """Estimate the rows of a table, or those that rules take, by rows picked at random among all row numbers.
+
+        None if too few of them are found. Every row is as likely to be picked as any other.
+        """
+        span, now = last - first + 1, self._reading.now
+        # The same numbers each time, so that the estimate changes only with the table.
+        picked = random.Random(0).sample(range(first, last + 1), min(_PICKED, span))
+        statement = queries_of(self._store).sample_due(table.info, selections, now, picked)
+        found = attempt(lambda: self._store.read(statement, self._reading.left(PROBE_SECONDS)))
+        rows = 0 if found is None else found[0][1] if selections else found[0][0]
+        return Count(round(span * rows / len(picked)), Exactness.ESTIMATE) if rows >= _LEAST_FOUND else None
+
+    def _corrected(self, table: ProbedTable, first: int, last: int) -> int | None:
+        """Bring the last snapshot of a table up to date; None if there is none, or too much happened since."""
+        saved = self._saved.get(str(TableName(table.info.name, table.info.schema)))
+        if saved is None or saved.rows is None or saved.last_row is None or self._taken is None:
+            return None
+        new = self._new(table, saved.last_row, last)
+        return min(saved.rows + new - self._taken.get(str(table.name), 0), last - first + 1)
+
+    def _new(self, table: ProbedTable, before: int, last: int) -> int:
+        """Return how many rows came since the last one of a snapshot: counted, or, if they are many, by their numbers."""
+        store, seconds = self._store, self._reading.left(PROBE_SECONDS)
+        found = attempt(lambda: store.count_after(table.info, before, _MOST_NEW, seconds))
+        return max(last - before, 0) if found is None or found == _MOST_NEW else found
+
+    @cached_property
+    def _saved(self) -> dict[str, Snapshot]:
+        """Return the last snapshots by their tables' full names, where they are recent."""
+        reading = self._reading
+        if not self._store.migrated:
+            return {}
+        found = attempt(lambda: Snapshots(self._store.dialect).latest(reading.execute, reading.now, _MOST_TABLES))
+        oldest = oldest_valid(reading.contract.growth, reading.now)
+        return {one.table: one for one in found or [] if one.taken_at >= oldest}
+
+    @cached_property
+    def _taken(self) -> dict[str, int] | None:
+        """Return what sweeps took of each table since the last snapshots; None if many entries would have to be read."""
+        since = next((one.last_audit for one in self._saved.values() if one.last_audit is not None), None)
+        own = Ledger(self._store.dialect, self._reading.execute)
+        if since is None or (last := attempt(own.last_entry)) is None or last - since > _MOST_ENTRIES:
+            return None
+        return attempt(lambda: own.pruned_after(since))
