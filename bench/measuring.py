@@ -16,6 +16,8 @@ from typing import Any
 import psycopg
 
 ROOT = Path(__file__).parents[1]
+AS_PEOPLE_RUN_IT = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
+"""Settings of a server that is measured; tests' servers are smaller."""
 URL_VARIABLE = "WANE_BENCH_POSTGRES_URL"
 
 
@@ -32,15 +34,23 @@ def postgres_url() -> Iterator[str]:
                 connection.execute("DROP SCHEMA wane_bench CASCADE")
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    from servers import PostgresServer, packaged_installation
+    import servers
 
-    installation = packaged_installation()
+    installation = servers.packaged_installation()
     if installation is None:
         sys.exit(f"no PostgreSQL to measure: run `make setup`, or set {URL_VARIABLE}")
     directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
     directory.chmod(0o755)
-    with PostgresServer(installation, directory, durable=True) as server:
+    servers.SETTINGS |= AS_PEOPLE_RUN_IT
+    with servers.PostgresServer(installation, directory, durable=True) as server:
         yield server.url
+
+
+def cpu_seconds(process: int | None = None) -> float:
+    """CPU time of this process, or of a server's process on this machine, as the kernel counts it."""
+    if process is None:
+        return time.process_time()
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:

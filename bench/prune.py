@@ -1,11 +1,13 @@
 """How fast rows leave, beside the ways that people do it by hand.
 
-    .venv/bin/python -m bench.prune [--rows 1000000] [--rounds 3] [--only sqlite|postgres]
+    .venv/bin/python -m bench.prune [--rows 1000000] [--rounds 3] [--only sqlite|postgres] [--cpu]
 
 Every round gives each contender a fresh copy of the same table with the same index, and takes them in turns; the yardstick is one
-DELETE of everything due. Batches are of 1,000 rows without pauses. Everybody's connection is open, and nobody's commits wait for the
+DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them (followed). Batches are of 1,000
+rows, or as large as fit into the default 5 ms, without pauses. With --cpu the ratios are of CPU time, client and server process together:
+on a busy machine, that counts. Everybody's connection is open, and nobody's commits wait for the
 disk, as those of a sweep do not (SQLite: a write-ahead log with synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off).
-Raw samples and plans go to bench/results/prune.json.
+Raw samples go to bench/results/prune-sqlite.json and prune-postgres.json.
 """
 
 from __future__ import annotations
@@ -26,20 +28,22 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, machine, postgres_url, print_line, timed
+from bench.measuring import ROOT, cpu_seconds, machine, postgres_url, print_line, timed
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._contract.settings import Budget
 from wane._db import open_store
+from wane._db.postgres.store import PostgresStore
 from wane._db.url import resolve_url
 from wane._prune.gates import set_gate
 from wane._prune.pace import Pace
 from wane._prune.sweep import Sweeper
 from wane.events import BatchTaken, Event
 
-RESULTS = ROOT / "bench" / "results" / "prune.json"
+RESULTS = ROOT / "bench" / "results"
 NOW = datetime.now(UTC)
 BATCH = 1_000
+ADAPTIVE = Pace(duty=1.0)
 STEADY = Pace(target_seconds=1.0, duty=1.0, first_batch=BATCH, least_batch=BATCH, most_batch=BATCH)
 NO_LIMIT = Budget(rows=10**9, seconds=10**6, batches=10**9)
 DUE_SHARE = 0.4
@@ -69,9 +73,15 @@ def rows(count: int) -> Iterator[tuple[int, str, int, str]]:
         )
 
 
-def contract(folder: Path, *, guarded: bool) -> Contract:
-    file = folder / f"wane-{guarded}.toml"
-    guard = 'unless = [{ referenced_by = "replies.job_id" }]' if guarded else ""
+SHAPES = {
+    "plain": "",
+    "guarded": 'unless = [{ referenced_by = "replies.job_id" }]',
+    "followed": 'with = ["replies.job_id"]',
+}
+
+
+def contract(folder: Path, shape: str) -> Contract:
+    file = folder / f"wane-{shape}.toml"
     file.write_text(f"""
 [scheduler]
 s = {{ every = "5m" }}
@@ -84,7 +94,7 @@ time = {{ column = "finished_at_ms", unit = "ms" }}
 [table.jobs.rule.old]
 when = ["done", "failed"]
 keep = "50d"
-{guard}
+{SHAPES[shape]}
 """)
     return load_contract(file)
 
@@ -93,12 +103,12 @@ def cutoff_ms() -> int:
     return int((NOW - timedelta(days=50)).timestamp() * 1000)
 
 
-# --- Contenders: each takes everything due and returns (rows, seconds, longest transaction in seconds, seconds of each batch) ---------
+# --- Contenders: each takes everything due and returns (jobs, seconds, CPU seconds, seconds of each batch) ------------------------------
 
 Result = tuple[int, float, float, list[float]]
 
 
-def wane(url: str, promised: Contract) -> Result:
+def wane(url: str, promised: Contract, pace: Pace = STEADY) -> Result:
     batches: list[float] = []
 
     def listen(event: Event) -> None:
@@ -108,34 +118,56 @@ def wane(url: str, promised: Contract) -> Result:
     with open_store(resolve_url(url), promised.store) as store:
         store.migrate()
         set_gate(store, None, promised.sweep, enabled=True)
-        sweeper = Sweeper(store, promised, listener=listen, pace=STEADY, unattended=False)
-        seconds, sweep = timed(lambda: sweeper.sweep(budget=NO_LIMIT))
+        sweeper = Sweeper(store, promised, listener=listen, pace=pace, unattended=False)
+        server = store._connection.info.backend_pid if isinstance(store, PostgresStore) else None
+        seconds, cpu, sweep = with_cpu(server, lambda: sweeper.sweep(budget=NO_LIMIT))
     [swept] = sweep.rules
     assert swept.outcome == "done", swept
-    return swept.rows, seconds, max(batches), batches
+    return swept.counts["jobs"], seconds, cpu, batches
 
 
-def copy_then_delete(execute: Callable[[str], int]) -> Result:
-    """Copy what is due to another table, then delete by `IN (SELECT key)`, in one transaction: how `airflow db clean` works."""
-    seconds, count = timed(
-        lambda: (
-            execute(
-                f"CREATE TABLE gone AS SELECT * FROM jobs WHERE status IN ('done', 'failed') AND finished_at_ms < {cutoff_ms()}"
-            ),
-            execute("DELETE FROM jobs WHERE id IN (SELECT id FROM gone)"),
-        )[1]
+def with_cpu(server: int | None, action: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Seconds, CPU seconds of this process and of the server's that works for it, and the result."""
+
+    def used() -> float:
+        return cpu_seconds() + (0 if server is None else cpu_seconds(server))
+
+    before = used()
+    seconds, result = timed(action)
+    return seconds, used() - before, result
+
+
+DUE = "status IN ('done', 'failed') AND finished_at_ms < {}"
+
+
+def by_hand(database: Postgres | Sqlite, *statements: str) -> Result:
+    """Statements in one transaction; the last one deletes the jobs."""
+    due = DUE.format(cutoff_ms())
+    texts = ["BEGIN", *(one.format(due=due) for one in statements)]
+    seconds, cpu, counts = with_cpu(
+        database.server, lambda: ([database.execute(one) for one in texts], database.execute("COMMIT"))[0]
     )
-    execute("DROP TABLE gone")
-    return count, seconds, seconds, []
+    return counts[-1], seconds, cpu, [seconds]
 
 
-def one_delete(execute: Callable[[str], int]) -> Result:
-    text = f"DELETE FROM jobs WHERE status IN ('done', 'failed') AND finished_at_ms < {cutoff_ms()}"
-    seconds, count = timed(lambda: execute(text))
-    return count, seconds, seconds, []
+# How `airflow db clean` works.
+COPY_THEN_DELETE = (
+    "CREATE TABLE gone AS SELECT * FROM jobs WHERE {due}",
+    "DELETE FROM jobs WHERE id IN (SELECT id FROM gone)",
+)
+ONE_DELETE = "DELETE FROM jobs WHERE {due}"
+ONE_GUARDED = ONE_DELETE + " AND NOT EXISTS (SELECT 1 FROM replies WHERE replies.job_id = jobs.id)"
+FOLLOWERS_FIRST = "DELETE FROM replies WHERE job_id IN (SELECT id FROM jobs WHERE {due})"
 
 
 # --- The databases --------------------------------------------------------------------------------------------------------------
+
+
+# A tenth of what is due is still referred to; or half of it has one row that leaves with it.
+REPLIES = {
+    "guarded": "INSERT INTO replies SELECT id, id FROM jobs WHERE id % 10 = 0",
+    "followed": "INSERT INTO replies SELECT id, id FROM jobs WHERE id % 2 = 0",
+}
 
 
 class Postgres:
@@ -152,17 +184,21 @@ class Postgres:
             for row in rows(count):
                 copy.write_row(row)
 
-    def fresh(self, *, guarded: bool) -> None:
-        for text in ("DROP TABLE IF EXISTS replies", "DROP TABLE IF EXISTS jobs", TABLE):
+    @property
+    def server(self) -> int:
+        return self.connection.info.backend_pid
+
+    def fresh(self, shape: str) -> None:
+        for text in ("DROP TABLE IF EXISTS gone, replies, jobs", TABLE):
             self.connection.execute(text.encode())
         self.connection.execute("INSERT INTO jobs SELECT * FROM template.jobs ORDER BY id")
         self.connection.execute(INDEX)
-        if guarded:
+        if shape != "plain":
             self.connection.execute(CHILD.encode())
-            # A tenth of what is due is still referred to.
-            self.connection.execute("INSERT INTO replies SELECT id, id FROM jobs WHERE id % 10 = 0")
-        self.connection.execute("VACUUM ANALYZE")
-        self.connection.execute("CHECKPOINT")
+            self.connection.execute(REPLIES[shape])
+        # Rows that are old are visible to all in every page, as far as the server knows; the first VACUUM only learns it.
+        for text in ("CHECKPOINT", "VACUUM ANALYZE", "VACUUM", "CHECKPOINT"):
+            self.connection.execute(text.encode())
 
     def execute(self, text: str) -> int:
         return self.connection.execute(text.encode()).rowcount
@@ -175,6 +211,7 @@ class Postgres:
 
 class Sqlite:
     kind = "sqlite"
+    server = None
 
     def __init__(self, folder: Path, count: int) -> None:
         self.path = folder / "bench.db"
@@ -185,7 +222,7 @@ class Sqlite:
             connection.executemany("INSERT INTO jobs VALUES (?, ?, ?, ?)", rows(count))
         self.connection: sqlite3.Connection | None = None
 
-    def fresh(self, *, guarded: bool) -> None:
+    def fresh(self, shape: str) -> None:
         if self.connection is not None:
             self.connection.close()
         for file in self.path.parent.glob("bench.db*"):
@@ -197,9 +234,9 @@ class Sqlite:
         self.connection.execute("INSERT INTO jobs SELECT * FROM template.jobs ORDER BY id")
         self.connection.execute("DETACH template")
         self.connection.execute(INDEX)
-        if guarded:
+        if shape != "plain":
             self.connection.executescript(CHILD)
-            self.connection.execute("INSERT INTO replies SELECT id, id FROM jobs WHERE id % 10 = 0")
+            self.connection.execute(REPLIES[shape])
         self.connection.execute("ANALYZE")
         self.connection.execute("PRAGMA wal_checkpoint(truncate)")
 
@@ -214,66 +251,71 @@ class Sqlite:
 # --- Measuring --------------------------------------------------------------------------------------------------------------------
 
 
-def measure(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str, Any]:
-    plain, guarded = contract(folder, guarded=False), contract(folder, guarded=True)
-    contenders: dict[str, tuple[bool, Callable[[], Result]]] = {
-        "one_delete": (False, lambda: one_delete(database.execute)),
-        "wane": (False, lambda: wane(database.url, plain)),
-        "wane_guarded": (True, lambda: wane(database.url, guarded)),
-        "copy_then_delete": (False, lambda: copy_then_delete(database.execute)),
+def measure(database: Postgres | Sqlite, folder: Path, rounds: int, measure_cpu: bool) -> dict[str, Any]:
+    promised = {shape: contract(folder, shape) for shape in SHAPES}
+    contenders: dict[str, tuple[str, Callable[[], Result]]] = {
+        "one_delete": ("plain", lambda: by_hand(database, ONE_DELETE)),
+        "wane": ("plain", lambda: wane(database.url, promised["plain"])),
+        "wane_adaptive": ("plain", lambda: wane(database.url, promised["plain"], ADAPTIVE)),
+        "copy_then_delete": ("plain", lambda: by_hand(database, *COPY_THEN_DELETE)),
+        "one_guarded_delete": ("guarded", lambda: by_hand(database, ONE_GUARDED)),
+        "wane_guarded": ("guarded", lambda: wane(database.url, promised["guarded"])),
+        "one_followed_delete": ("followed", lambda: by_hand(database, FOLLOWERS_FIRST, ONE_DELETE)),
+        "wane_followed": ("followed", lambda: wane(database.url, promised["followed"])),
     }
     samples: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for number in range(rounds):
-        for name, (needs_guard, contender) in contenders.items():
-            database.fresh(guarded=needs_guard)
+        for name, (shape, contender) in contenders.items():
+            database.fresh(shape)
             before = database.written()
-            count, seconds, longest, batches = contender()
+            count, seconds, cpu, batches = contender()
             written = database.written() - before
+            tenth = max(1, len(batches) // 10)
             sample = {
                 "rows": count,
                 "seconds": round(seconds, 4),
-                "rows_per_second": round(count / seconds),
-                "longest_transaction_seconds": round(longest, 5),
+                "cpu_seconds": round(cpu, 4),
+                "longest_transaction_seconds": round(max(batches), 5),
                 "wal_bytes_per_row": round(written / count, 1) if written else None,
+                "batches": len(batches),
+                "first_tenth_ms": round(statistics.median(batches[:tenth]) * 1000, 3),
+                "last_tenth_ms": round(statistics.median(batches[-tenth - 1 : -1] or batches) * 1000, 3),
             }
-            if batches:
-                tenth = max(1, len(batches) // 10)
-                sample |= {
-                    "batches": len(batches),
-                    "first_tenth_ms": round(statistics.median(batches[:tenth]) * 1000, 3),
-                    "last_tenth_ms": round(statistics.median(batches[-tenth - 1 : -1]) * 1000, 3),
-                }
             samples[name].append(sample)
             print_line(f"{database.kind} round {number + 1} {name}: {sample}")
-    return {"samples": samples, "ratios": ratios(samples)}
+    return {"samples": samples, "ratios": ratios(samples, "cpu_seconds" if measure_cpu else "seconds")}
 
 
-def ratios(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
-    def median(name: str, field: str = "rows_per_second") -> float:
+BESIDE = (
+    ("wane", "one_delete"),
+    ("wane_adaptive", "one_delete"),
+    ("wane", "copy_then_delete"),
+    ("wane_guarded", "one_guarded_delete"),
+    ("wane_followed", "one_followed_delete"),
+)
+
+
+def ratios(samples: dict[str, list[dict[str, Any]]], measured: str) -> dict[str, float]:
+    def median(name: str, field: str = measured) -> float:
         return float(statistics.median(sample[field] for sample in samples[name]))
 
-    found = {
-        "wane / one_delete": median("wane") / median("one_delete"),
-        "wane / copy_then_delete": median("wane") / median("copy_then_delete"),
-        "wane_guarded / wane": median("wane_guarded") / median("wane"),
-        "longest transaction, wane / one_delete": median("wane", "longest_transaction_seconds")
-        / median("one_delete", "longest_transaction_seconds"),
-        "last tenth of batches / first tenth": median("wane", "last_tenth_ms") / median("wane", "first_tenth_ms"),
-    }
+    found = {f"{ours} / {theirs}": median(theirs) / median(ours) for ours, theirs in BESIDE}
+    longest = "longest_transaction_seconds"
+    found["longest transaction, wane / one_delete"] = median("wane", longest) / median("one_delete", longest)
+    found["last tenth of batches / first tenth"] = median("wane", "last_tenth_ms") / median("wane", "first_tenth_ms")
     if samples["wane"][0]["wal_bytes_per_row"]:
-        found["WAL per row, wane / one_delete"] = median("wane", "wal_bytes_per_row") / median(
-            "one_delete", "wal_bytes_per_row"
-        )
+        written = "wal_bytes_per_row"
+        found["WAL per row, wane / one_delete"] = median("wane", written) / median("one_delete", written)
     return {name: round(value, 3) for name, value in found.items()}
 
 
 def foreground(database: Postgres, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
     """The application's p99 with and without a sweep at the default pace beside it."""
-    promised = contract(folder, guarded=False)
+    promised = contract(folder, "plain")
     samples: dict[str, list[float]] = {"alone": [], "beside": []}
     for _ in range(rounds):
         for name in samples:
-            database.fresh(guarded=False)
+            database.fresh("plain")
             # A process of its own, as in life: threads of one process would wait for each other's interpreter.
             context = multiprocessing.get_context("spawn")
             stop = context.Event()
@@ -319,24 +361,31 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
+    parser.add_argument("--cpu", action="store_true", help="Ratios of CPU time, of client and server together.")
     options = parser.parse_args()
-    results: dict[str, Any] = {"rows": options.rows, "batch": BATCH, **machine()}
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         folder = Path(place)
         if options.only != "postgres":
-            results["sqlite"] = measure(Sqlite(folder, options.rows), folder, options.rounds)
+            save("sqlite", options, measure(Sqlite(folder, options.rows), folder, options.rounds, options.cpu))
         if options.only != "sqlite":
             with postgres_url() as url:
                 database = Postgres(url, options.rows)
-                results["postgres"] = measure(database, folder, options.rounds)
-                results["postgres"]["foreground"] = foreground(database, folder, options.rounds)
-        results["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    text = json.dumps(results, indent=2) + "\n"
-    assert place not in text
-    RESULTS.write_text(text)
-    for kind in ("sqlite", "postgres"):
-        for name, value in results.get(kind, {}).get("ratios", {}).items():
-            print(f"| {kind} | {name} | {value} |")
+                found = measure(database, folder, options.rounds, options.cpu)
+                save("postgres", options, {**found, "foreground": foreground(database, folder, options.rounds)})
+
+
+def save(store: str, options: argparse.Namespace, found: dict[str, Any]) -> None:
+    results = {
+        "rows": options.rows,
+        "batch": BATCH,
+        "ratios_of": "CPU time" if options.cpu else "time",
+        **machine(),
+        **found,
+    }
+    results["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    (RESULTS / f"prune-{store}.json").write_text(json.dumps(results, indent=2) + "\n")
+    for name, value in found["ratios"].items():
+        print(f"| {store} | {name} | {value} |")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from wane._db.clocked import ClockedStatements
-from wane._db.statement import Dialect, Execute
+from wane._db.statement import Dialect, Execute, Statement
 from wane._db.store import Store
+from wane._db.transaction import Transaction
 from wane.errors import LeaseLost, StoreError, WaneError
 
 
@@ -76,7 +77,12 @@ class Leases(ClockedStatements):
     def is_held(
         self, run: Execute, lease: Lease, fingerprint: str | None, now: datetime | None, *, most_seconds: float
     ) -> bool:
-        """Check whether the lease is still the holder's and its contract, if given, still in force.
+        """Check whether the lease is still the holder's and its contract, if given, still in force: see `held`."""
+        statement = self.held(lease, fingerprint, now, most_seconds=most_seconds)
+        return bool(run(statement.text, statement.parameters))
+
+    def held(self, lease: Lease, fingerprint: str | None, now: datetime | None, *, most_seconds: float) -> Statement:
+        """Write the statement that returns a row if the lease is still the holder's and its contract in force.
 
         The lease stays so until this transaction ends: no other process takes it over while the transaction holds its
         row. So that a holder that was stopped does not hold it for ever, the server ends a statement, or a pause
@@ -97,12 +103,11 @@ class Leases(ClockedStatements):
             values["limit"] = str(max(int(most_seconds * 1_000), 1))
         contract = f"SELECT 1 FROM {self.dialect.own_table('contract')} WHERE fingerprint = {self._('fingerprint')}"
         in_force = "" if fingerprint is None else f" AND EXISTS ({contract})"
-        found = run(
+        return Statement(
             f"SELECT {what} FROM {self.dialect.own_table('lease')} WHERE name = {self._('name')} AND fence = {self._('fence')}"
             f" AND until > {self._now}{in_force}{' FOR SHARE' if self._locks else ''}",
             values,
         )
-        return bool(found)
 
     def require(
         self,
@@ -126,6 +131,26 @@ class Leases(ClockedStatements):
             self._times(now),
         )
         return [Lease(name, holder, fence, self.dialect.decode_time(until)) for name, holder, fence, until in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Checks in a transaction that a lease is still the holder's and its contract in force: see `Leases.held`."""
+
+    lease: Lease
+    fingerprint: str | None
+    most_seconds: float
+    lost: str
+    """What the error says if it is not."""
+
+    def __call__(self, transaction: Transaction) -> None:
+        """Raise LeaseLost if another process may work now."""
+        if not transaction.read(self.held(transaction.dialect, transaction.clock())):
+            raise LeaseLost(self.lost)
+
+    def held(self, dialect: Dialect, now: datetime | None) -> Statement:
+        """Write the statement that returns a row if the lease is held."""
+        return Leases(dialect).held(self.lease, self.fingerprint, now, most_seconds=self.most_seconds)
 
 
 @contextmanager

@@ -114,6 +114,7 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
         (PostgresRowTaker, "lock", "lock"),
         (Ledger, "record", "audit"),
         (Ledger, "add_to_record", "audit"),
+        (PostgresStore, "call", "call"),
     ):
         steps.before(owner, method, step)
     steps.statements()

@@ -14,6 +14,7 @@ from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper, open_keeper
 from wane._partition.sql import partitions_of
+from wane._prune.pace import Pace
 from wane.errors import StoreError
 
 pytestmark = pytest.mark.skipif(
@@ -66,6 +67,14 @@ def test_rows_are_pruned_and_held(pooled: PostgresDatabase, keeper: Keeper) -> N
     keeper.hold("jobs", key={"id": 1}, reason="court")
     assert keeper.prune("jobs", rule="old", limit=100).counts == {"jobs": 49}
     assert pooled.query("SELECT id FROM jobs") == [(1,)]
+
+
+def test_a_sweep_leaves_nothing_in_a_session(pooled: PostgresDatabase, keeper: Keeper) -> None:
+    keeper.enable()
+    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=10, least_batch=10, most_batch=10)
+    [swept] = keeper.sweep("jobs", approve=["jobs.old"], pace=pace).rules
+    assert (swept.rows, swept.batches) == (50, 6)
+    assert pooled.query("SELECT count(*) FROM pg_proc WHERE proname LIKE 'wane_%'") == [(0,)]
 
 
 def test_a_watch_asks_instead_of_listening(pooled: PostgresDatabase, keeper: Keeper) -> None:

@@ -32,7 +32,7 @@ from races.racing import (
 )
 from servers import Database, PostgresDatabase
 from wane._contract.settings import Budget
-from wane._db.postgres.transaction import _LOCAL_SETTINGS, PostgresTransaction
+from wane._db.postgres.transaction import LOCAL_SETTINGS, PostgresTransaction
 from wane._keeper import Keeper, open_keeper
 from wane._prune.apply import apply_plan
 from wane._prune.pace import Pace
@@ -259,7 +259,7 @@ def test_an_expired_or_held_row_is_not_consumed(database: Database, tmp_path: Pa
 def test_a_sweep_too_waits_for_the_hold_that_is_being_placed(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(_LOCAL_SETTINGS, "lock_timeout", "20s")
+    monkeypatch.setitem(LOCAL_SETTINGS, "lock_timeout", "20s")
     lone_jobs(postgres_database, 4)
     with kept(postgres_database, tmp_path, JOBS) as keeper:
         with open_keeper(postgres_database.url, contract=keeper.contract) as other:

@@ -24,7 +24,7 @@ from wane.queue._dialects import messages_of
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let transactions wait for locks for longer, so that a slow machine does not turn one race into another."""
-    monkeypatch.setitem(transaction._LOCAL_SETTINGS, "lock_timeout", "20s")
+    monkeypatch.setitem(transaction.LOCAL_SETTINGS, "lock_timeout", "20s")
 
 
 @contextmanager

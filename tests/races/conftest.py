@@ -14,7 +14,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Let batches on PostgreSQL wait for locks for longer, so that a slow machine does not turn one race into another."""
 
     def wait(longest: str = "20s") -> None:
-        monkeypatch.setitem(transaction._LOCAL_SETTINGS, "lock_timeout", longest)
+        monkeypatch.setitem(transaction.LOCAL_SETTINGS, "lock_timeout", longest)
 
     wait()
     return wait

@@ -48,6 +48,13 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add("check that a foreign key protects references", one.protected)
             add("prevent new references" if one.protected is None else "if none does: prevent new references", one.lock)
 
+    def add_later() -> None:
+        if rule.at_once is not None:
+            add("in one call, full batches from the second on: find where the batch ends", rule.at_once.end)
+            add("in the same call: take the batch", rule.at_once.take)
+            if selection.has_delete_triggers:
+                add("in the same call: check that none of it is left", rule.at_once.retained)
+
     def add_next_scopes() -> None:
         for number, statement in enumerate(rule.scopes_behind):
             add(f"{'if the last one has a NULL: ' if number else ''}find the next scopes", statement)
@@ -71,6 +78,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add(f"{_LOCKED}: lock those that are free", rule.lock_unlocked)
             add(f"{_LOCKED}: take them", rule.take)
         add_next_scopes()
+        add_later()
         return shown
     if not isinstance(action, ToArchive):  # The archive knows which rows it copied.
         add("find the oldest due rows", rule.candidates)
@@ -99,4 +107,5 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         add(f"{_MANY}: take those without followers", one.childless, one.table)
         add(f"{_MANY}: check whether any of {one.name} is left", one.remaining)
     add_next_scopes()
+    add_later()
     return shown

@@ -16,11 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from wane._contract.model import Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
 from wane._contract.settings import Budget
 from wane._db import Store
 from wane._db.transaction import Transaction
+from wane._leases import Fence
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.admission import require_admin
 from wane._prune.approval import ask_fuse, record_swept
@@ -35,6 +37,7 @@ from wane._prune.sql_outbox import write_taken_event
 from wane._prune.take import Batch, Position, Taken
 from wane._rules.reads import any_due
 from wane._rules.rows import cutoff
+from wane._rules.selection import Selection
 from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
 from wane.events import (
     BudgetExhausted,
@@ -46,6 +49,9 @@ from wane.events import (
     hard_deleted,
     nobody,
 )
+
+if TYPE_CHECKING:
+    from wane._prune.sql_batch_call import BatchCall
 
 _PLANNED = "rows of the plan"
 _LOST = "lost its lease to another process"
@@ -230,6 +236,8 @@ class _RuleSweep:
         """The rows of the table that are due; None if they were not counted."""
         self.too_little_left = False
         """Whether what is left of the budget is too little for the next row with its followers."""
+        self.calling: tuple[Selection, BatchCall | None] | None = None
+        """What takes the batches of a bound rule in one call each, if they can be."""
         self.began = time.monotonic()
 
     def run(self) -> SweptRule:
@@ -390,18 +398,48 @@ class _RuleSweep:
         self.selection = self.sweeper.bindings.rebind(self.table, self.rule)
 
     def _batch(self, floor: Position | None, *, skip_locked: bool) -> Taken:
-        with self.batches.open() as batch:
-            taken = self._take(batch.transaction, floor, skip_locked=skip_locked)
-            batch.record(taken.counts)
-            write_taken_event(self.sweeper.store, batch.transaction, self.sweeper.contract.events, batch.entry)
-        self.audit_id = batch.audit_id
+        next_batch = self._next_batch(floor, skip_locked=skip_locked)
+        taken = self._call(next_batch) or self._run_batch(next_batch)
         self.committed += 1
         self.rebound = False
         self.counts.update(taken.counts)
         return taken
 
-    def _take(self, transaction: Transaction, floor: Position | None, *, skip_locked: bool) -> Taken:
-        """Take a batch within the budget, followers included, and within the plan, which counts the rule's own rows."""
+    def _call(self, batch: Batch) -> Taken | None:
+        """Take a batch in one call; None if it is to be taken statement by statement."""
+        if self.audit_id is None or batch.skip_locked or batch.limit <= 0:
+            return None
+        if self.calling is None or self.calling[0] is not self.selection:
+            self.calling = self.selection, self._batch_call()
+        call = self.calling[1]
+        began = time.monotonic()
+        taken = None if call is None else call.take(self.batches.audit, batch)
+        if taken is not None:
+            self.too_little_left = False
+            self.batches.add(taken.counts, time.monotonic() - began)
+        return taken
+
+    def _batch_call(self) -> BatchCall | None:
+        sweeper, fence = self.sweeper, self.sweeper.fence
+        fenced = fence is no_fence or isinstance(fence, Fence)
+        # Events are written with the client's values.
+        if sweeper.store.kind != "postgres" or not fenced or sweeper.contract.events.outbox is not None:
+            return None
+        from wane._prune.sql_batch_call import batch_call
+
+        lease = fence if isinstance(fence, Fence) else None
+        return batch_call(sweeper.store, self.selection, self.now, sweeper.contract.sweep, lease)
+
+    def _run_batch(self, next_batch: Batch) -> Taken:
+        with self.batches.open() as batch:
+            taken = self._take(batch.transaction, next_batch)
+            batch.record(taken.counts)
+            write_taken_event(self.sweeper.store, batch.transaction, self.sweeper.contract.events, batch.entry)
+        self.audit_id = batch.audit_id
+        return taken
+
+    def _next_batch(self, floor: Position | None, *, skip_locked: bool) -> Batch:
+        """Limit a batch by the budget, followers included, and by the plan, which counts the rule's own rows."""
         size = self.batches.size
         left = self.budget.rows - self.counts.total()
         most = max(1, min(size, left))
@@ -410,11 +448,14 @@ class _RuleSweep:
         limit = most
         if self.planned is not None:
             limit = min(most, self.planned.rows - self.counts[str(self.table.name)])
-        if limit <= 0 or self.nothing_due:
+        return Batch(self.selection, self.now, limit, most, floor, skip_locked, whole)
+
+    def _take(self, transaction: Transaction, batch: Batch) -> Taken:
+        if batch.limit <= 0 or self.nothing_due:
             # Recorded in the audit trail, like every sweep that took nothing.
-            return Taken({}, floor, done=True)
-        taken = take_all_scopes(transaction, Batch(self.selection, self.now, limit, most, floor, skip_locked, whole))
-        self.too_little_left = whole and not taken.done and not any(taken.counts.values())
+            return Taken({}, batch.floor, done=True)
+        taken = take_all_scopes(transaction, batch)
+        self.too_little_left = batch.whole and not taken.done and not any(taken.counts.values())
         return taken
 
     def _spent(self) -> str:

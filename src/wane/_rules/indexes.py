@@ -14,6 +14,7 @@ from wane._contract.mistakes import key_path
 from wane._contract.model import Expiry, State, Table, Time
 from wane._db import Store
 from wane._db.schema import Column, Index, TableInfo
+from wane._db.statement import Dialect
 from wane._findings import Severity
 from wane._rules.report import Report, rule_path
 from wane._rules.selection import BoundReference, Selection
@@ -93,6 +94,15 @@ def serves(index: Index, selection: Selection, store: str) -> bool:
         collation = index.collations[position] if position < len(index.collations) else None
         return name == selection.time_column.name and not fixed and collation is None
     return False
+
+
+def served(selection: Selection, dialect: Dialect, store: str) -> bool:
+    """Check whether an index serves every step of taking a rule's rows."""
+    return (
+        dialect.walks(selection.time_column, selection.time)
+        and any(serves(index, selection, store) for index in selection.table.indexes)
+        and all(any(_leads(index, one) for index in one.table.indexes) for one in _references(selection))
+    )
 
 
 def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, ...] | None:

@@ -143,11 +143,13 @@ class Rows:
         *,
         floored: bool = False,
         ended: bool = False,
+        alone: bool = False,
     ) -> list[str]:
         """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
 
         `floored` and `ended` mean that a narrower bound on the time accompanies these conditions, by which rows are to
-        be found instead.
+        be found instead. `alone` leaves out what depends on other rows: only to find rows that a statement with every
+        condition takes.
         """
         conditions = self.about(p, selection, states)
         conditions += self._scope(p, selection, "t")
@@ -157,6 +159,8 @@ class Rows:
         bound = self._bound(p, selection, now)
         conditions += [self.dialect.recheck(bound)] if ended else bound
         conditions += self.column_guards(selection)
+        if alone:
+            return conditions
         conditions += [
             self.dialect.finds_nothing(
                 f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"

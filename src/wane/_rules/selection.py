@@ -47,6 +47,8 @@ class BoundReference:
     enforced: bool = False
     """Whether foreign keys of the table and of every table that inherits from it prevent new references to a row that
     is locked to leave."""
+    inherited: bool = False
+    """PostgreSQL: whether other tables inherit from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +385,7 @@ class _Binder:
                 self._error(entry, "wrong-reference", f"{reference}: {problem}")
         referring = [table, *(one for one in self.schema.descendants(table) if one.kind is not Kind.PARTITION)]
         enforced = all(_enforced(one, columns, parent, to) for one in referring)
-        return BoundReference(reference.table, table, columns, to, enforced)
+        return BoundReference(reference.table, table, columns, to, enforced, len(referring) > 1)
 
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
         entry = f"rule.{self.rule.name}.with"

@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from wane._contract.model import Expiry, Mark, ToArchive, ToColdTier
-from wane._db.schema import TableInfo
+from wane._contract.model import Cap, Expiry, Mark, ToArchive, ToColdTier
+from wane._db.schema import Kind, TableInfo
 from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement
 from wane._db.timestamps import LATEST
+from wane._rules.indexes import served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
 from wane._rules.selection import BoundFollower, Selection, follower_paths, locked_paths
 from wane._rules.walk import Walk
 
+FollowerPath = tuple[BoundFollower, ...]
 LIMIT = Slot("limit")
 FOLLOWER_LIMIT = Slot("follower_limit")
 
@@ -49,6 +51,18 @@ class FollowerStatements:
     @property
     def table(self) -> TableInfo:
         return self.path[-1].reference.table
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnceStatements:
+    """The statements that take a full batch with everything that follows it, without locking rows first."""
+
+    end: Statement
+    """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
+    take: Statement
+    """Take the due rows up to there. Where rows follow, return how many were taken, then of each follower."""
+    retained: Statement
+    """Return a row if one that was to be taken is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,8 @@ class RuleStatements:
     """Find the position of the last row of the batch, where `take_range` does not find it itself."""
     take_range: Statement | None
     """Take the oldest due rows up to the end of the batch; None if the rule's rows are taken by their keys only."""
+    at_once: AtOnceStatements | None
+    """Take full batches without locking rows first; None if that is not safe."""
     followers: tuple[FollowerStatements, ...]
     """For every follower, the deepest first."""
 
@@ -157,6 +173,30 @@ def by_range(dialect: Dialect, selection: Selection) -> bool:
     return not (moves or guarded or loose or selection.followers or selection.has_delete_triggers)
 
 
+def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
+    """Return whether one statement may take a rule's rows with their followers, before anything is locked.
+
+    Only where foreign keys protect every reference: a row that begins to refer to a leaving one while the statement
+    waits for it makes the statement fail, or is changed by the key, which the function that runs it detects by the
+    counters of the tables (`_prune.sql_batch_call`). That needs a table of its own for each reference. Plans are made
+    once, whatever is due, so an index must serve each step.
+    """
+    moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
+    if (
+        not dialect.locks_rows
+        or moves
+        or isinstance(selection.rule.bound, Cap)
+        or not served(selection, dialect, "postgres")
+    ):
+        return False
+    followers = [path[-1] for path in follower_paths(selection)]
+    references = [*selection.guards, *(one.reference for one in followers)]
+    tables = {selection.table.qualified, *(one.table.qualified for one in references)}
+    separate = len(tables) == 1 + len(references) and all(one.table.kind is Kind.TABLE for one in references)
+    protected = all(one.enforced and not one.inherited for one in references)
+    return separate and protected and not any(one.has_delete_triggers for one in followers)
+
+
 class _Compiler:
     """Compiles the statements of one rule."""
 
@@ -188,6 +228,7 @@ class _Compiler:
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
             batch_end=self._batch_end() if ranged and not locks else None,
             take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
+            at_once=self._at_once() if takes_at_once(self.dialect, selection) else None,
             followers=tuple(self._follower(path) for path in follower_paths(selection)),
         )
 
@@ -321,6 +362,61 @@ class _Compiler:
     def _position(self, source: str) -> str:
         return ", ".join(self.dialect.encode_key(f"{source}.{name}") for name in self.walk.names)
 
+    # At once
+
+    def _at_once(self) -> AtOnceStatements:
+        p = self.rows.parameters()
+        where = all_of(self._due_up_to_end(p))
+        return AtOnceStatements(
+            self._full_batch_end(),
+            self._take_with_followers(),
+            p.statement(f"SELECT 1 FROM {self.table}\nWHERE {where}\nLIMIT 1"),
+        )
+
+    def _full_batch_end(self) -> Statement:
+        """Find the position of the last of the `limit` oldest rows that are due but for what retains them."""
+        p = self.rows.parameters()
+        oldest = self.walk.oldest(p, NOW, LIMIT, self.floor, alone=True)
+        order = ", ".join(f"batch.{name}" for name in self.walk.names)
+        return p.statement(
+            f"SELECT {self._position('batch')}\nFROM {nested(oldest)} AS batch\n"
+            f"ORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
+        )
+
+    def _due_up_to_end(self, p: Parameters) -> list[str]:
+        end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
+        due = self.rows.due(p, self.selection, NOW, floored=True)
+        return [*due, *self.walk.behind(p, self.floor), self.walk.up_to(p, end, "end")]
+
+    def _take_with_followers(self) -> Statement:
+        """Take every due row up to a position, and in the same statement what follows the rows that it takes."""
+        p, paths = self.rows.parameters(), follower_paths(self.selection)
+        verb = self.rows.verb(p, self.selection)
+        take = f"{verb}\nWHERE {all_of(self._due_up_to_end(p))}"
+        if not paths:
+            return p.statement(take)
+        own = f"{take}\n{self._returning(self.selection.followers, 't')}"
+        # A part may use only what was written before it.
+        outermost = sorted(paths, key=len)
+        parts = [f"gone AS {nested(own)}"]
+        parts += [f"{_gone(paths, path)} AS {nested(self._take_with(p, paths, path))}" for path in outermost]
+        counts = [f"(SELECT count(*) FROM {one})" for one in ("gone", *(_gone(paths, path) for path in paths))]
+        return p.statement(f"WITH {f',{chr(10)}'.join(parts)}\nSELECT {', '.join(counts)}")
+
+    def _take_with(self, p: Parameters, paths: Sequence[FollowerPath], path: FollowerPath) -> str:
+        """Write the DELETE of the rows that follow those which another part of the same statement takes."""
+        follower, above = path[-1], _gone(paths, path[:-1])
+        where = [self.rows.refers(follower.reference, "f", above), *self.rows.fixed(p, follower, "f")]
+        where += self._not_live(p, follower, "f")
+        table = self.dialect.table(follower.reference.table)
+        returned = self._returning(follower.followers, "f")
+        return f"DELETE FROM {table} AS f USING {above}\nWHERE {all_of(where)}\n{returned}"
+
+    def _returning(self, followers: Sequence[BoundFollower], alias: str) -> str:
+        """Write what a DELETE returns: the columns that the rows which follow refer to."""
+        to = dict.fromkeys(column for one in followers for column in one.reference.to)
+        return f"RETURNING {self.rows.columns(list(to), alias) or '1'}"
+
     # Followers
 
     def _follower(self, path: tuple[BoundFollower, ...]) -> FollowerStatements:
@@ -375,13 +471,18 @@ class _Compiler:
         table = self.dialect.table(follower.reference.table)
         return p.statement(f"DELETE FROM {table} AS d\nWHERE {all_of(conditions)}")
 
-    def _not_live(self, p: Parameters, follower: BoundFollower) -> list[str]:
+    def _not_live(self, p: Parameters, follower: BoundFollower, alias: str = "d") -> list[str]:
         """Write the condition that a row is not live now.
 
         It is evaluated on the version that is deleted: the row may have changed since it was found.
         """
-        live = self.rows.live(p, follower, "d")
+        live = self.rows.live(p, follower, alias)
         return [f"{live} IS NOT TRUE"] if live else []
+
+
+def _gone(paths: Sequence[FollowerPath], path: FollowerPath) -> str:
+    """Name the part of a statement that takes the rows at the end of a path of followers."""
+    return f"gone_{paths.index(path)}" if path else "gone"
 
 
 def lock_below(

@@ -32,9 +32,9 @@ class Walk:
         """Write the condition that rows are behind a position: where the batch before ended."""
         return [] if floor is None else [self._beside(p, ">", "floor", floor)]
 
-    def up_to(self, p: Parameters, ceiling: Sequence[object]) -> str:
+    def up_to(self, p: Parameters, ceiling: Sequence[object], name: str = "ceiling") -> str:
         """Write the condition that rows are at or before a position."""
-        return self._beside(p, "<=", "ceiling", ceiling)
+        return self._beside(p, "<=", name, ceiling)
 
     def bind(self, p: Parameters, name: str, position: Sequence[object]) -> list[str]:
         """Bind the parts of a position that was read by `encode_key`."""
@@ -56,8 +56,10 @@ class Walk:
         limit: int | Slot,
         floor: Sequence[object] | None = None,
         outputs: Sequence[str] = ("*",),
+        *,
+        alone: bool = False,
     ) -> str:
-        """Write the query for the oldest due rows (key_0, key_1, …, row_time), oldest first.
+        """Write the query for the oldest due rows (key_0, key_1, …, row_time), oldest first; `alone`: see `Rows.due`.
 
         Each state is walked along its own index range, then the walks are merged.
         """
@@ -68,7 +70,7 @@ class Walk:
         time = rows.dialect.order("t", selection.time_column, selection.time)
         parts = []
         for number, (one, states) in enumerate(self.each()):
-            where = [*rows.due(p, one, now, states, floored=floor is not None), *self.behind(p, floor)]
+            where = [*rows.due(p, one, now, states, floored=floor is not None, alone=alone), *self.behind(p, floor)]
             part = (
                 f"SELECT {', '.join(keys)}, {time} AS row_time\nFROM {rows.dialect.table(selection.table)} AS t\n"
                 f"WHERE {all_of(where)}\nORDER BY {ascending}\nLIMIT {n}"

@@ -24,11 +24,11 @@ from wane._contract.lookup import find_table
 from wane._contract.model import Contract, Table
 from wane._db import Store
 from wane._db.transaction import Transaction
-from wane._leases import Lease, Leases
+from wane._leases import Fence, Lease, Leases
 from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome, Sweep, Sweeper, SweptRule
 from wane._schedule.executor import Executor
-from wane.errors import LeaseLost, Locked, UnknownTable, WaneError
+from wane.errors import Locked, UnknownTable, WaneError
 from wane.events import Listener, WorkFailed, nobody
 from wane.queue import Answer, Queue, Reservation, RetryPolicy
 
@@ -168,13 +168,8 @@ class Worker:
         # The server's limit for a stalled transaction is less than the lease: a process that takes over does not wait
         # for it.
         most_seconds = min(self._lease_seconds * 2 / 3, _LONGEST_STATEMENT_SECONDS)
-
-        def fence(transaction: Transaction) -> None:
-            if not Leases(self.store.dialect).is_held(
-                transaction.execute, lease, self._fingerprint, transaction.clock(), most_seconds=most_seconds
-            ):
-                raise LeaseLost(f"the lease on {table.name} is another's, or another contract is in force")
-
+        lost = f"the lease on {table.name} is another's, or another contract is in force"
+        fence = Fence(lease, self._fingerprint, most_seconds, lost)
         sweeper = Sweeper(
             self.store,
             self.contract,

@@ -13,12 +13,13 @@ from datetime import timedelta
 from wane._contract.model import Age, Expiry, Orphans, ToColdTier
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import dollars
 from wane._db.schema import TableInfo, qualified
 from wane._db.statement import Dialect, Statement
 from wane._prune.sql_cold_tier import LOCK_SPACE, months
 from wane._rules.selection import follower_paths
 from wane._sqlfunctions.take import TakeFunction, TakeWriter
-from wane._sqlfunctions.words import dollars, dynamic, interval, wrong
+from wane._sqlfunctions.words import dynamic, interval, wrong
 
 
 @dataclass(frozen=True, slots=True)

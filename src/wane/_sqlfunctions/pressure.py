@@ -12,6 +12,7 @@ from functools import partial
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import dollars, plain
 from wane._db.postgres.settings import SAFE_SETTINGS, function_settings
 from wane._db.schema import PRESSURE_COLUMNS, PRESSURE_FUNCTION, PRESSURE_VIEW, TableInfo
 from wane._db.statement import NOW, Parameters
@@ -19,7 +20,7 @@ from wane._rules.probes import Probe, ProbedTable, Probes
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection
-from wane._sqlfunctions.words import dollars, plain, relative_to
+from wane._sqlfunctions.words import relative_to
 from wane.errors import WrongArgument
 
 KEPT_FUNCTIONS = (PRESSURE_FUNCTION, "sql_estimate")

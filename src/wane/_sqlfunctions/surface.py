@@ -11,6 +11,7 @@ from wane._contract.model import ToColdTier
 from wane._contract.settings import EventSettings
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import dollars
 from wane._db.postgres.settings import SEARCH_PATH
 from wane._db.schema import PRESSURE_VIEW
 from wane._rules.probes import ProbedTable
@@ -32,7 +33,7 @@ from wane._sqlfunctions.webhooks import (
     stale_webhook_functions,
     webhook_functions,
 )
-from wane._sqlfunctions.words import PINNED, dollars, interval, plpgsql, table_of, wrong
+from wane._sqlfunctions.words import PINNED, interval, plpgsql, table_of, wrong
 from wane.observe._sql_installed import STAMP
 
 

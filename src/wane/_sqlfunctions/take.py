@@ -16,6 +16,7 @@ from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.gate import ENTER, gates
 from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import Variables, dollars, plain
 from wane._db.postgres.settings import SAFE_SETTINGS, function_settings
 from wane._db.schema import TableInfo
 from wane._db.statement import NOW, Slot, Statement, TimeSlot
@@ -27,7 +28,7 @@ from wane._rules.scopes import MOST_SCOPES, SCOPES
 from wane._rules.selection import Selection, follower_paths
 from wane._rules.statements import FollowerStatements, statements_of
 from wane._rules.walk import Walk
-from wane._sqlfunctions.words import Variables, bounds, dollars, interval, plain
+from wane._sqlfunctions.words import bounds, interval
 
 SETTINGS = function_settings(
     {**SAFE_SETTINGS, "lock_timeout": "200ms", "jit": "off", "plan_cache_mode": "force_custom_plan"}

@@ -6,23 +6,19 @@ replaces its placeholders.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from wane._contract.model import Time, Unit
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import Variables, dollars, plain
 from wane._db.postgres.settings import SEARCH_PATH, function_settings
 from wane._db.schema import Column
 from wane._db.statement import Slot, Statement, TimeSlot
 from wane._db.timestamps import PER_SECOND
 from wane.errors import WrongArgument
 
-Variables = Callable[[Slot], str]
-"""Writes what fills a slot inside a function."""
 _ZONES = (None, "UTC", "Etc/UTC")
-_PLACEHOLDER = re.compile(r"%\((?P<name>\w+)\)s|%%")
 PINNED = function_settings({"search_path": SEARCH_PATH})
 """The settings that every installed function has at least."""
 
@@ -60,11 +56,6 @@ def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[st
     }
 
 
-def no_slots(slot: Slot) -> str:
-    """Refuse a statement whose values are not all known."""
-    raise TypeError(f"no variable fills {slot}")
-
-
 def relative_to(now: str) -> Variables:
     """Write the bounds of times as expressions that follow from one for the time at which the statement runs."""
 
@@ -77,18 +68,6 @@ def relative_to(now: str) -> Variables:
         return f"({text.replace('wane_moment', f'({now} + {interval(slot.offset)})')})::{kind}"
 
     return write
-
-
-def plain(statement: Statement, variables: Variables = no_slots) -> str:
-    """Return a statement's text with its values as literals, and its slots as a function writes them."""
-
-    def write(match: re.Match[str]) -> str:
-        if match["name"] is None:
-            return "%"
-        value = statement.parameters[match["name"]]
-        return variables(value) if isinstance(value, Slot) else literal(value)
-
-    return _PLACEHOLDER.sub(write, statement.text)
 
 
 def dynamic(statement: Statement, variables: Variables) -> tuple[str, list[str]]:
@@ -107,15 +86,6 @@ def dynamic(statement: Statement, variables: Variables) -> tuple[str, list[str]]
 def interval(length: timedelta) -> str:
     # Microseconds only: an interval of days would depend on the session's time zone.
     return f"interval '{length // timedelta(microseconds=1)} microseconds'"
-
-
-def dollars(body: str) -> str:
-    """Quote a body with a dollar tag that it does not contain."""
-    tag, number = "$wane$", 0
-    while tag in body:
-        number += 1
-        tag = f"$wane{number}$"
-    return f"{tag}\n{body}\n{tag}"
 
 
 def plpgsql(name: str, parameters: str, body: str, *, returns: str = "jsonb") -> str:

@@ -8,7 +8,7 @@ transaction may run in another session, so nothing may be left in one: no settin
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,6 +28,12 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     """Whether a connection pooler stands between client and server."""
     search_path = ""
     """The session's own search path, by which a contract's names without a schema are resolved."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.functions: dict[str, bool] = {}
+        """The functions that were to be created in this session, and whether it has them."""
+        self._limit: str | None = None
 
     @property
     def may_prepare(self) -> bool:
@@ -63,6 +69,23 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
         finally:
             self.prepare_threshold = None
         return cursor
+
+    def call(self, text: str, values: Sequence[object], limit: str) -> tuple[Any, ...] | None:
+        """Run one statement as a transaction of its own, in one round trip; return its first row.
+
+        `limit` is its statement_timeout. That cannot be set inside it, and a second statement would take longer than
+        many of these do; so it stays the session's until `end_calls`.
+        """
+        if self._limit != limit:
+            self.execute("SELECT pg_catalog.set_config('statement_timeout', %s, false)", [limit])
+            self._limit = limit
+        return self.execute(text.encode(), values, prepare=True, binary=True).fetchone()
+
+    def end_calls(self) -> None:
+        """Give the session its own statement_timeout back."""
+        if self._limit is not None and not self.closed:
+            self._limit = None
+            self.execute("RESET statement_timeout")
 
     def wait(self, gen: Waiting, *arguments: Any, **options: Any) -> Any:
         if self.answer_seconds is not None:

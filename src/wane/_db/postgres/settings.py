@@ -1,7 +1,8 @@
 """The PostgreSQL settings of Wane's transactions and of the functions that it installs.
 
 Invariant: every setting ends with its transaction. Behind a connection pooler the next transaction of the same server
-connection is another client's. A statement that opens a transaction names `pg_catalog` explicitly, because it runs
+connection is another client's. (Where there is none, the statement_timeout of calls lasts until the last of them: see
+`BoundedConnection.call`.) A statement that opens a transaction names `pg_catalog` explicitly, because it runs
 under whatever search path is set.
 """
 
@@ -34,6 +35,15 @@ SAFE_SETTINGS = {
     "row_security": "off",
 }
 """The settings of every transaction and every function that handles users' rows."""
+BY_INDEX = {
+    # The plan of a prepared statement is cached. One that was made while a table was nearly empty would read all of it,
+    # every time, once it is full.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # There is one good plan: planning again costs as much as running.
+    "plan_cache_mode": "force_generic_plan",
+}
+"""The settings of statements that are prepared."""
 _NAMES = frozenset({"search_path"})
 """Settings that are lists of names: in quotes, a list would be one name."""
 

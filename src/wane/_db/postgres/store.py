@@ -22,9 +22,10 @@ from wane._db.postgres.bounded import BoundedConnection
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect, PostgresTypes
 from wane._db.postgres.gate import GATE
+from wane._db.postgres.plpgsql import SessionFunction
 from wane._db.postgres.reflect import read_schemas, reflect
-from wane._db.postgres.settings import SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally
-from wane._db.postgres.transaction import PostgresTransaction, beginning, inside, opened
+from wane._db.postgres.settings import BY_INDEX, SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally
+from wane._db.postgres.transaction import LOCAL_SETTINGS, PostgresTransaction, beginning, inside, opened
 from wane._db.postgres.watch import PostgresWatch
 from wane._db.schema import Column, Schema, TableInfo, index_name
 from wane._db.statement import Execute, Statement
@@ -51,14 +52,6 @@ _SETTINGS = {
     # Statements are short; compiling them would take longer than running them.
     "jit": "off",
 }
-_BY_INDEX = {
-    # The plan of a prepared statement is cached. One that was made while a table was nearly empty would read all of it,
-    # every time, once it is full.
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    # There is one good plan: planning again costs as much as running.
-    "plan_cache_mode": "force_generic_plan",
-}
 _MIGRATION_MILLISECONDS = 60_000
 _SNAPSHOT_TIMEOUT = "30s"
 _ESTIMATE = {
@@ -68,7 +61,7 @@ _ESTIMATE = {
     "lock_timeout": "200ms",
 }
 _READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_BY_INDEX_SETTINGS = set_locally({**_SETTINGS, **_BY_INDEX})
+_BY_INDEX_SETTINGS = set_locally({**_SETTINGS, **BY_INDEX})
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 _KEPT_TEXTS = 128
@@ -79,6 +72,15 @@ _UNKNOWN_NAMES = (
     psycopg.errors.UndefinedObject,
 )
 """The errors of a statement that names something missing: an operator counts as a function, and a type as an object."""
+_REFUSED = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.ForeignKeyViolation,
+    psycopg.errors.RestrictViolation,
+    # Something discarded what the session had.
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.InvalidSchemaName,
+)
+"""The errors of a function that must not do what it was called for: it raises the first one itself."""
 _IN_FUNCTION = re.compile(r"^PL/pgSQL function (.+\)) line ", re.MULTILINE)
 _MIGRATION_LOCK = GATE
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
@@ -157,6 +159,12 @@ class PostgresStore(Store):
         self._connection.close()
 
     def _connected(self) -> BoundedConnection:
+        """Return the connection, with no setting of an earlier call: see `_alive`."""
+        connection = self._alive()
+        connection.end_calls()
+        return connection
+
+    def _alive(self) -> BoundedConnection:
         """Return the connection; a new one if it broke since the last call, but never inside a transaction."""
         connection = self._connection
         if self._inside:
@@ -278,7 +286,7 @@ class PostgresStore(Store):
     @contextmanager
     def _reading(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
         limit = str(int(seconds * 1000) or 1)
-        settings = {"statement_timeout": limit, **(_BY_INDEX if by_index else {})}
+        settings = {"statement_timeout": limit, **(BY_INDEX if by_index else {})}
         with self._turn, _explained("the database refused to answer"), self._looking(settings) as connection:
             if not self._inside:
                 yield connection
@@ -393,10 +401,41 @@ class PostgresStore(Store):
             finally:
                 self._inside -= 1
 
+    def call(
+        self, function: SessionFunction, values: Sequence[object], *, most_seconds: float | None
+    ) -> tuple[Any, ...] | None:
+        """Call a function of the session as a transaction of its own, in one round trip.
+
+        None if the session cannot have the function, or if it refused: then nothing was changed.
+        """
+        with self._turn, _explained("the database refused"):
+            connection = self._alive()
+            if self._inside or not self._has_function(connection, function):
+                return None
+            limit = (
+                LOCAL_SETTINGS["statement_timeout"] if most_seconds is None else f"{int(most_seconds * 1000) or 1}ms"
+            )
+            try:
+                return connection.call(function.call, values, limit)
+            except _REFUSED:
+                return None
+
+    def _has_function(self, connection: BoundedConnection, function: SessionFunction) -> bool:
+        """Create a function in the session unless it has it; return whether it has it: not behind a pooler."""
+        if connection.pooled:
+            return False
+        if function.name not in connection.functions:
+            connection.functions[function.name] = False
+            with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
+                with opened(connection, f"{_READ_COMMITTED} READ WRITE; {set_locally(LOCAL_SETTINGS)}"):
+                    connection.execute(function.definition.encode())
+                connection.functions[function.name] = True
+        return connection.functions[function.name]
+
     @property
     def is_pooled(self) -> bool:
         """Return whether the URL leads to a connection pooler, so that no session is the store's own."""
-        return self._connected().pooled
+        return self._alive().pooled
 
     def alone(self, text: str, wait_seconds: float) -> None:
         """Run one statement outside any transaction, however long it takes: one that builds or detaches concurrently.

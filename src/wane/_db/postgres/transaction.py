@@ -19,7 +19,7 @@ from wane._db.statement import Statement
 from wane._db.transaction import Transaction, unwritten
 from wane.errors import StoreError
 
-_LOCAL_SETTINGS = {
+LOCAL_SETTINGS = {
     **SAFE_SETTINGS,
     "lock_timeout": "200ms",
     "statement_timeout": "30s",
@@ -156,7 +156,7 @@ def beginning(connection: psycopg.Connection[Any], *, durable: bool, read_only: 
             transaction.run_final_statement()
         return
     access = "READ ONLY" if read_only else "READ WRITE"
-    settings = _LOCAL_SETTINGS if durable else {**_LOCAL_SETTINGS, "synchronous_commit": "off"}
+    settings = LOCAL_SETTINGS if durable else {**LOCAL_SETTINGS, "synchronous_commit": "off"}
     with opened(connection, f"{_BEGIN} {access}; {set_locally(settings)}"):
         transaction = PostgresTransaction(connection)
         yield transaction
@@ -171,11 +171,11 @@ def inside(connection: psycopg.Connection[Any]) -> Iterator[None]:
         connection.execute("SELECT 1")
     with connection.transaction():
         cursor = connection.cursor(row_factory=tuple_row)
-        names = list(_LOCAL_SETTINGS)
+        names = list(LOCAL_SETTINGS)
         _require_read_committed(cursor)
         asked = ", ".join(f"pg_catalog.current_setting('{name}')" for name in names)
         [before] = cursor.execute(f"SELECT {asked}".encode()).fetchall()
-        cursor.execute(set_locally(_LOCAL_SETTINGS).encode())
+        cursor.execute(set_locally(LOCAL_SETTINGS).encode())
         yield
         back = ", ".join(f"pg_catalog.set_config('{name}', %s, true)" for name in names)
         cursor.execute(f"SELECT {back}".encode(), before)

@@ -1,0 +1,241 @@
+"""A batch of a sweep as one call (PostgreSQL): gate, flags, lease, rows and audit row in one function, one round trip.
+
+The function belongs to the session. Its statements are those that `plan -v` shows, parsed and planned once. Whatever it
+does not expect makes it raise, and nothing of the batch is committed: a gate that is closed, a lost lease, a reference
+that appeared meanwhile, more followers than fit. The same batch is then taken statement by statement, which decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from wane._contract.settings import SweepSettings
+from wane._db import Store
+from wane._db.postgres.gate import ENTER, gates
+from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import SessionFunction, plain, session_function
+from wane._db.postgres.settings import BY_INDEX, set_locally
+from wane._db.postgres.store import PostgresStore
+from wane._db.postgres.transaction import LOCAL_SETTINGS
+from wane._db.schema import TableInfo
+from wane._db.statement import Slot, Statement, TimeSlot
+from wane._leases import Fence
+from wane._ledger import AuditEntry
+from wane._prune.gates import flag_name
+from wane._prune.sql_postgres import closing_references
+from wane._prune.take import Batch, Taken, gated
+from wane._rules.dependencies_postgres import read_stamps
+from wane._rules.rows import Rows
+from wane._rules.selection import Selection, follower_paths
+from wane._rules.statements import statements_of
+
+_TYPES = {int: "bigint", float: "float8", Decimal: "numeric", str: "text"}
+_MOST_REFUSED = 2
+"""After this many refusals in a row, the function is not called again in the sweep."""
+_UNPLANNABLE = ("enable_sort", "enable_hashjoin", "enable_mergejoin")
+"""What a plan that does not know how many rows there will be must not use: it would sort or hash all that could be."""
+_SPARE_FOLLOWERS = 1.1
+"""Rows may have more followers than those before; a batch that does not fit is taken twice."""
+
+
+class BatchCall:
+    """Takes the batches of one rule's sweep, from the second on: the first one writes the audit row."""
+
+    def __init__(
+        self, store: PostgresStore, selection: Selection, now: datetime, settings: SweepSettings, fence: Fence | None
+    ) -> None:
+        writer = _Writer(selection, settings, fence)
+        times = writer.times(now)
+        self._store = store
+        self._function = writer.function({name: _type_of(value) for name, value in times.items()})
+        self._names = [str(selection.name), *(str(path[-1].reference.name) for path in follower_paths(selection))]
+        self._first = (writer.rule.lowest, *(None for _ in writer.floors[1:]))
+        self._fixed = [*times.values(), None if fence is None else fence.lease.fence]
+        self._most_seconds = None if fence is None else fence.most_seconds
+        self._latest: dict[str, int] = {}
+        """What the latest call took."""
+        self._refused = 0
+        self._wasteful = False
+        """Whether most of the rows that a batch found stayed: others read on until a batch is full."""
+
+    def take(self, audit: AuditEntry, batch: Batch) -> Taken | None:
+        """Take and commit a batch; None if nothing was taken, and the batch is to be taken statement by statement."""
+        followers = max(self._followers(audit.counts), self._followers(self._latest))
+        limit = min(batch.limit, int(batch.most / (1 + followers * _SPARE_FOLLOWERS)))
+        if limit <= 0 or self._wasteful or self._refused == _MOST_REFUSED:
+            return None
+        values = [audit.id, audit.rows, limit, batch.most, *(batch.floor or self._first), *self._fixed]
+        found = self._store.call(self._function, values, most_seconds=self._most_seconds)
+        if found is None:
+            self._refused += 1
+            return None
+        self._refused = 0
+        width = len(self._first)
+        end, counts = found[:width], dict(zip(self._names, found[width:], strict=True))
+        if end[0] is None:
+            return None  # It is the last one.
+        self._latest, self._wasteful = counts, 2 * counts[self._names[0]] < limit
+        return Taken(counts, end, done=False)
+
+    def _followers(self, counts: dict[str, int]) -> float:
+        """Return how many rows left with each one, by what was taken."""
+        own, *others = (counts.get(name, 0) for name in self._names)
+        return sum(others) / own if own else 0.0
+
+
+def batch_call(
+    store: Store, selection: Selection, now: datetime, settings: SweepSettings, fence: Fence | None
+) -> BatchCall | None:
+    """Return what takes the batches of a rule's sweep in one call each; None if they cannot be."""
+    assert isinstance(store, PostgresStore)
+    at_once = statements_of(Rows(store.dialect, holds=True), selection).at_once
+    return None if at_once is None else BatchCall(store, selection, now, settings, fence)
+
+
+class _Writer:
+    """Writes the function of one rule."""
+
+    def __init__(self, selection: Selection, settings: SweepSettings, fence: Fence | None) -> None:
+        self.rows = Rows(PostgresStore.dialect, holds=True)
+        self.selection, self.settings, self.fence = selection, settings, fence
+        self.rule = statements_of(self.rows, selection)
+        assert self.rule.at_once is not None
+        self.at_once = self.rule.at_once
+        slots = [value for value in self.at_once.take.parameters.values() if isinstance(value, Slot)]
+        self.floors = sorted({slot.name for slot in slots if slot.name.startswith("floor_")})
+        self.bounds = [slot for slot in slots if isinstance(slot, TimeSlot)]
+        self.paths = follower_paths(selection)
+        self.counts = ["wane_rows", *(f"wane_followers_{number}" for number in range(len(self.paths)))]
+
+    def times(self, now: datetime) -> dict[str, object]:
+        """Return the bounds on times at the time that decides, by their variables."""
+        return {_variable(slot): slot.value(now + slot.offset) for slot in self.bounds}
+
+    def function(self, times: dict[str, str]) -> SessionFunction:
+        parameters = dict.fromkeys(("wane_id", "wane_before", "wane_limit", "wane_most"), "bigint")
+        parameters |= {f"wane_{name}": "text" for name in self.floors} | times | {"wane_fence": "bigint"}
+        outputs = {f"wane_end_{number}": "text" for number in range(len(self.floors))}
+        outputs |= dict.fromkeys(self.counts, "bigint")
+        return session_function(parameters, outputs, self._body())
+
+    def _body(self) -> str:
+        changes = list(self._changes())
+        watched = ", ".join(expression for expression, _ in changes)
+        expected = ", ".join(
+            f"wane_changes[{number}] + {increase}" for number, (_, increase) in enumerate(changes, start=1)
+        )
+        ends = ", ".join(f"wane_end_{number}" for number in range(len(self.floors)))
+        retained = plain(self.at_once.retained, _variable)
+        lines = [
+            f"PERFORM {set_locally(_settings()).removeprefix('SELECT ')};",
+            "wane_began := clock_timestamp();",
+            _refuse_if(
+                "current_setting('transaction_isolation') <> 'read committed'", "it would not see what others commit"
+            ),
+            # In statements of their own: what waited at the gate sees what was committed before it was let in.
+            f"PERFORM {plain(Statement(ENTER, gates(gated(self.selection)))).removeprefix('SELECT ')};",
+            _refuse_if(f"NOT ({self._open()})", "a gate is closed"),
+            *self._fenced(),
+            *(_refuse_if(f"NOT ({one})", "a reference is not protected") for one in self._protected()),
+            *([_refuse_if("NOT current_setting('track_counts')::boolean", "nothing is counted")] if changes else []),
+            *([f"wane_changes := ARRAY[{watched}];"] if changes else []),
+            f"{plain(self.at_once.end, _variable)}\nINTO {ends};",
+            "IF NOT FOUND THEN RETURN; END IF;",
+            f"{plain(self.at_once.take, _variable)}\nINTO {', '.join(self.counts)};"
+            if self.paths
+            else f"{plain(self.at_once.take, _variable)};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;",
+            _refuse_if(f"wane_rows > wane_limit OR {self._total()} > wane_most", "more rows would leave than fit"),
+            *([_refuse_if(f"EXISTS ({retained})", "rows stayed")] if self.selection.has_delete_triggers else []),
+            *([_refuse_if(f"ARRAY[{watched}] <> ARRAY[{expected}]", "others changed")] if changes else []),
+            _refuse_if(f"wane_rows > 0 AND {self._rebound()}", "the schema changed"),
+            f"{self._audit()};",
+            _refuse_if("NOT FOUND", "the audit row is missing or behind"),
+        ]
+        declared = "wane_began timestamp with time zone; wane_changes bigint[];"
+        return f"#variable_conflict use_variable\nDECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"
+
+    def _open(self) -> str:
+        """Write the condition that the gates are open: see `closed_gate`."""
+        flags, master = self.rows.dialect.own_table("flag"), flag_name(None, self.settings)
+        own = flag_name(self.selection.name, self.settings)
+        return (
+            f"EXISTS (SELECT FROM {flags} WHERE name = {literal(master)} AND enabled)"
+            f" AND NOT EXISTS (SELECT FROM {flags} WHERE name = {literal(own)} AND NOT enabled)"
+        )
+
+    def _fenced(self) -> Iterator[str]:
+        if self.fence is not None:
+            held = self.fence.held(self.rows.dialect, None)
+            statement = replace(held, parameters={**held.parameters, "fence": Slot("fence")})
+            yield f"PERFORM {plain(statement, _variable).removeprefix('SELECT ')};"
+            yield _refuse_if("NOT FOUND", "the lease is lost")
+
+    def _protected(self) -> Iterator[str]:
+        """Write the conditions that foreign keys still protect the references that guard rows."""
+        for closing in closing_references(self.rows, self.selection):
+            assert closing.protected is not None
+            yield f"SELECT c.protected FROM ({plain(closing.protected)}) AS c(kept, protected)"
+
+    def _changes(self) -> Iterator[tuple[str, str]]:
+        """Write counters of changed rows, each with its increase if nothing but the statement itself changes any.
+
+        A foreign key, or a trigger, may delete or change a reference that appeared while the statement waited.
+        """
+        for guard in self.selection.guards:
+            table = self._relation(guard.table)
+            yield f"pg_stat_get_xact_tuples_deleted({table}) + pg_stat_get_xact_tuples_updated({table})", "0"
+        for number, path in enumerate(self.paths):
+            table = self._relation(path[-1].reference.table)
+            yield f"pg_stat_get_xact_tuples_deleted({table})", f"wane_followers_{number}"
+            yield f"pg_stat_get_xact_tuples_updated({table})", "0"
+
+    def _relation(self, table: TableInfo) -> str:
+        return f"{literal(self.rows.dialect.table(table).replace('%%', '%'))}::regclass"
+
+    def _total(self) -> str:
+        return " + ".join(self.counts)
+
+    def _rebound(self) -> str:
+        """Write the condition that the tables are no longer as they were: see `PostgresRowTaker.require_bound`."""
+        known = literal(sorted(f"{number} {stamp}" for number, stamp in self.selection.dependencies.stamps))
+        one = "concat(s.oid, ' ', s.stamp)"
+        stamps = f'SELECT {one} FROM ({plain(read_stamps(self.selection))}) AS s(oid, stamp) ORDER BY {one} COLLATE "C"'
+        return f"ARRAY({stamps}) IS DISTINCT FROM {known}::text[]"
+
+    def _audit(self) -> str:
+        """Write the addition to the audit row: see `Ledger.add_to_record`."""
+        names = [str(self.selection.name), *(str(path[-1].reference.name) for path in self.paths)]
+        sums = ", ".join(
+            f"{literal(name)}, coalesce((counts ->> {literal(name)})::bigint, 0) + {rows}"
+            for name, rows in zip(names, self.counts, strict=True)
+        )
+        return (
+            f"UPDATE {self.rows.dialect.own_table('audit')} SET counts = counts || jsonb_build_object({sums}),"
+            f" row_count = row_count + {self._total()}, batches = batches + 1,"
+            " seconds = seconds + extract(epoch FROM clock_timestamp() - wane_began)"
+            " WHERE id = wane_id AND row_count = wane_before"
+        )
+
+
+def _variable(slot: Slot) -> str:
+    """Return the variable of the function that fills a slot."""
+    return f"wane_{slot.time.unit.value}_{slot.name}" if isinstance(slot, TimeSlot) else f"wane_{slot.name}"
+
+
+def _settings() -> dict[str, str]:
+    """Return the settings of the function's transaction; the timeout of the call itself is set before it."""
+    plans = {**BY_INDEX, **dict.fromkeys(_UNPLANNABLE, "off")}
+    return {**LOCAL_SETTINGS, **plans, "synchronous_commit": "off"}
+
+
+def _type_of(value: object) -> str:
+    if isinstance(value, datetime):
+        return "timestamp" if value.tzinfo is None else "timestamptz"
+    return _TYPES[type(value)]
+
+
+def _refuse_if(condition: str, why: str) -> str:
+    return f"IF {condition} THEN RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = {literal(why)}; END IF;"

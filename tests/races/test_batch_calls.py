@@ -1,0 +1,416 @@
+"""Batches that are one call, from the second of a sweep on (PostgreSQL): no race takes a row that is not due, or one uncounted.
+
+The call refuses what it did not expect, and nothing of it is committed; the same batch is then taken statement by statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from races.racing import (
+    FOLLOWED,
+    GUARDED,
+    JOBS,
+    Background,
+    audited,
+    await_true,
+    await_waiting,
+    backend,
+    backend_of,
+    create,
+    fill,
+    ids,
+    kept,
+    sweeper,
+)
+from races.test_between_look_and_delete import CHANGES, LIVE_NOTES
+from servers import PostgresDatabase
+from wane._db.postgres.gate import GATE
+from wane._db.postgres.store import PostgresStore
+from wane._keeper import Keeper
+from wane._leases import Fence, Leases
+from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome, Sweeper, SweptRule
+from wane.events import BatchTaken, Event, SlowedDown
+
+pytestmark = pytest.mark.usefixtures("patient")
+
+SMALL = Pace(target_seconds=10.0, duty=1.0, first_batch=4, least_batch=4, most_batch=4)
+ACTIONS = ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL"]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each call took a batch. Nothing is replaced: calls go through as they are."""
+    taken: list[bool] = []
+    original = PostgresStore.call
+
+    def call(this: PostgresStore, *arguments: Any, **options: Any) -> tuple[Any, ...] | None:
+        found = original(this, *arguments, **options)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(PostgresStore, "call", call)
+    return taken
+
+
+def after_batch(action: Callable[[], object], number: int = 1) -> Callable[[Event], None]:
+    """Do something between two batches of a sweep."""
+    seen = 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        if isinstance(event, BatchTaken):
+            seen += 1
+            if seen == number:
+                action()
+
+    return listen
+
+
+def small(keeper: Keeper, between: Callable[[], object], **options: Any) -> Sweeper:
+    return sweeper(keeper, after_batch(between), pace=SMALL, **options)
+
+
+def overlap(database: PostgresDatabase, keeper: Keeper, *statements: str) -> SweptRule:
+    """Change rows in a transaction that is open when the second batch begins; commit it when the batch waits for it."""
+    application = database.connect()
+    opened: list[bool] = []
+
+    def change() -> None:
+        application.execute("BEGIN")
+        for statement in statements:
+            application.execute(statement.encode())
+        opened.append(True)
+
+    taking = Background(lambda: small(keeper, change).sweep().rules[0])
+    await_true(lambda: bool(opened), "the first batch is committed")
+    await_waiting(database, backend_of(keeper), backend(application))
+    application.execute("COMMIT")
+    return taking.result()
+
+
+@contextmanager
+def world(database: PostgresDatabase, folder: Path, contract: str, references: str, rows: int = 12) -> Iterator[Keeper]:
+    create(database, references)
+    fill(database, rows)
+    if contract is JOBS:
+        database.execute("DROP TABLE notes")
+    with kept(database, folder, contract) as keeper:
+        yield keeper
+
+
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+def test_every_batch_but_the_first_is_one_call(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str
+) -> None:
+    with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
+        if contract is not JOBS:
+            postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(1, 12, 3) AS n")
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert swept.outcome is Outcome.DONE
+        assert len(calls) == swept.batches - 1 > 1
+        assert all(calls)
+        stay = [1, 4, 7, 10] if contract is GUARDED else []
+        assert ids(postgres_database) == stay
+        assert swept.counts["jobs"] == audited(keeper) == 12 - len(stay)
+        assert swept.counts.get("notes", 0) == audited(keeper, "notes") == (4 if contract is FOLLOWED else 0)
+        [entry] = keeper.audit()
+        assert (entry.batches, entry.rows, entry.counts) == (swept.batches, swept.rows, swept.counts)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+def test_a_changed_row_survives(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str, change: str
+) -> None:
+    with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
+        statement, values = CHANGES[change]
+        text = statement.replace("id = 2", "id = 5") % values
+        swept = overlap(postgres_database, keeper, text)
+        assert ids(postgres_database) == [99 if change == "another key" else 5]
+        assert swept.counts["jobs"] == audited(keeper) == 11
+        assert all(calls)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_reference_that_appears_saves_its_row(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], action: str
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, f"REFERENCES jobs ON DELETE {action}") as keeper:
+        swept = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 6)")
+        assert ids(postgres_database) == [6]
+        assert postgres_database.query("SELECT id, job_id FROM notes") == [(1, 6)]
+        assert swept.counts == {"jobs": 11}
+        assert audited(keeper) == 11
+        assert (calls[0], calls[1:]) == (False, [True] * len(calls[1:]))
+
+
+def test_a_reference_that_a_trigger_would_clear_saves_its_row(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, "REFERENCES jobs") as keeper:
+        postgres_database.script(
+            "CREATE FUNCTION clear_notes() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS"
+            " $$ BEGIN UPDATE notes SET job_id = NULL WHERE job_id = OLD.id; RETURN OLD; END $$;"
+            " CREATE TRIGGER clears BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION clear_notes()"
+        )
+        overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 6)")
+        assert ids(postgres_database) == [6]
+        assert postgres_database.query("SELECT id, job_id FROM notes") == [(1, 6)]
+        assert audited(keeper) == 11
+        assert (calls[0], calls[1:]) == (False, [True] * len(calls[1:]))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_follower_that_appears_leaves_counted(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], action: str
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED, f"REFERENCES jobs ON DELETE {action}") as keeper:
+        postgres_database.execute("INSERT INTO notes VALUES (8, 5), (9, 12)")
+        swept = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 5)")
+        assert ids(postgres_database) == ids(postgres_database, "notes") == []
+        assert swept.counts == {"jobs": 12, "notes": 3}
+        assert (audited(keeper), audited(keeper, "notes")) == (12, 3)
+        assert (calls[0], any(calls)) == (False, True)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "change",
+    ["INSERT INTO notes VALUES (1, 5, 'open')", "UPDATE notes SET body = 'open' WHERE id = 7"],
+    ids=["new", "updated"],
+)
+def test_a_follower_that_becomes_live_keeps_its_row(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], change: str, action: str
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES, f"REFERENCES jobs ON DELETE {action}") as keeper:
+        postgres_database.execute("INSERT INTO notes VALUES (7, 5, 'shut')")
+        overlap(postgres_database, keeper, change)
+        assert ids(postgres_database) == [5]
+        assert (5, "open") in postgres_database.query("SELECT job_id, body FROM notes")
+        assert (audited(keeper), audited(keeper, "notes")) == (11, 0)
+        assert not calls[0]
+
+
+def test_a_row_below_a_follower_that_appears_leaves_counted(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    nested = JOBS + 'with = [{ table = "notes", columns = ["job_id"], with = ["words.note_id"] }]\n'
+    create(postgres_database, "REFERENCES jobs ON DELETE CASCADE")
+    fill(postgres_database, 12)
+    postgres_database.script(
+        "CREATE TABLE words (id bigint PRIMARY KEY, note_id bigint REFERENCES notes ON DELETE CASCADE);"
+        " CREATE INDEX ON words (note_id); INSERT INTO notes SELECT n, n FROM generate_series(1, 12) AS n;"
+        " INSERT INTO words SELECT n, n FROM generate_series(1, 12, 2) AS n"
+    )
+    with kept(postgres_database, tmp_path, nested) as keeper:
+        # The first batch takes job 1 with what follows it.
+        overlap(postgres_database, keeper, "INSERT INTO words VALUES (100, 2)")
+        assert [ids(postgres_database, name) for name in ("jobs", "notes", "words")] == [[], [], []]
+        assert [audited(keeper, name) for name in ("jobs", "notes", "words")] == [12, 12, 7]
+        assert (calls[0], any(calls)) == (False, True)
+
+
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+@pytest.mark.parametrize("key", ["NULL", """'["5"]'"""], ids=["the table", "a row"])
+def test_a_call_waits_for_the_hold_that_is_being_placed(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str, key: str
+) -> None:
+    with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
+        swept = overlap(
+            postgres_database,
+            keeper,
+            f"SELECT pg_advisory_xact_lock({GATE}, hashtext('public.jobs'))",
+            "INSERT INTO wane.hold (table_name, key, reason, author, created_at)"
+            f" VALUES ('public.jobs', {key}, 'a test', 'race', now())",
+        )
+        assert ids(postgres_database) == ([5] if key != "NULL" else [5, 6, 7, 8, 9, 10, 11, 12])
+        assert swept.counts["jobs"] == audited(keeper) == 12 - len(ids(postgres_database))
+        assert all(calls)
+
+
+@pytest.mark.parametrize("lost", ["another's", "ended"])
+def test_a_call_under_a_lost_lease_takes_nothing(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], lost: str
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        store = keeper.store
+        with store.write() as (run, now):
+            _, lease = Leases(store.dialect).take(run, "sweep:jobs", "race", store.now() + timedelta(hours=1), now)
+        change = "fence = fence + 1" if lost == "another's" else "until = now()"
+        fence = Fence(lease, None, 20.0, "it is another's")
+
+        def lose() -> None:
+            postgres_database.execute(f"UPDATE wane.lease SET {change}")
+
+        swept = sweeper(keeper, after_batch(lose, 2), pace=SMALL, fence=fence).sweep().rules[0]
+        assert (swept.outcome, swept.batches, calls) == (Outcome.STOPPED, 2, [True, False])
+        assert ids(postgres_database) == [9, 10, 11, 12]
+        assert audited(keeper) == 8
+
+
+def test_a_call_after_a_gate_closed_takes_nothing(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        swept = small(keeper, lambda: keeper.disable("jobs")).sweep().rules[0]
+        assert (swept.outcome, calls) == (Outcome.OFF, [False])
+        assert ids(postgres_database) == list(range(5, 13))
+
+
+def test_a_call_whose_audit_row_is_gone_takes_nothing(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        swept = small(keeper, lambda: postgres_database.execute("DELETE FROM wane.audit")).sweep().rules[0]
+        assert (swept.outcome, calls) == (Outcome.FAILED, [False])
+        assert "audit row is missing" in swept.message
+        assert ids(postgres_database) == list(range(5, 13))
+
+
+def test_a_schema_that_changed_is_bound_again(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        change = "CREATE TABLE notes (id int, job_id bigint REFERENCES jobs ON DELETE CASCADE)"
+        swept = small(keeper, lambda: postgres_database.execute(change)).sweep().rules[0]
+        assert (swept.outcome, calls) == (Outcome.FAILED, [False]), "it would delete rows uncounted"
+        assert ids(postgres_database) == list(range(5, 13))
+
+
+def test_a_key_that_protects_no_longer_is_not_relied_upon(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, "REFERENCES jobs") as keeper:
+        disable = "ALTER TABLE notes DISABLE TRIGGER ALL"
+        swept = small(keeper, lambda: postgres_database.execute(disable)).sweep().rules[0]
+        assert (swept.outcome, any(calls)) == (Outcome.DONE, False)
+        assert ids(postgres_database) == []
+
+
+def test_a_trigger_that_retains_rows_fails_the_batch(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        postgres_database.script(
+            "CREATE FUNCTION retain() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN IF OLD.id = 6 THEN RETURN NULL; END IF; RETURN OLD; END $$;"
+            " CREATE TRIGGER retains BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION retain()"
+        )
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert (swept.outcome, calls) == (Outcome.FAILED, [False])
+        assert ids(postgres_database) == list(range(5, 13))
+        assert audited(keeper) == 4
+
+
+def test_rows_with_more_followers_than_fit_leave_in_several_batches(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED, "REFERENCES jobs ON DELETE CASCADE") as keeper:
+        postgres_database.execute("INSERT INTO notes SELECT n, 6 FROM generate_series(1, 21) AS n")
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert ids(postgres_database) == ids(postgres_database, "notes") == []
+        assert swept.counts == {"jobs": 12, "notes": 21}
+        assert (audited(keeper), audited(keeper, "notes")) == (12, 21)
+        assert False in calls
+
+
+def test_where_most_rows_stay_the_rest_is_found_without_calls(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, "REFERENCES jobs", rows=60) as keeper:
+        postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(5, 54) AS n")
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert swept.counts["jobs"] == 10
+        assert ids(postgres_database) == list(range(5, 55))
+        assert (len(calls), swept.batches) == (1, 4)
+
+
+@pytest.mark.parametrize("how", ["discarded", "not permitted"])
+def test_a_session_without_the_function_takes_its_batches_statement_by_statement(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], how: str
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        session: psycopg.Connection[Any] = keeper.store._connection  # type: ignore[attr-defined]
+
+        def lose() -> None:
+            if how == "discarded":
+                session.execute("DISCARD TEMP")
+
+        if how == "not permitted":
+            [(name,)] = postgres_database.query("SELECT current_database()")
+            role = f"sweeping_{name}"
+            postgres_database.script(
+                f'CREATE ROLE "{role}"; REVOKE TEMPORARY ON DATABASE "{name}" FROM PUBLIC; GRANT USAGE ON SCHEMA wane, public'
+                f' TO "{role}"; GRANT ALL ON ALL TABLES IN SCHEMA wane, public TO "{role}";'
+                f' GRANT ALL ON ALL SEQUENCES IN SCHEMA wane TO "{role}"'
+            )
+            session.execute(f'SET ROLE "{role}"'.encode())
+        swept = sweeper(keeper, after_batch(lose, 2), pace=SMALL).sweep().rules[0]
+        assert (swept.outcome, swept.counts) == (Outcome.DONE, {"jobs": 12})
+        assert calls == ([True, False, False] if how == "discarded" else [False, False])
+        assert ids(postgres_database) == []
+        assert audited(keeper) == 12
+
+
+def test_without_a_key_there_are_no_calls(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, "") as keeper:
+        assert small(keeper, lambda: None).sweep().rules[0].counts == {"jobs": 12}
+        assert calls == []
+
+
+def test_a_session_at_another_isolation_level_makes_no_calls(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    [(name,)] = postgres_database.query("SELECT current_database()")
+    postgres_database.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        assert small(keeper, lambda: None).sweep().rules[0].counts == {"jobs": 12}
+        assert calls == [False, False]
+
+
+def test_the_limit_of_calls_does_not_outlast_them(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        small(keeper, lambda: None).sweep()
+        assert all(calls)
+        assert keeper.store.run("SHOW statement_timeout", {}) == [("0",)]
+        assert keeper.store.run("SHOW enable_sort", {}) == [("on",)]
+
+
+def test_a_call_that_takes_too_long_is_ended(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        store, application = keeper.store, postgres_database.connect()
+        with store.write() as (run, now):
+            _, lease = Leases(store.dialect).take(run, "sweep:jobs", "race", store.now() + timedelta(hours=1), now)
+        fence = Fence(lease, None, 0.3, "it is another's")
+
+        def lock() -> None:
+            application.execute("BEGIN")
+            application.execute("SELECT 1 FROM jobs WHERE id = 6 FOR UPDATE")
+
+        slowed: list[SlowedDown] = []
+        listen = after_batch(lock)
+
+        def hear(event: Event) -> None:
+            listen(event)
+            if isinstance(event, SlowedDown):
+                slowed.append(event)
+                application.execute("ROLLBACK")
+
+        swept = sweeper(keeper, hear, pace=SMALL, fence=fence).sweep().rules[0]
+        assert (swept.outcome, swept.counts["jobs"], len(slowed)) == (Outcome.DONE, 12, 1)
+        assert slowed[0].cause == "a batch took too long"
