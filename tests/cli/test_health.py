@@ -30,6 +30,7 @@ def test_health_says_what_is_wrong_until_it_is_mended(wane: Wane, filled: Databa
     sick = wane("health")
     assert sick.code == 1
     assert "error not-migrated" in sick.out
+    assert "no sweeps" in sick.out.splitlines()[1]
     assert "fix: run `wane migrate`" in sick.out
     assert sick.err.strip().endswith("unhealthy: not-migrated, overdue (2 errors)")
     for words in (["migrate"], ["enable"], ["sweep", "--approve", "inbox.failed"]):

@@ -39,6 +39,34 @@ def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
     assert "could not be found out: `wane apply` refuses the plan" in wane("plan", "--at", AT).out
 
 
+def test_a_plan_says_what_ends_a_sweep_and_what_raises_it(wane: Wane, filled: Database, folder: Path) -> None:
+    contract = CONTRACT.replace('keep = "7d"\nwith', 'keep = "7d"\nbudget = {{ rows = 2 }}\nwith')
+    write_contract(folder, filled.url, contract)
+    done = wane("plan", "--at", AT)
+    assert done.out.splitlines()[2].endswith("unknown")
+    assert (
+        "inbox.failed: a sweep stops after 2 rows, at its budget of 2 rows; all that is due takes 3 sweeps or more."
+        " To take more in one, raise table.inbox.rule.failed.budget.rows"
+    ) in done.out
+    step = wane("plan", "--at", AT, "--json").json["steps"][0]
+    assert (step["takes"], step["stop"]["setting"]) == (None, "table.inbox.rule.failed.budget.rows")
+    assert (step["share"], step["share_exactness"]) == (0.5, "exact")
+    for words in (["migrate"], ["enable"], ["sweep", "--approve", "inbox.failed", "--fast"]):
+        assert wane(*words).code == 0
+    shown = wane("plan").out.splitlines()[2]
+    assert shown.rpartition("  ")[2].endswith("s")
+    takes = wane("plan", "--json").json["steps"][0]["takes"]
+    assert (takes["exactness"], takes["sweeps"]) == ("estimate", 1)
+    assert 0 < takes["low_seconds"] <= takes["high_seconds"] <= 60
+
+
+def test_a_bound_is_shown_as_one(wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "count", lambda *_, **__: Count(2, Exactness.AT_LEAST))
+    done = wane("plan", "--at", AT)
+    assert done.out.splitlines()[2].split()[:7] == ["inbox.failed", "prune", "≥", "2", "6", "≥", "33.3%"]
+    assert done.err == "≥ 2 rows due under 1 rule, and ≥ 2 that leave with them\n"
+
+
 def test_planning_changes_nothing(wane: Wane, filled: Database) -> None:
     before = filled.query("SELECT * FROM inbox ORDER BY id")
     wane("plan", "--at", AT, "-v")

@@ -249,7 +249,10 @@ def test_a_budget_on_the_command_line_replaces_only_what_it_names(wane: Wane, re
     assert (rule["outcome"], rule["rows"]) == ("budget", 2)
     done = wane("sweep", "--rows", "3")
     assert done.code == 0
-    assert "the budget of rows is spent; the rest leaves with the next sweep" in done.err
+    assert (
+        "the budget of rows is spent; the rest leaves with the next sweep; to take more in one, raise `rows`"
+        in done.err
+    )
     assert wane("sweep", "--batches", "1", "--json").json["rules"][0]["rows"] == 1
 
 

@@ -382,6 +382,7 @@ def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("wane.observe._row_counts.PROBE_SECONDS", 5.0)
     many = f"SELECT n + 100, CASE WHEN n % 4 = 0 THEN 'queued' ELSE 'done' END, {ago(8)} FROM {numbers(20_000)}"
     with healthy(sqlite_database) as world:
         sqlite_database.execute(f"INSERT INTO job {many}")

@@ -367,7 +367,8 @@ class _RuleSweep:
                 if spent == _PLANNED or not self._has_more(floor):
                     return Outcome.DONE, ""
                 self._emit_budget(spent)
-                return Outcome.BUDGET, f"the budget of {spent} is spent; the rest leaves with the next sweep"
+                rest = f"the rest leaves with the next sweep; to take more in one, raise `{spent}` of its budget"
+                return Outcome.BUDGET, f"the budget of {spent} is spent; {rest}"
             try:
                 taken = self._batch(floor, skip_locked=skip_locked)
             except SchemaChanged as problem:
