@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -144,3 +145,34 @@ def test_an_estimate_that_cannot_be_made_is_no_estimate(postgres_database: Postg
             store.estimate(queries_of(store).count_due(selection, store.now()))
         assert read_due(store, selection, store.now(), 0.2).count is None
         assert count_rows(store, selection.table, 10) is None
+
+
+def test_a_sample_is_spread_over_the_whole_table_and_reads_a_part_of_it(database: Database, store: Store) -> None:
+    fill(database)
+    with store:
+        table, _, _ = events(store)
+        source = store.dialect.spread(table, 300, store.estimate_rows(table))
+        started = time.monotonic()
+        ids = sorted(number for (number,) in store.read(Statement(f"SELECT id FROM {source} AS s", {}), 5))
+        assert time.monotonic() - started < 1  # All rows take longer to read.
+        assert len(ids) == len(set(ids)) > 250
+        assert all(any(tenth <= number < tenth + MANY // 10 for number in ids) for tenth in range(0, MANY, MANY // 10))
+        assert ids == sorted(number for (number,) in store.read(Statement(f"SELECT id FROM {source} AS s", {}), 5))
+        distances = {later - former for former, later in pairwise(ids)}
+        assert len(distances) > 1  # Rows of one kind may stand at equal distances.
+
+
+def test_partitions_are_sampled_too(postgres_database: PostgresDatabase) -> None:
+    postgres_database.script(
+        "CREATE TABLE parted (id bigint PRIMARY KEY) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (20000);"
+        "CREATE TABLE high PARTITION OF parted DEFAULT"
+    )
+    postgres_database.execute(f"INSERT INTO parted SELECT n FROM {numbers(40_000)}")
+    with open_store(resolve_url(postgres_database.url), read_only=True) as store:
+        table = store.reflect().find(None, "parted")
+        assert table is not None
+        source = store.dialect.spread(table, 100, store.estimate_rows(table))
+        ids = [number for (number,) in store.read(Statement(f"SELECT id FROM {source} AS s", {}), 5)]
+    assert len(ids) == 100
+    assert 20 < sum(number < 20_000 for number in ids) < 80

@@ -172,14 +172,16 @@ class SqliteDialect(Dialect):
 
     def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
         del believed
-        name, number = self.table(table), _row_number(table)
+        # By the row's number itself: SQLite would read a whole index, which holds that number too, and is smaller.
+        name, number = f"{self.table(table)} NOT INDEXED", _row_number(table)
         lowest, highest = (f"(SELECT {end}({number}) FROM {name})" for end in ("min", "max"))
         step = f"max(1, CAST(({highest} - {lowest}) / {max(1, rows - 1)} AS INTEGER))"
         # Not at equal distances: every twentieth row may be of another kind than the others.
+        at = "wane_point.at + wane_point.i * 7919 % wane_point.step"
         points = (
-            f"WITH RECURSIVE point(i, at, step) AS (SELECT 1, {lowest}, {step} UNION ALL"
-            f" SELECT i + 1, at + step, step FROM point WHERE i < {rows - 1})"
-            f" SELECT (SELECT min({number}) FROM {name} WHERE {number} >= at + i * 7919 % step) FROM point"
+            f"WITH RECURSIVE wane_point(i, at, step) AS (SELECT 1, {lowest}, {step} UNION ALL"
+            f" SELECT i + 1, at + step, step FROM wane_point WHERE i < {rows - 1})"
+            f" SELECT (SELECT {number} FROM {name} WHERE {number} >= {at} ORDER BY {number} LIMIT 1) FROM wane_point"
             f" UNION ALL SELECT {highest}"
         )
         return f"(SELECT * FROM {name} WHERE {number} IN ({points}))"
