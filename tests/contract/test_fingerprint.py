@@ -66,3 +66,25 @@ def test_a_contract_with_everything_keeps_its_fingerprint(tmp_path: Path) -> Non
     contract = read(tmp_path, wane=EVERYTHING).contract
     assert contract is not None
     assert fingerprint(contract) == "21a11f07c3a8d220"
+
+
+def test_when_a_scheduler_sweeps_is_a_promise(tmp_path: Path) -> None:
+    schedulers = [
+        'every = "1d"',
+        'cron = "0 3 * * *"',
+        'cron = "0 4 * * *"',
+        'cron = "0 3 * * *", zone = "Europe/Berlin"',
+        'every = "1d", within = { from = "01:00", to = "05:00" }',
+        'every = "1d", within = { from = "01:00", to = "05:00", zone = "Europe/Berlin" }',
+    ]
+    found = []
+    for scheduler in schedulers:
+        text = EVERYTHING.replace('x = { every = "5m" }', f"x = {{ {scheduler} }}")
+        contract = read(tmp_path, wane=text).contract
+        assert contract is not None
+        found.append(fingerprint(contract))
+    assert len(set(found)) == len(schedulers)
+    same = EVERYTHING.replace('x = { every = "5m" }', 'x = { cron = " 0  3 * * * ", zone = "UTC" }')
+    contract = read(tmp_path, wane=same).contract
+    assert contract is not None
+    assert fingerprint(contract) == found[1]
