@@ -49,6 +49,10 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert checked.err.endswith("verified: 2 tables, every file as the log has it\n")
     asked = wane("archive", "query", "event", "--where", "id < 4", "--columns", "id, body", "--json")
     assert sorted(row["id"] for row in asked.json) == [1, 2, 3]
+    assert "starting Spark" not in checked.err + asked.err
+    for options in ("--columns id,body,_month --json", "--format csv --limit 30"):
+        plain, spark = (wane("archive", "query", "event", *(options + extra).split()) for extra in ("", " --spark"))
+        assert plain.out == spark.out
     read = list(csv.DictReader(io.StringIO(wane("archive", "query", "event", "--limit", "5", "--format", "csv").out)))
     assert len(read) == 5
     for options in ("--limit 29", "--limit 29 --json", "--format csv"):

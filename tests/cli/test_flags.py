@@ -8,6 +8,8 @@ import pytest
 
 from cli.conftest import Wane
 from servers import Database
+from wane._cli.audit import print_trail
+from wane._ledger import AuditEntry
 
 CUTOFF = "2026-01-03T00:00:00Z"
 PRUNE = ("prune", "inbox", "--state", "failed", "--older-than", CUTOFF)
@@ -163,6 +165,25 @@ def test_the_trail_for_people_shows_the_whole_run(wane: Wane, ready: Database) -
     wane("sweep", "--approve", "inbox.failed")
     [entry] = wane("audit", "list", "--json").json
     assert wane("audit", "list").out.splitlines()[-1].endswith(f" {entry['run']}")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 200])
+def test_the_trail_shows_its_kind_at_every_width_and_a_restore_is_no_deletion(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    run = "archive-12345678901234567890"
+    left = AuditEntry("archive", "event", "anna", {}, {"event": 7, "event_read": 9}, at, "cold", run, id=26)
+    back = AuditEntry("restore", "event", "anna", {}, {"event": 3}, at, None, "restore-1", id=27)
+    print_trail([back, left])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("kind" in shown, "restore event back: event 3" in shown, "archive event cold event 7" in shown) == (
+        True,
+        True,
+        True,
+    )
+    assert run in shown or " run" not in shown
 
 
 def test_a_moment_that_is_none_is_wrong_usage(wane: Wane, ready: Database) -> None:

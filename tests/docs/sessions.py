@@ -2,7 +2,10 @@
 
 A fenced block marked `console` is run line by line; a block after "Save this as `NAME`:" is written to that file. What is printed is
 compared loosely: dates, fingerprints, durations and the width of columns may differ, and `…` stands for anything. A command that fails must be
-followed by `echo $?`. A page says which sample it starts from in a comment, `<!-- starts with: shop -->`.
+followed by `echo $?`.
+
+A page starts from nothing but an installed Wane and a checkout (of which it uses `docs/`); one that exports `DATABASE_URL` has a database of its
+own. Everything else is on the page.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(
     r"(?:Save\s+this\s+as\s+`(?P<file>[^`]+)`:\s+)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-_STARTS_WITH = re.compile(r"<!-- starts with: (\w+) -->")
+_NEEDS_POSTGRES = re.compile(r"^export DATABASE_URL=", re.MULTILINE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?")
 _FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")
 _SHELL = re.compile(r"[|&;<>()$`*?\[\]{}~#\n]")
@@ -48,9 +51,8 @@ class File:
     text: str
 
 
-def starts_with(page: str) -> str | None:
-    found = _STARTS_WITH.search(page)
-    return found[1] if found else None
+def needs_postgres(page: str) -> bool:
+    return _NEEDS_POSTGRES.search(page) is not None
 
 
 def steps(page: str) -> Iterator[Command | File]:
@@ -66,11 +68,14 @@ def steps(page: str) -> Iterator[Command | File]:
 
 @dataclass
 class Shell:
-    """A folder in which commands are typed one after the other."""
+    """A checkout in which commands are typed one after the other."""
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     code: int = 0
+
+    def __post_init__(self) -> None:
+        (self.folder / "docs").symlink_to(ROOT / "docs")
 
     def follow(self, page: str) -> None:
         """Do what a page says, and compare what it promises."""
@@ -93,16 +98,19 @@ class Shell:
         if text == "echo $?":
             code, self.code = self.code, 0
             return f"{code}\n"
+        if text.startswith("cd "):
+            self.folder = self.folder / text.removeprefix("cd ")
+            return ""
+        if " && " in text and all(part.startswith("wane ") for part in text.split(" && ")):
+            return self._each(text.split(" && "))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("WANE_", "COLUMNS", "DATABASE_"))
         }
         environment = {**kept, "PATH": path, **self.environment}
-        words = shlex.split(text)
-        if words[0] == "wane" and not _SHELL.search(text):
-            finished = run_forked(words, self.folder, environment, merge=True)
-            self.code = finished.returncode
-            return finished.stdout
+        command, _, file = text.partition(" > ")
+        if command.startswith("wane ") and not _SHELL.search(command + file):
+            return self._wane(shlex.split(command), file, environment)
         done = subprocess.run(
             ["bash", "-c", text],
             cwd=self.folder,
@@ -116,6 +124,35 @@ class Shell:
         )
         self.code = done.returncode
         return done.stdout
+
+    def _each(self, commands: list[str]) -> str:
+        """Type commands as long as they succeed."""
+        printed = ""
+        for command in commands:
+            printed += self.type(command)
+            if self.code:
+                break
+        return printed
+
+    def _wane(self, words: list[str], file: str, environment: dict[str, str]) -> str:
+        """Run a command of ours without a shell, which would import everything again; its output goes to a file, if one is named."""
+        if words[1] == "run" and "--max-runs" not in words:
+            # A reader ends it by a signal, and has the port for himself.
+            words += ["--max-runs", "1", *(["--metrics-port", "0"] if "--metrics-port" in words else [])]
+        finished = run_forked(words, self.folder, environment, merge=not file)
+        self.code = finished.returncode
+        if not file:
+            return finished.stdout
+        (self.folder / file).write_text(finished.stdout, encoding="utf-8")
+        return finished.stderr
+
+
+def shop(folder: Path) -> Path:
+    """Make the tutorial's shop in a folder, as the pages that use it say; return where it is."""
+    shell = Shell(folder)
+    shell.type("cp -r docs/shop . && cd shop && python make_shop.py && python add_indexes.py")
+    assert shell.code == 0
+    return folder / "shop"
 
 
 def plain(text: str) -> str:

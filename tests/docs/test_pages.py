@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import tomllib
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from docs.sessions import PAGES, ROOT, File, Shell, starts_with, steps
+from docs.sessions import PAGES, ROOT, File, Shell, needs_postgres, steps
 from servers import Database
-from wane.reference import schema_sql
 
-RUN_HERE = [page for page in PAGES if "```console" in (text := page.read_text()) and starts_with(text) != "postgres"]
+TYPED = [page for page in PAGES if "```console" in page.read_text()]
 
 
 def name(page: Path) -> str:
@@ -28,23 +25,6 @@ def anchor(heading: str) -> str:
 
 def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-
-
-def sample(folder: Path, which: str | None) -> None:
-    """The files that a page starts from."""
-    if which == "shop":
-        tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-        saved = {step.name: step.text for step in steps(tutorial) if isinstance(step, File)}
-        for file, text in saved.items():
-            (folder / file).write_text(text, encoding="utf-8")
-        shell = Shell(folder)
-        shell.type("python make_shop.py && python add_indexes.py")
-        assert shell.code == 0
-    elif which == "statestore":
-        with closing(sqlite3.connect(folder / "state.db")) as connection:
-            connection.executescript(schema_sql("statestore", "sqlite")["main"])
-    else:
-        assert which is None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -61,24 +41,24 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.timeout(600)  # A page may have a hundred commands, each a process of its own.
-@pytest.mark.parametrize("page", RUN_HERE, ids=name)
+@pytest.mark.parametrize("page", [page for page in TYPED if not needs_postgres(page.read_text())], ids=name)
 def test_every_shell_session_does_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    sample(tmp_path, starts_with(text))
-    Shell(tmp_path).follow(text)
+    Shell(tmp_path).follow(page.read_text(encoding="utf-8"))
 
 
-def test_the_page_about_postgresql_does_what_it_shows(postgres_database: Database, tmp_path: Path) -> None:
-    postgres_database.script(schema_sql("statestore", "postgres")["main"])
-    page = (ROOT / "docs/how-to/use-postgresql.md").read_text(encoding="utf-8")
-    assert starts_with(page) == "postgres"
-    Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page)
+@pytest.mark.unmigrated
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", [page for page in TYPED if needs_postgres(page.read_text())], ids=name)
+def test_every_shell_session_on_postgresql_does_what_the_page_shows(
+    page: Path, postgres_database: Database, tmp_path: Path
+) -> None:
+    Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page.read_text(encoding="utf-8"))
 
 
-def test_the_page_about_partitions_does_what_it_shows(postgres_database: Database, tmp_path: Path) -> None:
-    page = (ROOT / "docs/how-to/partition.md").read_text(encoding="utf-8")
-    assert starts_with(page) == "postgres"
-    Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page)
+def test_the_shop_of_the_checkout_is_the_one_of_the_tutorial() -> None:
+    tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    saved = {step.name: step.text for step in steps(tutorial) if isinstance(step, File)}
+    assert {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "docs/shop").iterdir()} == saved
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=name)

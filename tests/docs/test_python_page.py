@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from docs.sessions import ROOT, loosely, plain
-from docs.test_pages import sample
+from docs.sessions import ROOT, loosely, plain, shop
 from wane import errors
 from wane._keeper import Keeper
 
@@ -22,8 +21,7 @@ def test_its_examples_print_what_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert EXAMPLES
-    sample(tmp_path, "shop")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(shop(tmp_path))
     names: dict[str, Any] = {"__name__": "__main__"}
     logger = logging.getLogger("wane")
     monkeypatch.setattr(logger, "handlers", [])

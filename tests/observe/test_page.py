@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from docs.sessions import ROOT, loosely, plain
-from docs.test_pages import sample
+from docs.sessions import ROOT, loosely, plain, shop
 from wane import events
 from wane._contract.load import load_contract
 from wane.events import Event
@@ -103,8 +102,8 @@ def test_every_event_is_there_with_what_it_has(event: type) -> None:
 def test_its_example_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sample(tmp_path, "shop")
-    monkeypatch.chdir(tmp_path)
+    folder = shop(tmp_path)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(LOGGER, "handlers", [])
     import wane
 
@@ -114,7 +113,7 @@ def test_its_example_prints_what_it_says(
     exec(compile(example, "observability.md", "exec"), {"__name__": "__main__"})
     promised = "\n".join(re.findall(r"# → (.*)$", example, re.MULTILINE))
     assert re.fullmatch(loosely(promised), plain(capsys.readouterr().out))
-    assert "wane_up 1.0" in (tmp_path / "wane.prom").read_text()
+    assert "wane_up 1.0" in (folder / "wane.prom").read_text()
 
 
 def test_its_alerts_are_of_metrics_that_exist() -> None:

@@ -18,6 +18,7 @@ class AsyncArchive(Awaited[Archive]):
     expire = awaited(Archive.expire)
     findings = awaited(Archive.findings)
     query = awaited(Archive.query)
+    read = awaited(Archive.read)
     repair = awaited(Archive.repair)
     restore = awaited(Archive.restore)
     restores = awaited(Archive.restores)

@@ -85,14 +85,24 @@ def matching(frame: DataFrame, where: str) -> DataFrame:
 
     Raise WrongArgument if it cannot be parsed, or does more than read them.
     """
-    if len(where) > _MOST_CHARACTERS:
-        raise WrongArgument(f"the condition is longer than {_MOST_CHARACTERS:,} characters", _HINT)
+    require_short(where)
     try:
         tree = frame.sparkSession._jsparkSession.sessionState().sqlParser().parseExpression(where)
         _require_harmless(tree, frame.columns)
         return frame.where(where)
     except spark_errors() as problem:
         raise refused(problem, frame.columns) from None
+
+
+def require_short(where: str) -> None:
+    """Raise WrongArgument if a condition is longer than any that a person would write."""
+    if len(where) > _MOST_CHARACTERS:
+        raise WrongArgument(f"the condition is longer than {_MOST_CHARACTERS:,} characters", _HINT)
+
+
+def unknown_column(name: str, columns: Sequence[str]) -> WrongArgument:
+    """Build the error for a condition that names a column that does not exist."""
+    return WrongArgument(f"the archive cannot be asked that: it has no column {name}", f"columns: {', '.join(columns)}")
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
@@ -124,10 +134,7 @@ def _require_harmless(tree: Any, columns: Sequence[str]) -> None:
             name = part.nameParts().mkString("\0").lower()
             if name in known or name in _WITHOUT_BRACKETS:
                 continue
-            shown = name.replace("\0", ".")
-            raise WrongArgument(
-                f"the archive cannot be asked that: it has no column {shown}", f"columns: {', '.join(columns)}"
-            )
+            raise unknown_column(name.replace("\0", "."), columns)
         if kind == _FUNCTION:
             name = part.nameParts().mkString(".").lower()
             if name in _FUNCTIONS:

@@ -27,6 +27,7 @@ from wane.events import Listener, nobody
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from wane._archive.cold_rows import ColdRows
     from wane._archive.cold_table import ColdTable
     from wane._archive.context import ArchiveContext
     from wane._archive.model import (
@@ -48,12 +49,13 @@ Starting = Callable[[str], None]
 """Called with the Spark master when Spark is being started, because that takes seconds."""
 _SECONDS = 10.0
 _LIBRARIES = ("pyspark", "pyarrow", "deltalake", "adbc_driver_manager", "pandas")
+_READING = ("pyarrow", "deltalake")
 
 
-def _require_libraries() -> None:
+def _require_libraries(needed: Sequence[str] = _LIBRARIES) -> None:
     """Raise unless the libraries of the archive are installed; everything else of Wane works without them."""
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
+    if set(missing) & set(needed):
         raise SparkError(f"the archive's libraries are missing: {', '.join(missing)}", "pip install 'wane[spark]'")
 
 
@@ -194,27 +196,34 @@ class Archive:
 
     def tables(self) -> list[ColdStatus]:
         """Return the status of every table of the archive: its rows, bytes, files and months, from its own log."""
-        _require_libraries()
+        _require_libraries(_READING)
         from wane._archive.inspection import status_of
 
         colds = self._cold_tables()
         self._require_whole(colds)
         return [status for cold in colds if (status := status_of(cold)) is not None]
 
-    def verify(self, table: str | None = None, *, starting: Starting = lambda _: None) -> list[Proof]:
-        """Read back every file of the archive, on Spark, and compare it with what the archive's log says of it."""
-        _require_libraries()
+    def verify(
+        self, table: str | None = None, *, spark: bool = False, starting: Starting = lambda _: None
+    ) -> list[Proof]:
+        """Read back every file of the archive, and compare it with what the archive's log says of it.
+
+        On Spark with `spark`, or if the files are large.
+        """
+        _require_libraries(_READING)
+        from wane._archive.cold_rows import WITHOUT_SPARK_BYTES
         from wane._archive.commits import examine, report
-        from wane._archive.inspection import proof
+        from wane._archive.inspection import bytes_of, in_process, proof
         from wane._archive.model import Proof
 
         chosen = [self._cold(table)] if table is not None else self._cold_tables()
         opened = [(cold, *examine(self._store, cold)) for cold in chosen]
         report(self._store, {cold.name: problem for cold, _, problem in opened})
         proofs = [Proof(cold.name, 0, 0, (str(problem),)) for cold, _, problem in opened if problem is not None]
-        executor = self._context(starting=starting).executor
-        proofs += [proof(executor, cold, log) for cold, log, problem in opened if problem is None and log is not None]
-        return proofs
+        whole = [(cold, log) for cold, log, problem in opened if problem is None and log is not None]
+        few = sum(bytes_of(log) for _, log in whole) < WITHOUT_SPARK_BYTES
+        run = in_process if few and not spark else self._context(starting=starting).executor.run
+        return proofs + [proof(run, cold, log) for cold, log in whole]
 
     def repair(self, *only: str, starting: Starting = lambda _: None) -> list[Repaired]:
         """Commit again what the archive's logs have lost, from the database's own journal, where the files still exist.
@@ -271,13 +280,39 @@ class Archive:
         _require_libraries()
         from wane._archive.query import frame, narrowed
 
-        if limit is not None and limit < 1:
-            raise WrongArgument(f"limit must be at least 1, not {limit}")
+        _require_positive(limit)
         cold = self._cold(table)
         self._require_whole([cold])
         cold.require()  # A missing table is reported without starting Spark.
         spark = self._context(starting=starting).executor.spark()
         return narrowed(frame(spark, cold), where=where, columns=columns, limit=limit)
+
+    def read(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        spark: bool = False,
+        starting: Starting = lambda _: None,
+    ) -> ColdRows:
+        """Return archived rows one after the other, in the order of their months and files.
+
+        `where` is a condition in Spark's SQL. Spark evaluates it with `spark`, if it does more than compare columns
+        with values, or if the files that may hold such rows are large; the rows and their order are the same.
+        """
+        _require_libraries(_READING)
+        from wane._archive.cold_rows import WITHOUT_SPARK_BYTES, PlainRows, SparkRows, request
+
+        _require_positive(limit)
+        cold = self._cold(table)
+        self._require_whole([cold])
+        custom_sql = any(name.startswith("spark.sql.") for name, _ in self._contract.spark.settings)
+        asked = request(cold, where=where, columns=columns, limit=limit, custom_sql=custom_sql)
+        if asked.plain and asked.bytes < WITHOUT_SPARK_BYTES and not spark:
+            return PlainRows(asked)
+        return SparkRows(self._context(starting=starting).executor.spark(), asked)
 
     def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
         """Survey every hot table and the archive: how much there is, how fast it grows, and what will be due when.
@@ -432,7 +467,10 @@ class Archive:
 
     def _cold_tables(self) -> list[ColdTable]:
         """Return the archive's table for every table that loses rows to it."""
-        return self._context().cold_tables(self._names())
+        _require_libraries(_READING)
+        from wane._archive.context import ArchiveContext
+
+        return ArchiveContext(self._store, self._contract, self._actor).cold_tables(self._names())
 
     def _names(self) -> list[str]:
         """Return every table that loses rows to the archive."""
@@ -443,6 +481,11 @@ class Archive:
             if isinstance(rule.action, ToArchive)
         )
         return list(names)
+
+
+def _require_positive(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise WrongArgument(f"limit must be at least 1, not {limit}")
 
 
 def _restore_status(transaction: Transaction, restore: JournaledRestore) -> RestoreStatus:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from wane._archive.cold_table import ColdTable
 from wane._archive.types import MONTH, SWEEP
 from wane._leases import Lease
@@ -44,15 +42,23 @@ class ColdFile:
         return any(first <= sweep <= last for sweep in sweeps)
 
 
+def add_actions(table: DeltaTable, *names: str) -> list[tuple[Any, ...]]:
+    """Return what the log says of every file, by the names of Delta Lake; None where it says nothing.
+
+    Not as an Arrow table of pyarrow, which would import pandas: that takes half a second.
+    """
+    actions = table.get_add_actions(flatten=True)
+    known = actions.schema.names
+    count = actions.num_rows
+    return list(zip(*(actions[name].to_pylist() if name in known else [None] * count for name in names), strict=True))
+
+
 def listing(table: DeltaTable) -> list[ColdFile]:
     """List the files of a table, as one handle sees them."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names = actions.column_names
     wanted = ("path", f"partition.{MONTH}", "num_records", "size_bytes", f"min.{SWEEP}", f"max.{SWEEP}")
-    columns = [actions[name].to_pylist() if name in names else [None] * len(actions) for name in wanted]
     return [
         ColdFile(path, month, rows or 0, size, None if first is None or last is None else (first, last))
-        for path, month, rows, size, first, last in zip(*columns, strict=True)
+        for path, month, rows, size, first, last in add_actions(table, *wanted)
     ]
 
 

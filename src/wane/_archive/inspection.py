@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wane._archive.cold_table import ColdTable
-from wane._archive.executor import ArchiveExecutor
 from wane._archive.failure import answering, answers
+from wane._archive.files import listing
 from wane._archive.model import ColdStatus, Proof
-from wane._archive.types import MONTH
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+Run = Callable[[Callable[[int], str], int], Iterator[str]]
+"""Runs a task for every number below a count, and yields their answers."""
 
 
 def status_of(cold: ColdTable) -> ColdStatus | None:
@@ -39,17 +42,24 @@ def status_of(cold: ColdTable) -> ColdStatus | None:
     )
 
 
-def _files(table: Any) -> list[dict[str, Any]]:
-    actions = pa.table(table.get_add_actions(flatten=True))
-    columns = ("path", "num_records", "size_bytes", f"partition.{MONTH}")
-    rows = zip(*(actions[name].to_pylist() for name in columns), strict=True)
-    return [{"path": path, "rows": count or 0, "bytes": size, "month": month} for path, count, size, month in rows]
+def _files(table: DeltaTable) -> list[dict[str, Any]]:
+    return [{"path": one.path, "rows": one.rows, "bytes": one.bytes, "month": one.month} for one in listing(table)]
 
 
-def proof(executor: ArchiveExecutor, cold: ColdTable, table: DeltaTable) -> Proof:
+def bytes_of(table: DeltaTable) -> int:
+    """Return the bytes of all files of a table that was opened, as its log has them."""
+    return sum(file["bytes"] for file in _files(table))
+
+
+def in_process(task: Callable[[int], str], count: int) -> Iterator[str]:
+    """Run tasks here, one after the other: for a few files Spark takes longer to start than they take to read."""
+    return map(task, range(count))
+
+
+def proof(run: Run, cold: ColdTable, table: DeltaTable) -> Proof:
     """Read every file of a table that was opened, and report the damaged ones."""
     files = _files(table)
-    found = answers(executor.run(partial(_read, str(cold.folder), files), len(files)))
+    found = answers(run(partial(_read, str(cold.folder), files), len(files)))
     problems = tuple(sorted(one["problem"] for one in found if one["problem"]))
     return Proof(cold.name, len(files), sum(one["rows"] for one in found), problems)
 

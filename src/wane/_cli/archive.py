@@ -18,6 +18,9 @@ from wane._prune.sweep import Outcome
 
 app = typer.Typer(help="The cold archive: rows past their hot window, moved there by Spark.", no_args_is_help=True)
 TableArgument = Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; all of them if left out.")]
+SparkOption = Annotated[
+    bool, typer.Option("--spark", help="Read on Spark, also where the files are so small that it is not needed.")
+]
 COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
 _MOST_RESTORES = 10_000
 LONG_WORK = Services(actor=True, metrics=True, logs=True, progress=True, stops_after="step")
@@ -130,9 +133,9 @@ def _print_tables(found: Sequence[ColdStatus]) -> None:
 
 
 @command(app, "verify")
-def archive_verify(call: Call, name: TableArgument = None) -> CommandResult:
+def archive_verify(call: Call, name: TableArgument = None, spark: SparkOption = False) -> CommandResult:
     """Read back every file of the archive and compare it with the archive's log. Exits 1 if something is wrong."""
-    proofs = call.open().archive.verify(name, starting=starting)
+    proofs = call.open().archive.verify(name, spark=spark, starting=starting)
     return CommandResult(proofs, lambda: _print_proofs(proofs), 1 if any(proof.problems for proof in proofs) else 0)
 
 

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from wane._archive.condition import refused, spark_errors
-from wane._cli.archive import app, starting
+from wane._cli.archive import SparkOption, app, starting
 from wane._cli.harness import Call, command
 from wane._cli.output import console, many, print_line, prints_unicode, table
 from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from wane._archive.cold_rows import ColdRows
 
 _MOST_IN_TABLE = 10_000
 """A table's columns are as wide as its widest row, so all of them have to be read first."""
@@ -57,6 +56,7 @@ def query(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="The most rows to show.")] = 20,
     style: Annotated[Format, typer.Option("--format", help="How to show them; parquet needs --out.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="With --format parquet: the new file to write.")] = None,
+    spark: SparkOption = False,
 ) -> None:
     """Show archived rows. The archive is only read, and a condition can read nothing else."""
     style = Format.JSON if call.as_json else style
@@ -72,19 +72,16 @@ def query(
     chosen = [one.strip() for one in columns.split(",")] if columns else None
     with _beside(out) as folder:
         # One row more than is shown: whether there are more is cheap to know, how many is not.
-        found = call.open().archive.query(name, where=where, columns=chosen, limit=limit + 1, starting=starting)
-        try:
-            if out is None or folder is None:
-                rows = (tuple(row) for row in found.toLocalIterator())
-                print_rows(found.columns, islice(rows, limit), style)
-                more = next(rows, None) is not None
-            else:
-                written = _write_parquet(found.limit(limit), folder, out)
-                print_line(f"{many(written, 'row')} written to {escape(str(out))}")
-                more = written == limit and found.count() > limit
-        except spark_errors() as problem:
-            # A condition may fail on a row only: a text that is no number, a division by zero.
-            raise refused(problem, found.columns) from None
+        found = call.open().archive.read(
+            name, where=where, columns=chosen, limit=limit + 1, spark=spark, starting=starting
+        )
+        rows = iter(found)
+        if out is None or folder is None:
+            print_rows(found.columns, islice(rows, limit), style)
+        else:
+            written = _write_parquet(found, islice(rows, limit), folder, out)
+            print_line(f"{many(written, 'row')} written to {escape(str(out))}")
+        more = next(rows, None) is not None
     if more:
         print_line(f"[yellow]the first {many(limit, 'row')}:[/] there are more, --limit shows them")
 
@@ -105,18 +102,15 @@ def _beside(out: Path | None) -> Iterator[Path | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_parquet(found: DataFrame, folder: Path, out: Path) -> int:
+def _write_parquet(found: ColdRows, rows: Iterator[tuple[Any, ...]], folder: Path, out: Path) -> int:
     """Write one file, as a whole or not at all."""
-    import pyarrow.parquet as pq
-
-    found.repartition(1).write.parquet(str(folder / "written"))
-    [written] = (folder / "written").glob("*.parquet")
-    rows = int(pq.read_metadata(written).num_rows)
+    written = folder / "rows.parquet"
     try:
+        count = found.write(rows, written)
         written.rename(out)
     except OSError as problem:
         raise _unwritable(out, problem) from None
-    return rows
+    return count
 
 
 def _unwritable(out: Path, problem: OSError) -> WrongArgument:

@@ -67,11 +67,11 @@ def print_trail(entries: Sequence[AuditEntry]) -> None:
     """Print the audit trail as a table."""
     print_fitting(
         [partial(_cells, entry) for entry in entries],
-        (("audit", "at", "kind", "table", "rule", "took", "batches", "by", "run"), "seconds"),
-        (("audit", "at", "kind", "table", "rule", "took", "by", "run"), "seconds"),
-        (("audit", "at", "kind", "table", "rule", "took", "by"), "seconds"),
-        (("audit", "at", "table", "rule", "took"), "seconds"),
-        (("audit", "at", "table", "rule", "took"), "minutes"),
+        (("audit", "at", "kind", "table", "rule", "rows", "batches", "by", "run"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "rows", "by", "run"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "rows", "by"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "rows"), "seconds"),
+        (("audit", "at", "kind", "table", "rule", "rows"), "minutes"),
         right=("audit", "batches"),
     )
 
@@ -85,8 +85,15 @@ def _cells(entry: AuditEntry, timespec: str) -> dict[str, str]:
         "kind": entry.kind,
         "table": escape(entry.table),
         "rule": escape(entry.rule or str(entry.inputs.get("rule", ""))),
-        "took": counts_text(dict(counts)),
+        "rows": _direction(entry) + counts_text(dict(counts)),
         "batches": str(entry.batches),
         "by": escape(entry.actor),
         "run": escape(entry.run or ""),
     }
+
+
+def _direction(entry: AuditEntry) -> str:
+    """Return what distinguishes rows that came back, or were copied into a side table, from rows that left."""
+    if entry.kind != "restore":
+        return ""
+    return "copied: " if "into" in entry.inputs else "back: "

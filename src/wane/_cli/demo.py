@@ -66,7 +66,8 @@ def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
     _findings(findings)
     out.print(f"[green]{many(len(built.counts), 'table')}, every one bounded[/] ({summary(findings)})")
 
-    _heading("What would leave now? Reads only.", f"$ wane plan --out {built.plan} -c {built.contract}")
+    at = f"{built.now:%Y-%m-%dT%H:%M:%SZ}"
+    _heading("What would leave now? Reads only.", f"$ wane plan --at {at} --out {built.plan} -c {built.contract}")
     made = walk.plan(built)
     print_plan(made)
 
@@ -74,7 +75,7 @@ def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
         "Let exactly that leave, in bounded audited batches",
         f"$ wane migrate -c {built.contract}",
         f"$ wane enable -c {built.contract}",
-        f"$ wane apply {built.plan} -c {built.contract}",
+        f"$ wane apply {built.plan} --fast -c {built.contract}",
     )
     swept = walk.apply(built, made)
     print_sweep(swept)
@@ -87,27 +88,34 @@ def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
     pruned = walk.prune_webhooks(built)
     print_pruned(pruned)
 
-    before = walk.stayed(built)
     moved = _archive(built) if archive else None
 
     _heading("The trail", f"$ wane audit list --limit {_TRAIL} -c {built.contract}")
     print_trail(walk.trail(built, _TRAIL))
 
     _heading("What stayed, and why", "Rows that look due and are not. A nightly DELETE would take most of them.")
-    stayed = walk.stayed(built, before)
+    stayed = walk.stayed(built)
     _traps(stayed)
 
-    safe = sum(count for _, count in stayed)
-    planted = sum(trap.rows for trap, _ in stayed)
     left = sum(rule.rows for rule in swept.rules if rule.action == "prune") + pruned.rows
     marked = sum(rule.rows for rule in swept.rules if rule.action == "mark")
     elsewhere = "" if moved is None else f" {_archived(moved):,} are in the archive,"
     out.print(
         f"\nOf {sum(built.counts.values()):,} rows [bold]{left:,}[/] left, {marked:,} were marked,{elsewhere}"
-        f" and [bold]{safe}[/] of {planted} planted traps stayed.\n\nLook around:"
+        f" and {_safe(stayed)}.\n\nLook around:"
     )
     for words in ("plan -v job_queue", "check --show", "audit list", "sweep"):
         out.print(f"  {_wane()} {words} -c {escape(str(built.contract))}", soft_wrap=True)
+
+
+def _safe(stayed: list[tuple[Trap, int]]) -> str:
+    """Say how many planted rows exist now, and what became of the others."""
+    planted, there = sum(trap.rows for trap, _ in stayed), sum(count for _, count in stayed)
+    aged = sum(trap.rows - count for trap, count in stayed if not trap.lasting)
+    lost = planted - there - aged
+    text = f"of {planted} rows planted as traps [bold]{there}[/] stayed"
+    text += f", {aged} became due while you watched, and left" if aged else ""
+    return text + (f", [red]and {lost} are missing[/]" if lost else "")
 
 
 def _archive(built: walk.Built) -> walk.Archived | None:
@@ -120,7 +128,10 @@ def _archive(built: walk.Built) -> walk.Archived | None:
         ),
         "query": (
             "Ask the archive",
-            f'$ wane archive query {table_} --where "{walk.FOUND}" --columns {",".join(walk.SHOWN)} {contract}',
+            (
+                f'$ wane archive query {table_} --where "{walk.FOUND}" --columns {",".join(walk.SHOWN)}'
+                f" --limit {walk.SHOWN_ROWS} {contract}"
+            ),
         ),
         "restore": ("Bring some of it back", ""),
         "survey": (
@@ -133,7 +144,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
         title, command = headings[step]
         if step == "restore":
             keys = " ".join(f"--key id={row[0]}" for row in rows)
-            command = f"$ wane archive restore {table_} {keys} {contract}"
+            command = f"$ wane archive restore {table_} {keys} --fast {contract}"
         _heading(title, command)
         if step == "run":
             print_run(found)
@@ -164,9 +175,8 @@ def _walk_silently(folder: Path, rows: int, *, archive: bool) -> dict[str, objec
     built = _build(folder, rows)
     findings, made = walk.check(built), walk.plan(built)
     swept, pruned = walk.apply(built, made), walk.prune_webhooks(built)
-    before = walk.stayed(built)
     moved = walk.archive(built, starting, lambda *_: None) if archive else None
-    stayed = walk.stayed(built, before)
+    stayed = walk.stayed(built)
     return {
         "contract": str(built.contract),
         "tables": built.counts,
@@ -226,8 +236,11 @@ def _traps(stayed: list[tuple[Trap, int]]) -> None:
     shown = table("table", "rows", "why they stay", right=("rows",))
     for name, traps in groupby(stayed, key=lambda one: one[0].table):
         for number, (trap, count) in enumerate(traps):
-            rows = f"{count}" if count == trap.rows else f"[red]{count} of {trap.rows}[/]"
-            shown.add_row("" if number else escape(name), rows, escape(trap.why))
+            rows, why = f"{count}", trap.why
+            if count < trap.rows:
+                rows = f"{count} of {trap.rows}" if not trap.lasting else f"[red]{count} of {trap.rows}[/]"
+                why += f": {trap.rows - count} became due while you watched" if not trap.lasting else ""
+            shown.add_row("" if number else escape(name), rows, escape(why))
     console().print(shown)
 
 

@@ -149,8 +149,7 @@ def archive(built: Built, starting: Callable[[str], None], step: Callable[[str, 
         room = keeper.archive
         done = room.run(pace=FAST, starting=starting)
         step("run", done)
-        found = room.query(ARCHIVED, where=FOUND, columns=SHOWN).orderBy("id").limit(SHOWN_ROWS)
-        rows = [tuple(row) for row in found.collect()]
+        rows = list(room.read(ARCHIVED, where=FOUND, columns=SHOWN, limit=SHOWN_ROWS))
         step("query", rows)
         keys = tuple(str(row[0]) for row in rows)
         restored = room.restore(ARCHIVED, keys=[{"id": key} for key in keys], pace=FAST)
@@ -165,14 +164,13 @@ def trail(built: Built, limit: int) -> list[AuditEntry]:
         return keeper.audit(limit=limit)
 
 
-def stayed(built: Built, earlier: list[tuple[Trap, int]] | None = None) -> list[tuple[Trap, int]]:
-    """Count the planted rows that still exist, trap by trap; for traps that do not last, return the earlier counts."""
+def stayed(built: Built) -> list[tuple[Trap, int]]:
+    """Count the planted rows that exist now, trap by trap."""
     with _connection(built) as connection:
-        found = [
+        return [
             (trap, connection.execute(f"SELECT count(*) FROM {trap.table} WHERE {trap.predicate}").fetchone()[0])
             for trap in TRAPS
         ]
-    return [one if one[0].lasting else before for one, before in zip(found, earlier or found, strict=True)]
 
 
 @contextmanager

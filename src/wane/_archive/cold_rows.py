@@ -1,0 +1,294 @@
+"""Reading archived rows in a fixed order: with Arrow in this process if little has to be read, and else on Spark.
+
+Both read the same files, in the same order, and yield the same values, so that the result does not depend on which of
+them answered. Files that cannot hold a row that is asked for are read by neither: the archive's log has the months and
+sweeps of each file, and its footer the minima and maxima of its columns.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wane._archive.comparison import groups, shape_of
+from wane._archive.condition import matching, refused, require_short, spark_errors
+from wane._archive.content import arrow_type
+from wane._archive.files import ColdFile, listing
+from wane._archive.paths import reader
+from wane._archive.plain_condition import Edges, PlainCondition, parse, scalar
+from wane._archive.types import KEY, MONTH, SWEEP
+from wane.errors import Unproven, WrongArgument
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from wane._archive.cold_table import ColdTable
+
+WITHOUT_SPARK_BYTES = 64 * 1024 * 1024
+"""Files of fewer bytes than these together are read faster than Spark starts."""
+_CHUNK_ROWS = 10_000
+_FIRST_WAVE_BYTES = 256 * 1024 * 1024
+_WAVE_GROWTH = 4
+_MOST_SORTED_ROWS = 10_000
+"""Limits up to this many rows are applied by Spark while it sorts, in the driver's memory."""
+_MOST_FOOTERS = 2_000
+"""Of more files the footers are not read: that would take as long as Spark."""
+_LOGGED = (MONTH, SWEEP)
+"""Columns whose minima and maxima the archive's log has."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileToRead:
+    """A file of a table, and what the log says of it."""
+
+    path: Path
+    logged: ColdFile
+
+    @property
+    def bytes(self) -> int:
+        return self.logged.bytes
+
+    def edges(self) -> Edges:
+        """Return the minima and maxima that the log has."""
+        months, sweeps = (self.logged.month, self.logged.month), self.logged.sweeps
+        return {MONTH: months} if sweeps is None else {MONTH: months, SWEEP: sweeps}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of one table: which rows, which columns, at most how many, and the files that may hold them."""
+
+    folder: Path
+    kinds: Mapping[str, str]
+    """The kind of each of the table's columns, by name."""
+    schema: str
+    """The same, as Delta Lake and Spark write it."""
+    columns: Sequence[str]
+    where: str | None
+    condition: PlainCondition | None
+    """What `where` means, if it needs no Spark."""
+    limit: int | None
+    files: Sequence[FileToRead]
+
+    @property
+    def plain(self) -> bool:
+        """Check whether it can be answered without Spark."""
+        return self.where is None or self.condition is not None
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def request(
+    cold: ColdTable, *, where: str | None, columns: Sequence[str] | None, limit: int | None, custom_sql: bool
+) -> Request:
+    """Find the files that must be read; raise WrongArgument if a column does not exist.
+
+    `custom_sql`: Spark's settings change what a condition means, so that only Spark knows it.
+    """
+    table = cold.require()
+    kinds = {**dict(shape_of(table)), MONTH: "string"}  # In Spark's order.
+    unknown = [name for name in columns or () if name not in kinds]
+    if unknown:
+        raise WrongArgument(f"the archive has no column {unknown[0]!r}", f"columns: {', '.join(kinds)}")
+    if where is not None:
+        require_short(where)
+    condition = None if where is None or custom_sql else parse(where, kinds)
+    files = _files(cold.folder, table)
+    if condition is not None:
+        files = [file for file in files if not condition.excludes(file.edges())]
+    if where is None and limit is not None:
+        files = list(_enough(files, limit))
+    for file in files:
+        if not file.path.is_file() or file.path.stat().st_size != file.bytes:
+            raise _untrusted(file.path)
+    names = set() if condition is None else set(condition.names())
+    if condition is not None and not names <= set(_LOGGED) and len(files) <= _MOST_FOOTERS:
+        files = [file for file in files if not condition.excludes({**file.edges(), **footer_edges(file.path, names)})]
+    chosen = list(columns or kinds)
+    return Request(cold.folder, kinds, table.schema().to_json(), chosen, where, condition, limit, files)
+
+
+def _untrusted(path: Path) -> Unproven:
+    return Unproven(f"{path} cannot be trusted", "`wane archive verify` checks all files")
+
+
+def _files(folder: Path, table: DeltaTable) -> list[FileToRead]:
+    """List the files of a table in the order of their paths, which is that of their months."""
+    found = [FileToRead(folder / unquote(one.path), one) for one in listing(table)]
+    return sorted(found, key=lambda file: file.path.as_posix())
+
+
+def footer_edges(path: Path, names: Collection[str]) -> Edges:
+    """Read the minima and maxima of columns from a file's footer, where they have an order that Spark agrees on."""
+    try:
+        footer = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        raise _untrusted(path) from None
+    found: dict[str, tuple[Any, Any]] = {}
+    unknown: set[str] = set()
+    for group in range(footer.num_row_groups):
+        for number in range(footer.num_columns):
+            column = footer.row_group(group).column(number)
+            name, known = column.path_in_schema, column.statistics
+            if name not in names:
+                continue
+            if known is None or not known.has_min_max or isinstance(known.min, float):  # NaN has none.
+                unknown.add(name)
+                continue
+            least, most = found.get(name, (known.min, known.max))
+            found[name] = min(least, known.min), max(most, known.max)
+    return {name: pair for name, pair in found.items() if name not in unknown}
+
+
+def _enough(files: Sequence[FileToRead], limit: int) -> Iterator[FileToRead]:
+    """Yield the first files, until they have as many rows as are asked for."""
+    for file in files:
+        if limit <= 0:
+            return
+        yield file
+        limit -= file.logged.rows
+
+
+class ColdRows(ABC):
+    """Archived rows: month by month, in each the order of its files, and in each file the order of its rows.
+
+    Times with a zone are in UTC, and have none.
+    """
+
+    def __init__(self, asked: Request) -> None:
+        self._asked = asked
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._asked.columns)
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield each row as the values of its columns."""
+
+    def write(self, rows: Iterator[tuple[Any, ...]], path: Path) -> int:
+        """Write some of these rows to a new Parquet file; return how many there were."""
+        schema = pa.schema([(name, arrow_type(self._asked.kinds[name])) for name in self.columns])
+        count = 0
+        with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
+            while chunk := list(islice(rows, _CHUNK_ROWS)):
+                values = zip(*chunk, strict=True)
+                arrays = [pa.array(one, field.type) for one, field in zip(values, schema, strict=True)]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                count += len(chunk)
+        return count
+
+
+class PlainRows(ColdRows):
+    """Rows that are read in this process."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return islice(self._rows(), self._asked.limit)
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        asked = self._asked
+        wanted = {*asked.columns, KEY, *(() if asked.condition is None else asked.condition.names())}
+        shape = [(name, kind) for name, kind in asked.kinds.items() if name in wanted and name != MONTH]
+        for file in asked.files:
+            for table in groups(file.path, shape):
+                yield from self._matching(_with_month(table, file.logged.month))
+
+    def _matching(self, table: pa.Table) -> Iterator[tuple[Any, ...]]:
+        condition = self._asked.condition
+        rows = table if condition is None else table.filter(condition.mask(table))
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            chunk = rows.slice(start, _CHUNK_ROWS)
+            yield from zip(*(_plain(chunk[name]).to_pylist() for name in self._asked.columns), strict=True)
+
+
+def _with_month(table: pa.Table, month: str) -> pa.Table:
+    return table.append_column(MONTH, pa.repeat(scalar(month, pa.string()), len(table)))
+
+
+def _plain(column: Any) -> Any:
+    return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
+
+
+class SparkRows(ColdRows):
+    """Rows that Spark reads, some files at a time, so that a limit that is reached early ends it early."""
+
+    def __init__(self, spark: SparkSession, asked: Request) -> None:
+        super().__init__(asked)
+        self._spark = spark
+        self._waves = list(_waves(asked.files))
+        with _asking(asked):
+            self._first = self._frame(self._waves[0], asked.limit)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        with _asking(self._asked):
+            yield from islice(self._rows(), self._asked.limit)
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        found = 0
+        for number, files in enumerate(self._waves):
+            left = None if self._asked.limit is None else self._asked.limit - found
+            frame = self._first if number == 0 else self._frame(files, left)
+            for row in frame.toLocalIterator():
+                found += 1
+                yield tuple(bytes(value) if isinstance(value, bytearray) else value for value in row)
+
+    def _frame(self, files: Sequence[FileToRead], limit: int | None) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        asked = self._asked
+        schema = StructType.fromJson(json.loads(asked.schema))
+        if not files:
+            empty = self._spark.createDataFrame([], schema)
+            return self._selected(empty if asked.where is None else matching(empty, asked.where))
+        paths = [str(file.path) for file in files]
+        frame = reader(self._spark).schema(schema).option("basePath", str(asked.folder)).parquet(*paths)
+        found = frame if asked.where is None else matching(frame, asked.where)
+        file = frame.metadataColumn("_metadata")
+        found = self._selected(found.orderBy(file["file_path"], file["row_index"]))
+        return found if limit is None or limit > _MOST_SORTED_ROWS else found.limit(limit)
+
+    def _selected(self, frame: DataFrame) -> DataFrame:
+        return frame.select(*(_column(name, self._asked.kinds[name]) for name in self.columns))
+
+
+@contextmanager
+def _asking(asked: Request) -> Iterator[None]:
+    """Raise what Spark refuses as an error of ours. A condition may fail on a row only: a text that is no number."""
+    try:
+        yield
+    except spark_errors() as problem:
+        raise refused(problem, list(asked.kinds)) from None
+
+
+def _column(name: str, kind: str) -> Column:
+    from pyspark.sql import functions
+
+    # In quotes, because a dot in a name would denote a field of a column.
+    column = functions.col(f"`{name.replace('`', '``')}`")
+    # Python would read a time with a zone in the zone of the machine.
+    return column.cast("timestamp_ntz").alias(name) if kind == "timestamp" else column
+
+
+def _waves(files: Sequence[FileToRead]) -> Iterator[list[FileToRead]]:
+    """Divide files into groups, each larger than the one before; there is always one."""
+    wave: list[FileToRead] = []
+    most = _FIRST_WAVE_BYTES
+    for file in files:
+        if wave and sum(one.bytes for one in wave) + file.bytes > most:
+            yield wave
+            wave, most = [], most * _WAVE_GROWTH
+        wave.append(file)
+    yield wave
