@@ -20,7 +20,7 @@ def require_admin(store: Store, contract: Contract) -> None:
     if not reason:
         return
     if store.kind == "postgres":
-        hint = f"let an administrator run `wane roles --apply` and GRANT {roles.admin} TO whoever sweeps"
+        hint = f"let an administrator run `wane roles --apply` and GRANT {roles.admin} TO the role that sweeps"
     else:
         hint = "protect the database's file instead, and remove `enabled` under [roles]"
     raise NotAllowed(f"sweeping needs the role {roles.admin}: {reason}", hint)

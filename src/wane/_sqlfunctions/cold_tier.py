@@ -229,7 +229,7 @@ def _admitted(admin: str | None) -> str:
     if admin is None:
         return ""
     message = literal(f"sweeping needs the role {admin}")
-    hint = literal(f"let an administrator run `wane roles --apply` and GRANT {admin} TO whoever sweeps")
+    hint = literal(f"let an administrator run `wane roles --apply` and GRANT {admin} TO the role that sweeps")
     return f"""\
   IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles AS r WHERE r.rolname = {literal(admin)} AND pg_has_role(current_user, r.oid, 'USAGE')) THEN
     RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = {message}, HINT = {hint};

@@ -457,7 +457,7 @@ class PostgresStore(Store):
 
     def applied_migrations(self) -> list[str]:
         hint = (
-            "whoever runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
+            "the role that runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
             f" pressure needs the reader role, and asks {OWN_SCHEMA}.v_queue_retention_pressure"
         )
         with self._turn, _explained("Wane's own tables cannot be read", hint), self._looking() as connection:
