@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archive.inline import without_spark
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from archive.cold import CONTRACT, Cold, cold_keeper, events, insert_events
+from archive.inline import without_spark
 from servers import PostgresDatabase, SqliteDatabase
 from wane._archive import cold_rows
 from wane._archive.cold_rows import PlainRows, SparkRows

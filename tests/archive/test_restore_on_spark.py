@@ -76,6 +76,17 @@ def test_rows_are_chosen_by_sweep_and_by_key(database: Database, tmp_path: Path)
             cold.keeper.archive.restore("event_read", where="id = 1")
 
 
+def test_a_column_whose_name_spark_would_take_apart_comes_back(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 5)
+    sqlite_database.execute('ALTER TABLE event ADD COLUMN "a.b`c" text')
+    sqlite_database.execute('UPDATE event SET "a.b`c" = id')
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        assert back(cold, keys=[{"id": 3}]).restored["event"] == 1
+        assert back(cold, where="`a.b``c` = '4'").restored["event"] == 1
+        assert sqlite_database.query('SELECT id, "a.b`c" FROM event WHERE id IN (3, 4)') == [(3, "3"), (4, "4")]
+
+
 def test_a_byte_that_changed_in_the_archive_lets_nothing_come_back(database: Database, tmp_path: Path) -> None:
     events(database, 30)
     with cold_keeper(database, tmp_path) as cold:

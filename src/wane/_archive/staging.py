@@ -146,15 +146,16 @@ def _any(conditions: Sequence[Column]) -> Column:
 def _digested(rows: DataFrame, part: StagedPart) -> DataFrame:
     from pyspark.sql.types import StringType, StructType
 
-    shape, lacking = part.shape, part.lacking
+    shape, lacking, names = part.shape, part.lacking, rows.columns
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            digests = pa.array(_digests(pa.Table.from_batches([batch]), shape, lacking), pa.string())
-            yield pa.RecordBatch.from_arrays([*batch.columns, digests], [*batch.schema.names, DIGEST])
+            digests = pa.array(_digests(pa.table(batch.columns, names), shape, lacking), pa.string())
+            yield pa.RecordBatch.from_arrays([*batch.columns, digests], [*names, DIGEST])
 
     wider = StructType([*rows.schema.fields]).add(DIGEST, StringType())
-    return rows.mapInArrow(each, wider)
+    # By their positions: mapInArrow would read a dot in a name as the field of a structure.
+    return rows.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(each, wider)
 
 
 def _digests(table: pa.Table, shape: Shape, lacking: Mapping[int, frozenset[str]]) -> list[str]:
