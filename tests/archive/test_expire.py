@@ -180,7 +180,7 @@ def test_flags_gate_it(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
         cold.keeper.disable("event")
         [done] = cold.keeper.archive.expire()
         assert done.outcome is Outcome.OFF
-        assert "queue.retention.event.enabled is off" in done.message
+        assert "retention.event.enabled is off" in done.message
         assert len(cold.cold()) == ROWS
 
 

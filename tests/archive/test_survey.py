@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from archive import inline
 from archive.cold import CONTRACT, DAY_MS, cold_keeper, events
 from servers import Database
 from wane._archive import survey as surveying
@@ -103,6 +104,7 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
         asked.append(statement.text)
         return read(this, statement, seconds, **options)
 
+    inline.without_spark(monkeypatch, inline.ForkedExecutor)  # Here only the driver's statements are traced.
     with cold_keeper(database, tmp_path) as cold:
         monkeypatch.setattr(type(cold.keeper.store), "read", traced)
         one, _ = [one for one in cold.keeper.archive.survey() if one.tier == "hot"]

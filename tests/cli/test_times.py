@@ -59,7 +59,18 @@ WITH_MOMENTS = {
 }  # fmt: skip
 """Those that certainly have some to write here."""
 ELSEWHERE = {
-    *("init", "schema", "demo", "roles", "sql install", "sql print", "sql status", "sql uninstall", "claims install"),
+    *(
+        "init",
+        "explain",
+        "schema",
+        "demo",
+        "roles",
+        "sql install",
+        "sql print",
+        "sql status",
+        "sql uninstall",
+        "claims install",
+    ),
     *(
         "apply",
         "prune-orphans",

@@ -201,7 +201,7 @@ def test_a_sweep_counts_each_committed_batch_and_followers_by_their_own_name(dat
     fill(database)
     heard: list[float] = []
     with counting(database) as (kept, metrics):
-        inner = kept.keeper.pruner.listener
+        inner = kept.keeper._listener
 
         def listener(event: Event) -> None:
             inner(event)
@@ -211,7 +211,7 @@ def test_a_sweep_counts_each_committed_batch_and_followers_by_their_own_name(dat
                 heard.append(gone)
                 assert left == [(25 - gone,)], "counted before its commit"
 
-        kept.keeper.pruner.listener = listener
+        kept.keeper._listener = listener
         kept.keeper.sweep("job.old", approve=["job.old"], pace=SMALL)
         text = metrics.text()
     assert len(heard) > 2

@@ -86,7 +86,7 @@ def test_flags_gate_it_and_it_says_so(database: PostgresDatabase, tmp_path: Path
         cold.keeper.disable("event")
         answer = call(database)
         assert (answer["outcome"], answer["rows"]) == ("off", 0)
-        assert "queue.retention.event.enabled is off" in answer["message"]
+        assert "retention.event.enabled is off" in answer["message"]
         cold.keeper.enable("event")
         cold.keeper.disable()
         assert "master flag" in call(database)["message"]

@@ -19,7 +19,6 @@ from rich.text import Text
 from wane import _findings as findings
 from wane._db.counting import Count, Exactness, Figure, round_bound
 from wane._findings import Finding, Severity
-from wane.observe._logs import log
 
 FORMAT = 1
 """The version of the JSON documents; it changes with the name, the position or the meaning of anything in them."""
@@ -61,11 +60,17 @@ def write_lines(*, as_json: bool) -> None:
     _Lines.as_json = as_json
 
 
+def _log(level: int, name: str, **facts: object) -> None:
+    from wane.observe._logs import log  # It imports all events, which few commands need.
+
+    log(level, name, **facts)
+
+
 def _log_message(text: str) -> None:
     """Log a line for people, with the level that its colour stands for."""
     levels = {"[red]": logging.ERROR, "[green]hint:": logging.ERROR, "[yellow]": logging.WARNING}
     level = next((one for colour, one in levels.items() if text.startswith(colour)), logging.INFO)
-    log(level, "wane.message", message=Text.from_markup(text).plain)
+    _log(level, "wane.message", message=Text.from_markup(text).plain)
 
 
 def document(data: object) -> object:
@@ -100,7 +105,7 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
     """Print findings for people, worst first, each with its fix."""
     if _Lines.as_json:
         for finding in findings:
-            log(_LEVELS[finding.severity], "wane.finding", **finding.as_dict())
+            _log(_LEVELS[finding.severity], "wane.finding", **finding.as_dict())
         return
     out = console(stderr=stderr)
     order = list(Severity)
