@@ -454,6 +454,35 @@ def test_a_follower_of_a_table_without_a_key_says_what_it_points_at(tables: Data
         assert bound_rule(store, with_rule(Rule("rule", AGE, followers=(named,)))).followers
 
 
+def test_what_a_foreign_key_says_of_another_table_is_no_reference(tables: Database) -> None:
+    tables.script(
+        "CREATE TABLE step (id integer NOT NULL PRIMARY KEY, job_id integer REFERENCES job (id), before integer REFERENCES step (id));"
+        " CREATE TABLE log (id integer NOT NULL PRIMARY KEY, step_id integer REFERENCES step (id));"
+        " CREATE TABLE mail (job_id integer NOT NULL PRIMARY KEY REFERENCES job (id));"
+        " CREATE TABLE bounce (id integer NOT NULL PRIMARY KEY, mail_id integer REFERENCES mail (job_id),"
+        " job_id integer REFERENCES job (id))"
+    )
+
+    def followed(table: str, column: str, name: str = "job", to: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+        follower = Follower(Reference(TableName(table), (column,), to))
+        time = Expiry(Time("job_id", Unit.SECONDS)) if name == "mail" else AGE
+        found = reported(tables, with_rule(Rule("rule", time, followers=(follower,)), name))
+        return [(code, message) for _, code, message, _ in found]
+
+    other = ("wrong-reference", "log.step_id refers to step by a foreign key, not to job")
+    assert followed("log", "step_id") == [other], "log 7 belongs to step 7, whatever job 7 is"
+    assert followed("step", "before") == [
+        ("wrong-reference", "step.before refers to step by a foreign key, not to job")
+    ]
+    [(path, code, _, fix)] = reported(tables, referenced("log", ("step_id",)))
+    assert (path, code) == ("table.job.rule.rule.unless", "wrong-reference")
+    assert fix.startswith("name a column that refers to job, or let it follow step, inside its entry: `with`")
+    assert followed("log", "step_id", to=("id",)) == [], "confirmed"
+    assert followed("step", "job_id") == []
+    assert followed("bounce", "mail_id") == [], "the key of mail is the job's"
+    assert followed("bounce", "job_id", "mail") == [], "both hold keys of jobs"
+
+
 def test_what_cannot_be_compared_is_no_reference(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(TABLES + "CREATE TABLE tag (job text, n numeric, u uuid);")
     for column, type_ in (("job", "text"), ("u", "uuid")):

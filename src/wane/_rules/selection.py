@@ -6,7 +6,7 @@ time whose encoding does not fit its column makes a finding, and a rule with fin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -379,6 +379,8 @@ class _Binder:
                 "name all columns of the reference: { table, columns, to }",
             )
             raise _Missing
+        if not reference.to:
+            self._require_no_other_parent(reference, table, columns, parent, to, entry)
         for mine, theirs in zip(columns, to, strict=True):
             problem = self.types.reference(mine, theirs)
             if problem:
@@ -386,6 +388,29 @@ class _Binder:
         referring = [table, *(one for one in self.schema.descendants(table) if one.kind is not Kind.PARTITION)]
         enforced = all(_enforced(one, columns, parent, to) for one in referring)
         return BoundReference(reference.table, table, columns, to, enforced, len(referring) > 1)
+
+    def _require_no_other_parent(
+        self,
+        reference: Reference,
+        table: TableInfo,
+        columns: tuple[Column, ...],
+        parent: TableInfo,
+        to: tuple[Column, ...],
+        entry: str,
+    ) -> None:
+        """Refuse columns that a foreign key declares to hold keys of another table: equal numbers prove nothing."""
+        found = _referred(self.schema, table, (column.name for column in columns))
+        shared = _referred(self.schema, parent, (column.name for column in to))
+        if found and not found & {parent.qualified, *parent.ancestors, *shared}:
+            others = " and ".join(sorted(name for _, name in found))
+            self._error(
+                entry,
+                "wrong-reference",
+                f"{reference} refers to {others} by a foreign key, not to {parent.name}",
+                f"name a column that refers to {parent.name}, or let it follow {others}, inside its entry: `with`;"
+                f" if its values are keys of {parent.name} too, confirm it: {{ table, columns, to }}",
+            )
+            raise _Missing
 
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
         entry = f"rule.{self.rule.name}.with"
@@ -465,6 +490,21 @@ def _enforced(child: TableInfo, columns: tuple[Column, ...], parent: TableInfo, 
         and set(zip(key.columns, key.to_columns, strict=False)) == wanted
         for key in child.foreign_keys
     )
+
+
+def _referred(schema: Schema, table: TableInfo, columns: Iterable[str]) -> set[tuple[str, str]]:
+    """Return every table whose keys these columns hold by foreign keys: also by those that are on such a key itself."""
+    names = {name.casefold() for name in columns}
+    found: set[tuple[str, str]] = set()
+    ahead = [key for key in table.foreign_keys if {name.casefold() for name in key.columns} == names]
+    while ahead:
+        key = ahead.pop()
+        target = schema.find(key.to_schema, key.to_table)
+        if target is not None and target.qualified not in found:
+            found |= {target.qualified, *target.ancestors}
+            names = {name.casefold() for name in key.to_columns}
+            ahead += [one for one in target.foreign_keys if {name.casefold() for name in one.columns} == names]
+    return found
 
 
 def follower_paths(selection: Selection) -> list[tuple[BoundFollower, ...]]:
