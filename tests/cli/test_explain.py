@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cli.conftest import Wane
 from wane._check.explain import explanations
 
@@ -32,6 +34,15 @@ def test_a_code_is_also_data(wane: Wane) -> None:
 def test_all_codes_are_listed(wane: Wane) -> None:
     listed = wane("explain").out.splitlines()
     assert [line.split()[0] for line in listed[1:]] == list(explanations())
+
+
+def test_the_list_says_what_each_code_means_in_one_sentence(wane: Wane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    listed = [line.rstrip() for line in wane("explain").out.splitlines()[1:]]
+    assert [line for line in listed if not line.endswith(".")] == []
+    means = {line.split()[0]: line for line in listed}
+    assert means["empty-contract"].endswith("  A warning: the contract declares no table.")
+    assert means["fused-rule"].endswith("  The fuse stops a rule.")
 
 
 def test_an_unknown_code_is_refused_with_the_nearest_one(wane: Wane) -> None:

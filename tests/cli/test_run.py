@@ -18,6 +18,8 @@ import pytest
 from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
 from servers import Database
+from wane._cli.run import _print_awaited
+from wane._schedule.status import SchedulerStatus
 
 WANE = [sys.executable, "-m", "wane"]
 EVERY_SECOND = CONTRACT.replace('"5m"', '"1s"')
@@ -107,8 +109,15 @@ def test_a_run_says_which_window_it_waits_for(wane: Wane, ready: Database) -> No
     soon = datetime.now(UTC) + timedelta(seconds=1)
     value = soon if ready.store == "postgres" else soon.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     ready.execute(f"UPDATE {own(ready, 'schedule')} SET due_at = ?", (value,))
-    shown = f"{soon:%Y-%m-%d %H:%M:%S} UTC (every 5 min)"
+    shown = f"{soon:%Y-%m-%d %H:%M:%S} UTC (every 5m)"
     assert f"waiting for tick: its next window begins at {shown}" in wane(*alone).err
+
+
+def test_a_run_says_that_a_new_cron_scheduler_waits_for_its_first_time(capsys: pytest.CaptureFixture[str]) -> None:
+    first = datetime(2026, 11, 17, 3, 15, tzinfo=UTC)
+    _print_awaited([SchedulerStatus("nightly", 86_400.0, "at 15 3 * * * UTC", None, first, 0.0)], 1)
+    shown = "waiting for nightly: its next window begins at 2026-11-17 03:15:00 UTC (at 15 3 * * * UTC)"
+    assert capsys.readouterr().err.splitlines()[-1] == shown
 
 
 def test_schedulers_and_workers_apart(wane: Wane, ready: Database) -> None:

@@ -65,9 +65,14 @@ def _list() -> None:
     wide, narrow = table("code", "reported by", "means"), table("code", "reported by")
     for one in explanations().values():
         reported = ", ".join(dict.fromkeys(_REPORTED_BY[report] for report in one.reports))
-        wide.add_row(one.code, reported, escape(re.split(r"(?<=[.:]) ", _plain(one.means))[0]))
+        wide.add_row(one.code, reported, escape(_gist(one.means)))
         narrow.add_row(one.code, reported)
     print_widest(wide, narrow)
+
+
+def _gist(means: str) -> str:
+    """Return the first sentence, ended at its colon, if that is not the one of a mere `A warning:` or `PostgreSQL:`."""
+    return re.sub(r"^([\w ]{1,12}: )?(.*?)[.:](?: .*|$)", r"\1\2.", _plain(means), flags=re.DOTALL)
 
 
 def _plain(text: str) -> str:

@@ -101,9 +101,9 @@ def _print_awaited(schedulers: Sequence[SchedulerStatus], max_runs: int) -> None
         return
     print_line(f"ends after {many(max_runs, 'window')} of each scheduler, when their sweeps are done")
     for one in schedulers:
-        if one.window is not None and one.overdue_seconds <= 0:
-            begins = f"its next window begins at {time_text(one.window.due_at)} UTC (every {seconds_text(one.every_seconds)})"
-            print_line(f"waiting for {escape(one.name)}: {begins}")
+        if one.next_at is not None and one.overdue_seconds <= 0:
+            begins = f"its next window begins at {time_text(one.next_at)} UTC ({one.when})"
+            print_line(escape(f"waiting for {one.name}: {begins}"))
 
 
 @command(app, "adopt")
