@@ -106,4 +106,4 @@ def test_a_rule_that_archives_has_its_own_command(wane: Wane, sqlite_database: S
     assert words == ["sweep", "job list.old"]
     assert wane(*words).code == 0
     only = wane("sweep", "job.cold")
-    assert (only.code, only.err.splitlines()[-1]) == (4, "not swept: job.cold; `wane archive run` moves their rows")
+    assert (only.code, only.err.splitlines()[-1]) == (4, "not swept: job.cold; `wane archive run` moves its rows")

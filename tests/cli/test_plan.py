@@ -65,6 +65,8 @@ def test_a_bound_is_shown_as_one(wane: Wane, filled: Database, monkeypatch: pyte
     done = wane("plan", "--at", AT)
     assert done.out.splitlines()[2].split()[:7] == ["inbox.failed", "prune", "≥", "2", "6", "≥", "33.3%"]
     assert done.err == "≥ 2 rows due under 1 rule, and ≥ 2 that leave with them\n"
+    monkeypatch.setattr(reads, "count", lambda *_, **__: Count(1, Exactness.EXACT))
+    assert wane("plan", "--at", AT).err == "1 row due under 1 rule, and 1 that leaves with it\n"
 
 
 def test_planning_changes_nothing(wane: Wane, filled: Database) -> None:

@@ -230,7 +230,7 @@ def test_a_sweep_names_the_rules_that_it_leaves_to_the_archive(wane: Wane, folde
     cold = '[archive]\nurl = "cold"\n[archive.event]\nkeep = "forever"\n[table.event]\nwhy = "x"\nscheduler = "tick"\n'
     cold += 'time = {{ column = "at_ms", unit = "ms" }}\nrule.cold = {{ keep = "1d", then = "archive" }}\n[excused]'
     write_contract(folder, filled.url, CONTRACT.replace("[excused]", cold))
-    reported = "not swept: event.cold; `wane archive run` moves their rows"
+    reported = "not swept: event.cold; `wane archive run` moves its rows"
     assert reported in wane("sweep").err
     assert reported in wane("sweep", "event").err
     assert reported not in wane("sweep", "inbox").err

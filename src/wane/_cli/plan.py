@@ -222,7 +222,10 @@ def _total(made: Plan) -> str:
     """Summarise the plan: `~1,234 rows due under 3 rules, and 56 that leave with them`."""
     with_them = sum_counts(count for step in made.steps for count in step.followers.values())
     text = f"[bold]{counted(made.total, 'row')}[/] due under {many(len(made.steps), 'rule')}"
-    return f"{text}, and {count_text(with_them)} that leave with them" if with_them != Count(0) else text
+    if with_them == Count(0):
+        return text
+    leaves = "leaves" if with_them == Count(1) else "leave"
+    return f"{text}, and {count_text(with_them)} that {leaves} with {'it' if made.total == Count(1) else 'them'}"
 
 
 def print_statements(step: Step, *, values: bool = True) -> None:

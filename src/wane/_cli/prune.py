@@ -191,7 +191,9 @@ def _sweep_result(done: Sweep, *, failed: bool, skipped: Sequence[str] = ()) -> 
     def show() -> None:
         print_sweep(done)
         if skipped:
-            print_line(f"not swept: {escape(', '.join(skipped))}; `wane archive run` moves their rows")
+            print_line(
+                f"not swept: {escape(', '.join(skipped))}; `wane archive run` moves {'its' if len(skipped) == 1 else 'their'} rows"
+            )
         if not done.rules and not skipped:
             print_line("[yellow]nothing was swept:[/] the contract has no rule to sweep")
 
