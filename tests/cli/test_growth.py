@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -63,6 +64,15 @@ def test_one_table_with_a_course_that_fits(
     assert "days to 1,000,000 rows: 30" in done.out
     assert "in 30 days: 1,000,000 rows" in done.out
     assert "warning: inbox reaches 1,000,000 rows, in about 30 days" in done.err
+
+
+def test_the_numbers_are_those_of_the_last_snapshot_and_its_time_is_shown(wane: Wane, filled: Database) -> None:
+    assert wane("migrate").code == 0
+    assert wane("growth", "snapshot").code == 0
+    filled.execute("DELETE FROM note")
+    done = wane("growth")
+    assert [line.split()[1] for line in done.out.splitlines() if line.startswith("note")] == ["2"]
+    assert re.fullmatch(r"measured \d{4}-\d\d-\d\d [\d:]{8}; `wane growth snapshot` measures now\n", done.err)
 
 
 def test_json_has_numbers_or_words(wane: Wane, filled: Database) -> None:

@@ -67,7 +67,10 @@ def test_a_dry_run_says_how_much_the_limit_lets_leave(wane: Wane) -> None:
     few = "3 rows of inbox due; at most 4 (--limit, followers included) would leave: nothing was changed\n"
     assert wane(*words, "4").out.startswith(few)
     assert wane(*words, "5").out.startswith("3 rows of inbox would leave: nothing was changed\n")
-    assert wane(*words, "4", "--json").json["limit"] == 4
+    found = wane(*words, "4", "--json").json
+    assert found["limit"] == 4
+    limits = {one["parameters"]["limit"] for one in found["statements"] if "limit" in one["parameters"]}
+    assert limits == {4}, "the statements are shown as they run"
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,11 @@ def growth_show(
             _print_all(found, [one.threshold for one in found[0].days] if found else [])
         else:
             _print_one(found[0])
-        if all(one.taken_at is None for one in found):
+        measured = [one.taken_at for one in found if one.taken_at is not None]
+        if not measured:
             print_line("nothing was measured yet: `wane run` does it by itself, `wane growth snapshot` now")
+        elif name is None:
+            print_line(f"measured {time_text(max(measured))}; `wane growth snapshot` measures now")
         for one in found:
             if one.alert is not None:
                 print_line(f"[yellow]warning:[/] {_alert_text(one)}")

@@ -18,6 +18,7 @@ from wane._cli.output import console, counted, counts_text, many, print_line, ta
 from wane._cli.plan import build_plan, plan_result, print_statements
 from wane._cli.values import parse_time
 from wane._contract.model import Contract, State, ToArchive
+from wane._db.counting import READ_SECONDS
 from wane._prune.concerns import concerns
 from wane._prune.pace import FAST
 from wane._prune.plan import Step, read_plan
@@ -71,7 +72,9 @@ def prune(
     order = keeper.pruner.order(name, rule, states, cutoff, orphans=orphans)
     doubts = concerns(keeper.pruner, order, require_limit(limit))
     if dry_run:
-        preview = keeper.preview(name, rule=rule, states=states, older_than=cutoff, orphans=orphans)
+        preview = keeper.pruner.preview(
+            name, rule=rule, states=states, older_than=cutoff, orphans=orphans, seconds=READ_SECONDS, limit=limit
+        )
         data = {**asdict(preview), "limit": limit, "concerns": doubts}
         return CommandResult(data, lambda: _print_preview(preview, limit, doubts))
     if doubts and not _confirmed(doubts, yes=yes):

@@ -119,8 +119,9 @@ def plan_step(
     *,
     swept: bool,
     explain: bool,
+    limit: int = BATCH_ROWS,
 ) -> Step:
-    """Plan what one rule would take of a table with `rows` rows."""
+    """Plan what one rule would take of a table with `rows` rows; its statements are shown with a batch of `limit`."""
     due = read_due(store, selection, now, seconds)
     statements = tuple(
         StepStatement(
@@ -129,7 +130,7 @@ def plan_step(
             one.statement.parameters,
             _explained(store, one.statement) if explain else "",
         )
-        for one in preview(rows_of(store), selection, now, BATCH_ROWS)
+        for one in preview(rows_of(store), selection, now, limit)
     )
     share = share_of(due.count, rows)
     return Step(

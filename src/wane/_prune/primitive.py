@@ -22,7 +22,7 @@ from wane._ledger import AuditEntry, Ledger
 from wane._prune.binding import Bindings
 from wane._prune.dialects import row_taker
 from wane._prune.plan import Step
-from wane._prune.planning import plan_step
+from wane._prune.planning import BATCH_ROWS, plan_step
 from wane._prune.sql_outbox import write_taken_event
 from wane._prune.take import Batch, RowTaker, Taken, gated
 from wane._rules.rows import cutoff
@@ -140,14 +140,24 @@ class Pruner:
         return self.take(replace(order, limit=limit, most=limit), actor, connection)
 
     def preview(
-        self, table: str, *, rule: str | None, states: object, older_than: object, orphans: bool, seconds: float
+        self,
+        table: str,
+        *,
+        rule: str | None,
+        states: object,
+        older_than: object,
+        orphans: bool,
+        seconds: float,
+        limit: int = BATCH_ROWS,
     ) -> Step:
         """Preview what the same call would take: counts, edges, the statement and its query plan. Reads only."""
         order = self.order(table, rule, states, older_than, orphans=orphans)
         selection = self.bindings.selection(order.table, order.rule)
         now = order.older_than or self.store.now()
         rows = count_rows(self.store, selection.table, seconds)
-        return plan_step(self.store, selection, now, seconds, rows, swept=not order.table.append_only, explain=True)
+        return plan_step(
+            self.store, selection, now, seconds, rows, swept=not order.table.append_only, explain=True, limit=limit
+        )
 
     def order(
         self, table: str, rule: str | None, states: object, older_than: object, *, orphans: bool = False

@@ -120,8 +120,11 @@ def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Fin
         yield _warning("partition-near", name, _nearly(table, contract), fix)
     limit = contract.health.hot_read_ms
     if table.hot_read_ms is not None and table.hot_read_ms > limit:
-        message = f"finding one row through the index of its rule takes {table.hot_read_ms:g} ms, and {limit:g} ms are allowed"
-        fix = f"see how it is found: {pasted('plan', name, '-v')}; a smaller table, a better index or a vacuum help"
+        message = f"finding one row of its rules takes {table.hot_read_ms:g} ms, and {limit:g} ms are allowed"
+        fix = (
+            f"see whether an index is missing, `wane check --cover`, and how rows are found, {pasted('plan', name, '-v')};"
+            " a smaller table or a vacuum help too"
+        )
         yield _warning("slow-reads", name, message, fix)
 
 
