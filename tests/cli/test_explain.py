@@ -49,4 +49,6 @@ def test_an_unknown_code_is_refused_with_the_nearest_one(wane: Wane) -> None:
     done = wane("explain", "never-du")
     assert (done.code, done.out) == (2, "")
     assert "did you mean 'never-due'?" in " ".join(done.err.replace("│", " ").split())
+    outcome = " ".join(wane("explain", "fused").err.replace("│", " ").split())
+    assert "did you mean 'fused-rule'?" in outcome, "the word that a sweep ends with"
     assert "`wane explain` lists all codes" in " ".join(wane("explain", "zzz").err.replace("│", " ").split())

@@ -45,7 +45,10 @@ def explain(code: str) -> Explanation | None:
 
 
 def suggest_code(code: str) -> str:
-    """Suggest a code for one that does not exist; return "" if none is similar."""
+    """Suggest a code for one that does not exist: one that begins with it as a word, or is similar; else return ""."""
     known = {one.lower(): one for one in explanations()}
+    begun = [name for lower, name in known.items() if lower.startswith(f"{code.lower()}-")]
+    if begun:
+        return f"did you mean {begun[0]!r}?"
     near = did_you_mean(code.lower(), known)
     return next((f"did you mean {name!r}?" for lower, name in known.items() if f"{lower!r}" in near), "")
