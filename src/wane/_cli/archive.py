@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane._archive.model import ArchiveRun, ColdStatus, Proof, RestoreStatus, SweepStatus
+from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, ShownOption
 from wane._cli.output import console, counts_text, many, print_findings, print_line, table, time_text
@@ -51,12 +52,15 @@ def archive_run(
 ) -> CommandResult:
     """Move what is due to the archive: copied, read back and proven, committed, then evicted from the hot table.
 
-    After any interruption, running it again finishes the job. Exits 1 if a rule failed. Ctrl-C and SIGTERM stop between two steps.
+    After any interruption, running it again finishes the job. Exits 1 if a rule failed, 4 if nothing ran. Ctrl-C and SIGTERM stop between two steps.
     """
     pace = FAST if fast else None
     archive = call.open().archive
     done = archive.run(*(only or ()), strict=strict, pace=pace, stop=call.stop.event, starting=starting)
-    return CommandResult({"rules": done.rules}, lambda: print_run(done), 1 if done.failed else 0)
+    idle = all(rule.outcome is Outcome.OFF for rule in done.rules)
+    return CommandResult(
+        {"rules": done.rules}, lambda: print_run(done), 1 if done.failed else NOTHING_DONE if idle else 0
+    )
 
 
 def print_run(done: ArchiveRun) -> None:
