@@ -23,7 +23,6 @@ TESTS   ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
-export WANE_EXAMPLES
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prefect demo test check lint format docs bench crash soak cluster mutations clean
