@@ -720,7 +720,7 @@ class Cluster:
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
     def _drop_used(self) -> None:
-        # Not right after the test: the server needs a timestamp to notice that connections closed, and a drop that finds
+        # Not right after the test: the server needs some milliseconds to notice that connections closed, and a drop that finds
         # one sleeps for 100 ms. FORCE: a test may leave connections of the code under test behind, also on purpose.
         while self._used:
             self._admin.execute(f"DROP DATABASE IF EXISTS {self._used.pop()} WITH (FORCE)".encode())

@@ -129,7 +129,7 @@ def test_a_table_that_somebody_locks_is_not_waited_for(postgres_database: Postgr
         assert (events.due, events.oldest, events.table_rows, events.share, events.takes) == (None,) * 5
         assert others.due is not None
         assert others.due.rows == 1
-        # Nobody may be reported that all is well with a table that could not be looked at.
+        # No report may call a table healthy that could not be read.
         assert "times-unchecked" in codes(findings(postgres_database, TWO, seconds=0.3))
 
 

@@ -727,16 +727,16 @@ def test_a_url_without_secrets_is_written_as_given(sqlite_database: SqliteDataba
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
-def test_hundreds_of_tables_are_proposed(database: Database, tmp_path: Path) -> None:
+def test_a_thousand_tables_are_proposed(database: Database, tmp_path: Path) -> None:
     script(
         database,
         "".join(
             f"CREATE TABLE t{n} (id <number> PRIMARY KEY, status <text>, payload <text>, created_at_ms <number>);"
-            for n in range(300)
+            for n in range(1000)
         ),
     )
     text = proposed(database)
-    assert len(tomllib.loads(text)["table"]) == 300
+    assert len(tomllib.loads(text)["table"]) == 1000
     assert_open_everywhere(text, tmp_path)
 
 

@@ -276,7 +276,7 @@ def test_the_fuse_is_a_failure_until_it_is_approved(wane: Wane, ready: Database)
 # --- Signals --------------------------------------------------------------------------------------------------------
 
 SLOW = "[sweep]\nduty = 0.001\n\n[scheduler]"
-"""Two seconds of rest after every batch: time enough to be reported to stop."""
+"""Two seconds of rest after every batch: time enough to receive a signal."""
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -1,4 +1,4 @@
-"""`kill -9` at every step of the archive's journal, and at any timestamp: no row is ever in neither place, and when a sweep is done, none is in both.
+"""`kill -9` at every step of the archive's journal, and at any time: no row is ever in neither place, and when a sweep is done, none is in both.
 
 Meanwhile the application goes on changing its rows. At the end every row, by key and content, is as the application left it, in one place.
 """
@@ -30,7 +30,7 @@ from wane._keeper import open_keeper
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
-"""Kills at random timestamps, after one at every step; `make crash` asks for dozens."""
+"""Kills at random times, after one at every step; `make crash` asks for dozens."""
 DIRECTED = [
     *("cut", "plan", "copy", "write", "to written", "read back", "to verified", "commit", "to committed"),
     *("evict", "progress", "to evicted", "remove", "removed", "to done"),
@@ -190,7 +190,7 @@ def kill_everywhere(
     balance: Callable[[], None],
     again: int = 0,
 ) -> None:
-    """Kill one at each of these steps and some at any timestamp, each with new rows.
+    """Kill one at each of these steps and some at any time, each with new rows.
 
     Of the steps that were not reached in time, as on a busy machine, so many may be tried again.
     """

@@ -1,4 +1,4 @@
-"""`kill -9` at any timestamp: the books balance, and the next sweep finishes.
+"""`kill -9` at any time: the books balance, and the next sweep finishes.
 
 Kills are seeded and uniform in time, and then one comes at each step that none has hit. WANE_KILLS says
 how many there are on each store; `make crash` asks for hundreds.

@@ -1,4 +1,4 @@
-"""`kill -9` at any timestamp of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and whoever comes next
+"""`kill -9` at any time of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and whoever comes next
 finishes. Kills are seeded and uniform in time; each tells the step that it hit, and the run fails if some step was never hit.
 """
 
@@ -26,7 +26,7 @@ from wane._prune.pace import FAST
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
-"""Kills at random timestamps; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests kill at some steps."""
+"""Kills at random times; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests kill at some steps."""
 SOME = 1 if KILLS else 4
 WINDOW_SECONDS = 0.5
 SEED = 11

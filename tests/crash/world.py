@@ -74,7 +74,7 @@ LOSING = ("plain", "guarded", "followed", "follower", "capped")
 
 
 class World:
-    """The tables, what was put into them, and what must hold of them at any timestamp."""
+    """The tables, what was put into them, and what must hold of them at any time."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database

@@ -87,7 +87,8 @@ def test_what_is_counted_in_no_time_falls_back_to_less(database: Database, store
             assert distinct(store, table, status, 10, seconds) is None
             assert count_never_due(store, selection, 10, seconds) is None
             assert has_more_rows_than(store, table, MANY - 5, seconds) is None
-            assert len(sample(store, table, status, 5, seconds)) <= 5
+            # Three of the first rows and two of the last ones, by a statement each.
+            assert len(sample(store, table, status, 5, seconds)) in (0, 2, 3, 5)
         assert count_rows(store, table, 60) == Count(MANY)
         assert read_due(store, selection, now, 60).count == Count(MANY)
         assert distinct(store, table, status, 10, 60) == ["new"]

@@ -151,7 +151,7 @@ def contract() -> Contract:
 
 @contextmanager
 def healthy(database: Database, *, migrate: bool = True) -> Iterator[World]:
-    """Everything in its place: rows of all kinds, none overdue, swept a timestamp ago."""
+    """A database where nothing is wrong: rows of all kinds, none overdue, just swept."""
     database.script(SCHEMA)
     database.script(schema_sql("claims", database.store)["main"])
     insert(database, "job", "id, state, at_ms", (1, "queued", ago(90)), (2, "done", ago(6)), (3, "done", ago(1)))

@@ -520,7 +520,7 @@ STATES: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """One rule, one timestamp, and the rows of its table."""
+    """One rule, one time, and the rows of its table."""
 
     encoding: Encoding
     table: Table
@@ -658,7 +658,7 @@ class Bench:
         if not timestamps:
             assert (due.oldest, due.newest) == (None, None)
             return
-        # Texts are reported in the order of an index, which is that of timestamps except inside a second.
+        # Texts are read in the order of an index, which is that of timestamps except inside a second.
         text = encoding.unit is Unit.NATIVE if self.database.store == "sqlite" else False
         text = text or bool({encoding.unit, *encoding.also} & {Unit.ISO, Unit.TEXT})
         slack = Fraction(1) if text else Fraction(1, 1_000_000)

@@ -442,7 +442,7 @@ class Play:
         event(f"{rule.name}: {'some' if pruned.rows else 'none'}")
 
     def do_explicit(self, states: list[str], job: int | None, limit: int) -> None:
-        """The cutoff is the very timestamp of a row, if there is such a row: it must stay."""
+        """The cutoff is exactly the timestamp of a row, if there is such a row: it must stay."""
         at = START - 4 * DAY
         if job is not None and job in self.model.rows["job"]:
             at = timestamp(self.model.rows["job"][job]) or at

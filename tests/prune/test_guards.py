@@ -154,7 +154,7 @@ WITHOUT_PROTECTION = {
     "disabled except on replicas": (PLAIN, ENABLE_REPLICA),
     "disabled on a partition": (PARTITIONED, "ALTER TABLE note_x DISABLE TRIGGER ALL"),
     "descendant": (PLAIN, "CREATE TABLE note_x () INHERITS (note)"),
-    "descendant of an descendant": (INHERITED, "CREATE TABLE note_x () INHERITS (note_y)"),
+    "descendant of a descendant": (INHERITED, "CREATE TABLE note_x () INHERITS (note_y)"),
     "descendant with a key that is deferred": (
         PLAIN,
         "CREATE TABLE note_x (FOREIGN KEY (job_id) REFERENCES job (id) DEFERRABLE INITIALLY DEFERRED) INHERITS (note)",

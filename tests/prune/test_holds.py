@@ -219,7 +219,7 @@ def test_a_hold_that_ended_holds_no_longer(database: Database) -> None:
 
 
 def test_a_hold_ends_by_the_databases_clock(database: Database) -> None:
-    """Two holds, one for a timestamp: as soon as it is past, and not before, its row leaves."""
+    """Two holds, one with an end: as soon as that is past, and not before, its row leaves."""
     jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
     with keeping(database) as kept:
         ends = kept.keeper.store.now() + timedelta(milliseconds=400)
@@ -375,10 +375,10 @@ def test_keys_of_every_type_are_held_on_every_connection(postgres_database: Post
         assert count == 1
 
 
-def test_a_domain_over_a_moment_is_held_in_every_zone(postgres_database: PostgresDatabase) -> None:
+def test_a_domain_over_a_timestamp_is_held_in_every_zone(postgres_database: PostgresDatabase) -> None:
     postgres_database.script("""
-        CREATE DOMAIN moment AS timestamptz;
-        CREATE TABLE job (id timestamp PRIMARY KEY, state text, at_ms bigint);
+        CREATE DOMAIN stamp AS timestamptz;
+        CREATE TABLE job (id stamp PRIMARY KEY, state text, at_ms bigint);
     """)
     insert(postgres_database, "job", "id, state, at_ms", ("2024-01-01", "done", ago(30)))
     with keeping(postgres_database) as kept:

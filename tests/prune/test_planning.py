@@ -105,7 +105,7 @@ def fill(database: Database) -> None:
     seen = [
         (1, "a", ago(5), ago(1)),  # expired; the cap has no room for it either
         (2, "a", ago(4), ago(-1)),
-        (3, "a", ago(3), ago(0)),  # expires at this very timestamp
+        (3, "a", ago(3), ago(0)),  # expires exactly now
         (4, "b", ago(9), ago(-9)),
     ]
     database.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)

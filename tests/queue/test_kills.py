@@ -1,6 +1,6 @@
 """`kill -9` in the middle of everything: no message is lost, and none is done twice.
 
-Processes enqueue, reserve, ack, release and renew as fast as they can, and are killed at seeded timestamps. WANE_KILLS says how many.
+Processes enqueue, reserve, ack, release and renew as fast as they can, and are killed at seeded times. WANE_KILLS says how many.
 """
 
 from __future__ import annotations

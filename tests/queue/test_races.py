@@ -207,7 +207,7 @@ def test_reserving_of_several_kinds_locks_only_what_it_takes(postgres_database: 
         queue = Queue(store, "pool")
         one = [queue.enqueue("a"), queue.enqueue("b"), queue.enqueue("c")]
         with reserving(postgres_database, limit=limit, kinds=["c", "b", "a"]):
-            # The oldest went; whoever wants another kind must not be reported that there is none.
+            # The oldest went; a reader of another kind must not find none.
             for kind, message in zip("abc"[limit:], one[limit:], strict=True):
                 assert taken(queue, kinds=[kind]).message_id == message.message_id
             assert queue.reserve() is None

@@ -91,7 +91,7 @@ def test_what_makes_nothing_ready_wakes_nobody(store: Store, clock: Clock) -> No
 
 
 def test_a_wait_that_gives_up_does_so_in_time_beside_one_that_goes_on(database: Database, queue: Queue) -> None:
-    """The other thread may watch for a second: nobody else has to wait for it, neither to be reported nor to give up."""
+    """The other thread may watch for a second: nobody else has to wait for it, neither to be woken nor to give up."""
     queue.enqueue("k")
     with waiting(database) as other, closing(Queue(other.store, "quiet", wakeups=other._wakeups)) as quiet:
         long = Background(lambda: quiet.wait_for_wakeup(0, SOON))
@@ -132,7 +132,7 @@ def test_a_waiter_whose_connection_is_killed_gets_a_clear_error_and_the_next_wai
         await_true(lambda: watches(postgres_database, queue), "it waits")
         [pid] = connections(postgres_database) - {queue.store._connection.info.backend_pid}  # type: ignore[attr-defined]
         postgres_database.query("SELECT pg_terminate_backend(?)", (pid,))
-        await_true(lambda: not all(one.running for one in threads), "one of them is reported")
+        await_true(lambda: not all(one.running for one in threads), "one of them is woken")
         postgres_database.execute("INSERT INTO wane.wakeup (pool, bumps) VALUES ('pool', 1)")
         ends: list[object] = []
         for one in threads:

@@ -18,7 +18,7 @@ from wane.errors import Locked
 from wane.events import BatchTaken, Event
 
 _MOST_CALLS = 10_000
-_EMPTY_CALLS = 15
+_EMPTY_CALLS = 50
 """Whoever loses a race for the same rows takes none, so taking none once does not mean that none are due."""
 
 

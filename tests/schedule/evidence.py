@@ -1,6 +1,6 @@
 """What triggers of the database write down while many processes run, whatever Wane itself says about it.
 
-Every deletion of a swept row tells which process did it and who had the table's lease at that timestamp, seen from inside the
+Every deletion of a swept row tells which process did it and who had the table's lease at that time, seen from inside the
 deleting transaction. Every change of a message tells its states, its token and the timestamp.
 """
 
@@ -130,7 +130,7 @@ class Evidence:
         ]
 
     def check_sweeps(self) -> None:
-        """Whoever deleted a row had the table's lease at that timestamp; fences only rise, and two processes never take turns under one."""
+        """Whoever deleted a row had the table's lease at that time; fences only rise, and two processes never take turns under one."""
         for name in TABLES:
             mine = [one for one in self.deletions if one.table == name]
             fence, latest = 0, datetime.min.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The runner: schedulers and workers in one process, until reported to stop; what fails is reported and tried again, and never ends the loop."""
+"""The runner: schedulers and workers in one process, until asked to stop; what fails is reported and tried again, and never ends the loop."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_every_executor_beats_in_place_and_its_silence_is_noticed(
                     found.heartbeat.beat_at > first[found.heartbeat.executor].beat_at
                     for found in one.keeper.status().executors
                 ),
-                "all heartbeat again",
+                "all send heartbeats again",
             )
             found = one.keeper.status()
             assert [one.heartbeat.role for one in found.executors] == ["scheduler", "worker", "worker"]

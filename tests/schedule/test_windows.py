@@ -67,7 +67,7 @@ def test_a_restart_more_often_than_the_interval_neither_starves_nor_doubles(data
     with world(database):
         pass
     for _ in range(21):
-        with world(database) as one:  # A process that lives for a timestamp, every minute.
+        with world(database) as one:  # A process that lives for a second, every minute.
             opened += [window] if (window := one.opened()) else []
             finish(one)
         clock.advance(minutes=1)

@@ -359,7 +359,7 @@ def test_a_dead_worker_is_replaced_when_its_lease_has_ended(
         clock.now = NOON + timedelta(seconds=30, microseconds=-1)
         assert two.worker().work() is None
         clock.now = NOON + timedelta(seconds=30)
-        assert two.worker().work() is Worked.DONE, "the message and the table are free at the same timestamp"
+        assert two.worker().work() is Worked.DONE, "the message and the table are free at the same time"
         assert two.fence() == 2
         assert [message.deliveries for message in two.messages()] == [2]
 

@@ -13,7 +13,7 @@ from wane._archive.journal import Journal
 from wane._archive.journal_restore import JournaledRestore, RestoreJournal
 from wane._archive.sql_log import ArchiveLog, archive_findings
 from wane._contract.duration import format_duration
-from wane._contract.lookup import find_table, require_known
+from wane._contract.lookup import find_table, is_named, require_known
 from wane._contract.model import Contract, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._db.transaction import Transaction
@@ -83,11 +83,7 @@ class Archive:
         from wane._archive.model import ArchiveRun
 
         require_known(self._contract, only)
-        rules = [
-            (table, rule)
-            for table, rule in self._rules()
-            if not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
-        ]
+        rules = [(table, rule) for table, rule in self._rules() if not only or is_named(only, table.name, rule.name)]
         if only and not rules:
             raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
         require_admin(self._store, self._contract)

@@ -42,6 +42,11 @@ def find_rule(table: Table, name: str) -> Rule:
     raise UnknownRule(f"{table.name} has no rule {name!r}", hint)
 
 
+def is_named(names: Collection[str], table: object, rule: str) -> bool:
+    """Check whether names of tables (`table`) and rules (`table.rule`) include a rule."""
+    return str(table) in names or f"{table}.{rule}" in names
+
+
 def require_known(contract: Contract, names: Collection[str]) -> None:
     """Raise if a name is neither a `table` nor a `table.rule` of the contract."""
     tables = {str(table.name) for table in contract.tables}

@@ -22,7 +22,6 @@ from wane.errors import PlanError, TimedOut
 MOST_AGE = timedelta(hours=24)
 COUNT_SECONDS = 60.0
 """The time limit of counting what is due under one step: a user waits for it, and no process does."""
-_COUNT_FIRST = "plan again with time to count them, for example {}"
 
 
 def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) -> Sweep:
@@ -40,10 +39,7 @@ def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
     """
     name = f"{step.table}.{step.rule}"
     if step.due is None:
-        raise PlanError(
-            f"{name}: the plan does not say how many rows are due",
-            _COUNT_FIRST.format(pasted("plan", name, "--seconds", 60)),
-        )
+        raise PlanError(f"{name}: the plan does not say how many rows are due", _count_first(name))
     table = sweeper.bindings.table(step.table)
     selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
     said = step.due.rows
@@ -56,13 +52,13 @@ def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
         ) from problem
     if due > said:
         how = "" if step.due.exactness is Exactness.EXACT else f" ({step.due.exactness.value})"
-        hint = (
-            "rows changed since it was made; plan again"
-            if not how
-            else _COUNT_FIRST.format(pasted("plan", name, "--seconds", 60))
-        )
+        hint = "rows changed since it was made; plan again" if not how else _count_first(name)
         raise PlanError(f"{name}: the plan says {said:,} rows{how}, and at least {due:,} are due by it now", hint)
     return PlannedRows(plan.made_at, said)
+
+
+def _count_first(name: str) -> str:
+    return f"plan again with time to count them, for example {pasted('plan', name, '--seconds', 60)}"
 
 
 def _require_current(sweeper: Sweeper, plan: Plan, most_age: timedelta) -> None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from wane._contract.fingerprint import fingerprint
-from wane._contract.lookup import require_known
+from wane._contract.lookup import is_named, require_known
 from wane._contract.model import Contract, Mark, Rule, Table
 from wane._db import Store
-from wane._db.counting import REVIEW_SECONDS, Count
+from wane._db.counting import REVIEW_SECONDS, Count, Exactness
 from wane._db.transaction import Transaction
 from wane._findings import Finding, pasted
 from wane._ledger import AuditEntry, Ledger
@@ -105,7 +105,7 @@ class Approver:
             for table, rule in self.contract.rules()
             if not table.append_only
             and not isinstance(rule.action, Mark)
-            and (not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only))
+            and (not only or is_named(only, table.name, rule.name))
         ]
 
     def _fused(self, step: Step, found: Fuse, now: datetime) -> FusedRule:
@@ -113,8 +113,8 @@ class Approver:
         approval = None if state is None else state.approved(fingerprint(self.contract), now)
         if found.due is None or found.rows is None:
             return FusedRule(step, found.blown, None, approval)
-        share = found.due / max(found.rows, 1)
-        counted = replace(step, due=Count(found.due), table_rows=Count(found.rows), share=share)
+        share, due, rows = found.due / max(found.rows, 1), Count(found.due), Count(found.rows)
+        counted = replace(step, due=due, table_rows=rows, share=share, share_exactness=Exactness.EXACT)
         return FusedRule(counted, found.blown, self._fingerprint(step, found.due, now), approval)
 
     def _fingerprint(self, step: Step, rows: int, now: datetime) -> str:
@@ -157,7 +157,7 @@ class Approver:
         now, promised = self.store.now(), fingerprint(self.contract)
         states = FuseStates(self.store.dialect, self.store.reader(PROBE_SECONDS)).all()
         given = [one for state in states if (one := state.approved(promised, now)) is not None]
-        return [one for one in given if not only or {one.table, f"{one.table}.{one.rule}"} & set(only)]
+        return [one for one in given if not only or is_named(only, one.table, one.rule)]
 
     def revoke(self, only: Collection[str] = ()) -> list[Approval]:
         """Revoke the approvals in force, all or those of rules named `table` or `table.rule`; return them."""

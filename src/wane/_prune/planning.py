@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cache, partial
 
 from wane._contract.fingerprint import fingerprint
+from wane._contract.lookup import is_named
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, Mark, Rule, ToArchive, ToColdTier
 from wane._contract.settings import Budget
@@ -66,7 +67,7 @@ def build_plan(
     now = now or store.now()
     schema = store.reflect()
     selections, problems = bind_contract(contract, schema, store.types)
-    wanted = [one for one in selections if not only or {str(one.name), one.label} & set(only)]
+    wanted = [one for one in selections if not only or is_named(only, one.name, one.rule.name)]
     steps: list[Step] = []
     planned: list[Selection] = []
     held = Report(contract)

@@ -18,6 +18,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from wane._contract.lookup import is_named
 from wane._contract.model import Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
 from wane._contract.settings import Budget
 from wane._db import Store
@@ -162,7 +163,7 @@ class Sweeper:
 
     def _rules(self, only: Collection[str]) -> Iterator[tuple[Table, Rule]]:
         for table, rule in self.contract.rules():
-            named = not only or {str(table.name), f"{table.name}.{rule.name}"} & set(only)
+            named = not only or is_named(only, table.name, rule.name)
             if named and not table.append_only and not isinstance(rule.action, ToArchive):
                 yield table, rule
 
@@ -340,7 +341,7 @@ class _RuleSweep:
         closed = closed_gate(own.flags(), self.table.name, self.sweeper.contract.sweep)
         if closed:
             return Outcome.OFF, closed
-        named = {self.name, str(self.table.name)} & set(self.sweeper.approved)
+        named = is_named(self.sweeper.approved, self.table.name, self.rule.name)
         attended = not self.sweeper.unattended or named or self.planned is not None
         if attended or self.action == "mark":
             return None
