@@ -151,13 +151,16 @@ def _root(
     """Accept options before any command."""
 
 
-def main(group: str | None = None) -> None:
-    """Run a command, or one of a group; errors that Wane knows become a sentence and exit code 1."""
+def main(group: str | None = None, arguments: list[str] | None = None) -> None:
+    """Run a command, or one of a group; errors that Wane knows become a sentence and exit code 1.
+
+    `arguments` replace those of the process.
+    """
     from wane.errors import BindError, ContractError, WaneError
 
     try:
         program = typer.main.get_command(app) if group is None else load(group)
-        program()
+        program(arguments)
     except WaneError as problem:
         from rich.markup import escape
 

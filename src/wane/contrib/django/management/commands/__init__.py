@@ -1,0 +1,1 @@
+"""Commands of `manage.py`: Django finds each by its module's name."""
