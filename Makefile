@@ -1,12 +1,14 @@
-# Everything happens in .venv and .venv-prefect: nothing is installed outside the checkout, and `make clean` undoes it.
+# Everything happens in .venv, .venv-prefect and .venv-airflow: nothing is installed outside the checkout, and `make clean` undoes it.
 
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
-# Prefect needs older versions of what the tests need, so what runs inside Prefect has an environment of its own.
+# Prefect and Airflow need other versions of what the tests need, so what runs inside them has environments of its own.
 PREFECT := .venv-prefect
 PREFECT_STAMP := $(PREFECT)/.installed
+AIRFLOW := .venv-airflow
+AIRFLOW_STAMP := $(AIRFLOW)/.installed
 PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_prefect/constraints.txt
 # Tests wait for databases, disks and each other about half of their time: three workers keep two small cores busy.
 WORKERS ?= 3
@@ -25,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect demo test check lint format docs bench crash soak cluster mutations clean
+.PHONY: help setup prefect airflow demo test check lint format docs bench crash soak cluster mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +57,15 @@ $(PREFECT_STAMP): $(PREFECT_FILES)
 	@$(PREFECT)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
+airflow: setup $(AIRFLOW_STAMP) ## run a DAG with Wane's operator and sensor in Airflow, in .venv-airflow
+	@$(BIN)/pytest -m airflow --numprocesses 0 tests/contrib
+
+$(AIRFLOW_STAMP): tests/contrib/in_airflow/requirements.txt
+	@test -x $(AIRFLOW)/bin/python || $(PYTHON) -m venv $(AIRFLOW)
+	@echo "installing Airflow into $(AIRFLOW): about two minutes"
+	@$(AIRFLOW)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
@@ -67,9 +78,10 @@ test: setup ## lint, type-check and test against real databases
 	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
 	exit $$code
 
-check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, crash, soak, cluster, mutations
+check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, Airflow, crash, soak, cluster, mutations
 	@$(MAKE) --no-print-directory test BOTH=1 WANE_EXAMPLES=1000
 	@$(MAKE) --no-print-directory prefect
+	@$(MAKE) --no-print-directory airflow
 	@$(MAKE) --no-print-directory crash
 	@$(MAKE) --no-print-directory soak
 	@$(MAKE) --no-print-directory cluster
@@ -107,6 +119,6 @@ cluster: setup ## archive on a Spark cluster: a master and two workers of its ow
 mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py --jobs $(JOBS)
 
-clean: ## remove both environments, caches and everything that was built
-	@rm -rf $(VENV) $(PREFECT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove the environments, caches and everything that was built
+	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
