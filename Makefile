@@ -27,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect airflow demo test check lint format docs bench crash soak cluster mutations clean
+.PHONY: help setup prefect airflow deploy demo test check lint format docs bench crash soak cluster mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ $(AIRFLOW_STAMP): tests/contrib/in_airflow/requirements.txt
 	@$(AIRFLOW)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
+deploy: setup ## execute the steps of deploy/Dockerfile in an environment of their own
+	@$(BIN)/pytest -m deploy --numprocesses 0 tests/deploy
+
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
@@ -82,6 +85,7 @@ check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, Airfl
 	@$(MAKE) --no-print-directory test BOTH=1 WANE_EXAMPLES=1000
 	@$(MAKE) --no-print-directory prefect
 	@$(MAKE) --no-print-directory airflow
+	@$(MAKE) --no-print-directory deploy
 	@$(MAKE) --no-print-directory crash
 	@$(MAKE) --no-print-directory soak
 	@$(MAKE) --no-print-directory cluster

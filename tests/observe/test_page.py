@@ -119,7 +119,7 @@ def test_its_example_prints_what_it_says(
 
 
 def test_its_alerts_are_of_metrics_that_exist() -> None:
-    expressions = re.findall(r"^\s+expr: (.*)$", PAGE, re.MULTILINE)
+    expressions = re.findall(r'^\s+expr: "(.*)"$', PAGE, re.MULTILINE)
     assert expressions
     for expression in expressions:
         used = re.findall(r"\b(?:wane|lifecycle)_\w+", expression)

@@ -46,6 +46,7 @@ _COMMANDS = {
         "health": ("health", "Report whether retention works; exit 1 if it does not."),
         "pressure": ("health", "Show rows, ages and backlog of every table."),
         "growth": ("growth", "Show how fast tables grow, and forecast their size."),
+        "alerts": ("alerts", "Print alerting rules for Prometheus, from the contract."),
         "space": ("space", "Show what tables take on disk, and what pruning freed."),
     },
     "Archive": {"archive": ("archive", "Move rows to the cold archive, prove, query, restore.")},
