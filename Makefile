@@ -18,6 +18,8 @@ KILLS   ?= 200
 SOAK    ?= 60
 # How many mutations `make mutations` tries at a time.
 JOBS    ?= 2
+# How many minutes the tests may take before the run ends as a failure.
+MINUTES ?= 30
 # What to run, for example: make test TESTS="tests/prune -k cutoff"
 TESTS   ?= tests
 
@@ -77,12 +79,13 @@ demo: setup ## build a sample database and walk through the main job
 test: setup ## lint, type-check and test against real databases
 	@output=$$(mktemp); trap 'rm -f "$$output"' EXIT; \
 	{ $(MAKE) --no-print-directory lint >"$$output" 2>&1 || { cat "$$output" >&2; exit 1; }; } & lint=$$!; \
-	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --durations=25 $(if $(BOTH),--both-servers) $(TESTS) || code=$$?; \
+	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --max-worker-restart 0 --run-minutes $(MINUTES) \
+	  --durations=25 $(if $(ALL),--all) $(if $(BOTH),--both-servers) $(TESTS) || code=$$?; \
 	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
 	exit $$code
 
 check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, Airflow, crash, soak, cluster, mutations
-	@$(MAKE) --no-print-directory test BOTH=1 WANE_EXAMPLES=1000
+	@$(MAKE) --no-print-directory test ALL=1 BOTH=1 MINUTES=600 WANE_EXAMPLES=1000
 	@$(MAKE) --no-print-directory prefect
 	@$(MAKE) --no-print-directory airflow
 	@$(MAKE) --no-print-directory deploy
@@ -112,10 +115,10 @@ bench: setup ## run the benchmarks, one at a time
 	@$(BIN)/python -m bench.partition
 
 crash: setup ## kill sweeps at random times, hundreds of times on each store
-	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --numprocesses 0 -rP tests/crash
+	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --all --numprocesses 0 -rP tests/crash
 
 soak: setup ## run ten processes for a minute on each store, killed and stopped at random
-	@WANE_SOAK_SECONDS=$(SOAK) $(BIN)/pytest -m soak --numprocesses 0 -rP tests/schedule
+	@WANE_SOAK_SECONDS=$(SOAK) $(BIN)/pytest -m soak --all --numprocesses 0 -rP tests/schedule
 
 cluster: setup ## archive on a Spark cluster: a master and two workers of its own
 	@$(BIN)/pytest -m cluster --numprocesses 0 tests/archive

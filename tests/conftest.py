@@ -31,6 +31,8 @@ POOLED = "postgres-pooled"
 POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
 POSTGRES_PARAMS = [*POSTGRES_IDS, *([POOLED] if pooler_program() else [])]
 RUN = pytest.StashKey[Run]()
+LEFT_OUT = pytest.StashKey[list[str]]()
+"""The ids of tests that `sampled` leaves out."""
 SECOND_SERVER = "postgres-system"
 WHERE_SERVERS_DIFFER = ("conformance", "partition/test_there_and_back.py")
 """What depends on a server's version and collation runs on the second server too; the rest does with --both-servers."""
@@ -42,15 +44,20 @@ THROUGH_A_POOLER = (
     "db/test_pooler.py",
 )
 """What runs behind a connection pooler too: a session is no transaction's own there."""
+ALTERNATING = tuple(f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue"))
+"""Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on all."""
+ON_ONE_STORE = ("tests/archive/", "tests/cli/")
+"""Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""
 MIGRATED = (
     *("archive", "claims", "observe", "partition", "prune", "queue", "races", "schedule", "sqlfunctions", "webhooks"),
 )
-"""Where every PostgreSQL database has Wane's own tables from the start, because creating them takes longer than most tests:
-`migrate()` has nothing to do there. On SQLite it has, so a test that forgets it fails. The mark `unmigrated` makes an exception."""
+"""Where every database has Wane's own tables from the start, because creating them takes longer than most tests. The mark `unmigrated`
+makes an exception."""
 
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
     "wane",
+    max_examples=int(os.environ.get("WANE_EXAMPLES", "20")),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -60,6 +67,64 @@ settings.load_profile("wane")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--both-servers", action="store_true", help="run every test on the machine's own PostgreSQL too")
+    parser.addoption("--all", action="store_true", help="run all parameters of tests with the mark `sampled`")
+    parser.addoption("--run-minutes", type=int, help="end a run with several workers that takes longer, as a failure")
+
+
+@pytest.hookimpl(tryfirst=True)  # Before `-k`: so all parameters of a test are here.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--all`, leave out what a test's mark `sampled` does not name, and what is not a store's turn in ALTERNATING."""
+    config.stash[LEFT_OUT] = []
+    if config.getoption("--all") or any("::" in argument for argument in config.args):
+        return
+    files: dict[Path, dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        files.setdefault(item.path, {}).setdefault(item.nodeid.partition("[")[0], []).append(item)
+    running = {
+        item
+        for tests in files.values()
+        for number, (name, every) in enumerate(tests.items())
+        for item in sample(number, name, every)
+    }
+    left_out = [item for item in items if item not in running]
+    items[:] = [item for item in items if item in running]
+    config.stash[LEFT_OUT] = [item.nodeid for item in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def sample(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
+    """Return what runs without `--all` of a test, the one with this number in its file."""
+    mark = every[0].get_closest_marker("sampled")
+    if mark is None:
+        return alternate(number, name, every) if name.startswith(ALTERNATING) else every
+    found = [item for item in every if mark.args and parameters(item).startswith(mark.args)]
+    if mark.args and not found:
+        raise pytest.UsageError(f"{name}: no parameters begin with what `sampled` names")
+    return found
+
+
+def alternate(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
+    """Return each set of the parameters beside the store once: one on the first store, the next on the second, and so on."""
+    stores = list(dict.fromkeys(store(item) for item in every))
+    others = list(dict.fromkeys(others_of(item) for item in every))
+    if len(others) == 1 and not name.startswith(ON_ONE_STORE):
+        return every
+    turns = {(stores[turn % len(stores)], other) for turn, other in enumerate(others, number)}
+    return [item for item in every if (store(item), others_of(item)) in turns]
+
+
+def others_of(item: pytest.Item) -> str:
+    return parameters(item).removeprefix(store(item))
+
+
+def store(item: pytest.Item) -> str:
+    """Return the store that a test runs on, or nothing if that is no parameter of it."""
+    chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return str(chosen.get("store_id", chosen.get("database", "")))
+
+
+def parameters(item: pytest.Item) -> str:
+    return item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
 
 
 def pytest_collection_finish() -> None:
@@ -93,6 +158,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Some tests start programs that they wrote.
     if memory is not None and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+    minutes: int | None = config.getoption("--run-minutes")
+    if minutes and hasattr(config.option, "numprocesses") and not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGALRM, lambda *_: pytest.exit(f"the run took longer than {minutes} minutes", 1))
+        signal.alarm(minutes * 60)
     shared: str | None = getattr(config, "workerinput", {}).get("run_directory")
     config.stash[RUN] = Run.join(Path(shared)) if shared else Run.create()
 
@@ -159,7 +228,7 @@ def clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
 
 
 def migrated(request: pytest.FixtureRequest) -> bool:
-    """Whether a test's PostgreSQL database has Wane's own tables."""
+    """Whether a test's database has Wane's own tables."""
     room = request.path.relative_to(Path(__file__).parent).parts[0]
     return room in MIGRATED and request.node.get_closest_marker("unmigrated") is None
 
@@ -168,7 +237,7 @@ def migrated(request: pytest.FixtureRequest) -> bool:
 def database(store_id: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database without tables of the application, once for each store."""
     if store_id == "sqlite":
-        with closing(SqliteDatabase(tmp_path / "test.db")) as sqlite:
+        with closing(SqliteDatabase(tmp_path / "test.db", migrated=migrated(request))) as sqlite:
             yield sqlite
     else:
         clusters: Clusters = request.getfixturevalue("clusters")
@@ -177,9 +246,9 @@ def database(store_id: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 
 
 @pytest.fixture
-def sqlite_database(tmp_path: Path) -> Iterator[SqliteDatabase]:
-    """An empty SQLite database, for what only SQLite does."""
-    with closing(SqliteDatabase(tmp_path / "test.db")) as database:
+def sqlite_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteDatabase]:
+    """A SQLite database without tables of the application, for what only SQLite does."""
+    with closing(SqliteDatabase(tmp_path / "test.db", migrated=migrated(request))) as database:
         yield database
 
 

@@ -29,6 +29,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
@@ -546,10 +547,12 @@ class Database(ABC):
 class SqliteDatabase(Database):
     store = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, migrated: bool = False) -> None:
         super().__init__()
         self.path = path
         self.url = f"sqlite:///{path}"
+        if migrated:
+            path.write_bytes(migrated_file())
         self._main = self.connect()
         self._main.execute("PRAGMA journal_mode = wal")
 
@@ -724,6 +727,16 @@ class Cluster:
         # one sleeps for 100 ms. FORCE: a test may leave connections of the code under test behind, also on purpose.
         while self._used:
             self._admin.execute(f"DROP DATABASE IF EXISTS {self._used.pop()} WITH (FORCE)".encode())
+
+
+@cache
+def migrated_file() -> bytes:
+    """Return the content of a SQLite database that has Wane's own tables and nothing else."""
+    with tempfile.TemporaryDirectory(dir=scratch_directory()) as folder:
+        path = Path(folder) / "migrated.db"
+        with contextlib.closing(SqliteDatabase(path)) as database:
+            migrate(database.url)
+        return path.read_bytes()
 
 
 def migrate(url: str) -> None:

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty database on each store. One PostgreSQL is enough here: what differs between them is tested elsewhere."""
     if request.param == "sqlite":
-        with closing(SqliteDatabase(tmp_path / "test.db")) as sqlite:
+        with closing(SqliteDatabase(tmp_path / "test.db", migrated=migrated(request))) as sqlite:
             yield sqlite
     else:
         with request.getfixturevalue("clusters")["postgres"].database(migrated=migrated(request)) as postgres:

@@ -182,6 +182,7 @@ def replayed(folder: Path) -> list[str]:
 
 
 @pytest.mark.frames_on_spark
+@pytest.mark.sampled("sqlite")
 def test_an_independent_reader_sees_the_same_rows_after_the_log_is_trimmed(database: Database, tmp_path: Path) -> None:
     import polars
 

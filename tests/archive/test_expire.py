@@ -63,6 +63,7 @@ def archived(database: Database, folder: Path, contract: str = KEPT) -> Iterator
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("sqlite")
 def test_rows_that_were_kept_long_enough_go_with_what_left_with_them(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         before = {row["id"]: row for row in cold.archived()}
@@ -108,6 +109,7 @@ def test_forever_is_forever(sqlite_database: SqliteDatabase, tmp_path: Path) -> 
 
 
 @pytest.mark.frames_on_spark  # What held rows left with is found there.
+@pytest.mark.sampled("postgres")
 def test_a_hold_by_key_keeps_the_row_and_what_left_with_it(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         cold.keeper.hold("event", {"id": 5}, reason="a test")  # In a month that is due as a whole.
@@ -352,6 +354,7 @@ def test_who_dies_between_the_commits_is_finished_by_the_next_and_reported_once(
 
 
 @pytest.mark.frames_on_spark  # What held rows left with is found there.
+@pytest.mark.sampled("sqlite")
 def test_what_is_left_after_a_restore_is_held_and_expires_as_before(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         # Copies that leave are taken out by Delta Lake, which writes the rest of their files in types of its own.

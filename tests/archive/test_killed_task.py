@@ -52,6 +52,7 @@ def at_work(database: Database) -> list[int]:
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("postgres")
 def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Database, tmp_path: Path) -> None:
     events(database, ROWS)
     if database.store == "sqlite":

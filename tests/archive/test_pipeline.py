@@ -53,6 +53,7 @@ def test_running_again_moves_nothing_and_says_so(database: Database, tmp_path: P
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("sqlite")
 def test_later_sweeps_add_to_the_archive_and_are_proven_by_samples(database: Database, tmp_path: Path) -> None:
     events(database, 70)
     with cold_keeper(database, tmp_path) as cold:
@@ -90,6 +91,7 @@ def become_due(cold: Cold, number: int) -> None:
 
 
 @pytest.mark.frames_on_spark
+@pytest.mark.sampled("postgres")
 def test_rows_can_be_asked_for(database: Database, tmp_path: Path) -> None:
     events(database, 20)
     with cold_keeper(database, tmp_path) as cold:

@@ -45,6 +45,7 @@ def work(
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("postgres")
 def test_a_worker_archives_what_is_due(database: Database, tmp_path: Path) -> None:
     events(database, 70)
     with cold_keeper(database, tmp_path) as cold:

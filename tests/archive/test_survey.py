@@ -51,6 +51,7 @@ def tickets(database: Database) -> None:
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("postgres")
 def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, tmp_path: Path) -> None:
     events(database, 50)
     tickets(database)

@@ -72,6 +72,7 @@ def june(database: Database, ids: range, *more: str) -> None:
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("sqlite")
 def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path: Path) -> None:
     events(database, 0)
     june(database, range(1, 71))

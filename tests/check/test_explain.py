@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 from wane import errors
@@ -29,6 +30,7 @@ REPORTING = (
 )
 
 
+@cache
 def reported() -> set[str]:
     """The codes that any part of the package passes to what reports a finding, and those in its SQL."""
     found: set[str] = set()

@@ -36,6 +36,7 @@ def test_installing_again_does_nothing(database: Database) -> None:
         assert granted(claims.claim("u", "ada", 60)).fence > claim.fence
 
 
+@pytest.mark.unmigrated
 def test_what_is_installed_is_the_reference_schema(database: Database) -> None:
     with working(database, install=False) as claims:
         printed = claims.missing_sql()

@@ -6,14 +6,13 @@ stamp becomes older. No two timestamps of the model coincide, so that the time w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from claims.working import pass_time, working
@@ -22,7 +21,6 @@ from wane._keeper import Keeper
 from wane.claims import Claim, Denial, Finished, Reclaim, Why, WorkClaims
 from wane.errors import ClaimLost
 
-EXAMPLES = int(os.environ.get("WANE_EXAMPLES", "20"))
 TASKS = ["a", "ünï-😀"]
 OWNERS = ["ada", "bob"]
 TTLS = [100, 1_000]
@@ -256,7 +254,6 @@ steps = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=EXAMPLES)
 @given(plan=st.lists(steps, min_size=20, max_size=60))
 def test_any_sequence_gives_what_the_model_gives(database: Database, plan: list[dict[str, Any]]) -> None:
     database.reset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -118,9 +119,10 @@ def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert reported(read_contract("wane.toml")) == "error unreadable: wane.toml: cannot be read: Permission denied"
 
 
-@pytest.mark.parametrize("depth", [50, 500, 50_000])
+@pytest.mark.parametrize("depth", [50, 500, 1_200])
 def test_keys_nested_without_end(depth: int, tmp_path: Path) -> None:
-    deep = ".".join(["a"] * min(depth, 2_000))
+    assert sys.getrecursionlimit() < 1_200
+    deep = ".".join(["a"] * depth)
     for toml in (
         GOOD + f"{deep} = 1\n",
         GOOD + f"[{deep}]\n",

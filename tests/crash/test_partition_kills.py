@@ -116,6 +116,7 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
 
 
 @pytest.mark.timeout(max(240, 10 * KILLS))
+@pytest.mark.sampled
 def test_killed_while_months_leave_none_is_lost(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
 
 
 @pytest.mark.timeout(180 + 10 * KILLS)
+@pytest.mark.sampled
 def test_restores_to_sqlite_survive_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     kill_and_check(sqlite_database, tmp_path, DIRECTED[1::4])
 

@@ -143,9 +143,19 @@ class Place:
             "PYTHONPATH": str(self.tree / "src"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "WANE_KILLS": "12",
+            "WANE_EXAMPLES": "100",
             **self.environment,
         }
-        options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *(["-x"] if first_failure else [])]
+        options = [
+            "-q",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--all",
+            *(["-x"] if first_failure else []),
+        ]
         command = [sys.executable, "-m", "pytest", *options, *tests]
         # Not a pipe: a process that a killed test leaves behind would hold it open.
         with tempfile.TemporaryFile("w+") as output:

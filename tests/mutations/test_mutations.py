@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Clusters
+from conftest import LEFT_OUT, Clusters
 from mutations.run import ROOT, URL_VARIABLE, Mutation, Place, copied, load, mutated
 
 MUTATIONS = load()
@@ -33,6 +33,7 @@ def test_every_mutation_still_fits(tree: Path) -> None:
 def test_every_test_that_is_named_exists(tree: Path, request: pytest.FixtureRequest) -> None:
     # Most of them are collected here anyway, and the copy has the same files.
     here = [f"{item.path.relative_to(ROOT)}::{item.name}" for item in request.session.items]
+    here = [*here, *request.config.stash[LEFT_OUT]]
     known = {*here, *(test.partition(end)[0] for test in here for end in ("[", "::"))}
     named = sorted({test for mutation in MUTATIONS for test in mutation.tests} - known)
     if named:

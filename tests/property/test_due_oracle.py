@@ -6,7 +6,6 @@ reading of every encoding and its own knowledge of the clocks of Vienna in 2024.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -43,7 +42,6 @@ from wane._contract.names import TableName
 from wane._rules.reads import DueRows, keys_due, read_due
 from wane._rules.selection import bind_contract
 
-EXAMPLES_VARIABLE = "WANE_EXAMPLES"
 """How many examples to draw for each store: few in every run, many for a night."""
 
 EPOCH = datetime(1970, 1, 1)
@@ -671,11 +669,11 @@ class Bench:
                 assert abs(timestamp - seconds_of(reported.replace(tzinfo=None))) <= slack
 
 
-def check(database: Database, number: int) -> None:
+def check(database: Database) -> None:
     with ExitStack() as stack:
         bench = Bench(database, stack)
 
-        @settings(max_examples=number, suppress_health_check=list(HealthCheck))
+        @settings(suppress_health_check=list(HealthCheck))
         @given(example=examples(database.store))
         def due_is_what_the_oracle_says(example: Example) -> None:
             bench.run(example)
@@ -685,4 +683,4 @@ def check(database: Database, number: int) -> None:
 
 @pytest.mark.timeout(0)
 def test_due_rows_are_those_of_the_oracle(database: Database) -> None:
-    check(database, int(os.environ.get(EXAMPLES_VARIABLE, "100")))
+    check(database)

@@ -6,7 +6,6 @@ equal it: no live, held or referenced row is ever gone, and the trail has counte
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -44,7 +43,6 @@ from wane._keeper import Keeper
 from wane._prune.pace import Pace
 from wane.errors import WrongArgument
 
-EXAMPLES_VARIABLE = "WANE_EXAMPLES"
 """How many examples to draw for each store: few in every run, many for a night."""
 
 START = round(time.time() * 1_000)
@@ -586,11 +584,11 @@ class Play:
         assert after == self.model.rows
 
 
-def check(database: Database, number: int) -> None:
+def check(database: Database) -> None:
     with ExitStack() as stack:
         bench = Bench(database, stack)
 
-        @settings(max_examples=number, suppress_health_check=list(HealthCheck))
+        @settings(suppress_health_check=list(HealthCheck))
         @given(example=examples())
         def the_database_equals_the_model(example: Example) -> None:
             bench.run(example)
@@ -600,4 +598,4 @@ def check(database: Database, number: int) -> None:
 
 @pytest.mark.timeout(0)
 def test_what_leaves_is_what_the_model_lets_go(database: Database) -> None:
-    check(database, int(os.environ.get(EXAMPLES_VARIABLE, "100")))
+    check(database)

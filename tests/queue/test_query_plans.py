@@ -186,6 +186,7 @@ def keep_plans(database: Database, queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("plans", PLANS)
+@pytest.mark.sampled("sqlite-made", "postgres")
 def test_no_operation_reads_the_backlog(database: Database, plans: str) -> None:
     clock = Clock()
     with opened(database) as store:

@@ -71,6 +71,7 @@ def prune_at_once(database: Database, contract: Path, name: str, how: list[str],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED, MARKED], ids=["plain", "guarded", "followed", "marked"])
+@pytest.mark.sampled("sqlite-followed", "sqlite-marked", "postgres-plain", "postgres-guarded")
 def test_every_row_leaves_once_and_is_counted_once(database: Database, tmp_path: Path, contract: str) -> None:
     create(database, "REFERENCES jobs" if contract in (GUARDED, FOLLOWED) else "")
     fill(database, 3_000)

@@ -276,6 +276,7 @@ def test_what_has_no_file_or_is_no_connection_is_refused(contract: Path) -> None
         wane.sqlite.register("state.db", contract=contract)  # type: ignore[arg-type]
 
 
+@pytest.mark.unmigrated
 def test_a_database_without_wanes_tables_is_refused(sqlite_database: SqliteDatabase, contract: Path) -> None:
     with pytest.raises(NotMigrated):
         wane.sqlite.register(sqlite_database.connect(), contract=contract)
