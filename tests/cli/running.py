@@ -9,6 +9,7 @@ from typing import Any
 
 from servers import Database
 from wane._cli.output import FORMAT
+from wane._db.counting import Exactness
 
 AT = "2026-01-10T00:00:00Z"
 """The timestamp that the tests plan for."""
@@ -49,8 +50,10 @@ class Result:
 
     @property
     def document(self) -> Any:
-        """Everything on stdout, as JSON: anything else there is an error."""
-        return json.loads(self.out)
+        """Everything on stdout, as JSON: anything else there is an error, and so is a number in another shape."""
+        document = json.loads(self.out)
+        check_numbers(document)
+        return document
 
     @property
     def json(self) -> Any:
@@ -61,6 +64,32 @@ class Result:
         if document.keys() == {"format", "items"}:
             return document["items"]
         return {key: value for key, value in document.items() if key != "format" or value != FORMAT}
+
+
+def check_numbers(found: Any) -> None:
+    """Check that how exact a number `x` is stands beside it in `x_exactness`, everywhere, and nowhere else."""
+    if isinstance(found, list):
+        for one in found:
+            check_numbers(one)
+    elif isinstance(found, dict) and "$schema" not in found:
+        assert not {"exact", "exactness", "estimated"} & found.keys(), found
+        for name, words in found.items():
+            if name.endswith("_exactness"):
+                _check_words(found[name.removesuffix("_exactness")], words)
+            elif name != "parameters":  # What is bound to a statement is the user's.
+                check_numbers(words)
+
+
+def _check_words(numbers: Any, words: Any) -> None:
+    if isinstance(numbers, dict):
+        assert numbers.keys() == words.keys()
+        for key, number in numbers.items():
+            _check_words(number, words[key])
+    elif numbers is None:
+        assert words is None
+    else:
+        assert isinstance(numbers, int | float)
+        assert words in list(Exactness)
 
 
 def fill(database: Database) -> None:

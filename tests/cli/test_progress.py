@@ -107,7 +107,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
     lines = [one.getMessage() for one in caplog.records] if as_log else capfd.readouterr().err.splitlines()
     if as_log:
         assert lines == [
-            f"event=wane.progress work=sweep table=jobs rule=done {done} of=4800 exactness=exact unit=row {rest}"
+            f"event=wane.progress work=sweep table=jobs rule=done {done} of=4800 of_exactness=exact unit=row {rest}"
             for done, rest in (
                 ("done=1600", "per_second=160.0 seconds_left=20.0"),
                 ("done=3200", "per_second=160.0 seconds_left=10.0"),

@@ -203,14 +203,14 @@ def test_a_limit_holds_and_the_actor_is_reported(wane: Wane, ready: Database) ->
 def test_a_dry_run_of_a_sweep_takes_nothing(wane: Wane, ready: Database) -> None:
     done = wane("sweep", "--dry-run", "--json")
     assert done.code == 0
-    assert done.json["steps"][0]["due"]["rows"] == 4
+    assert done.json["steps"][0]["due"] == 4
     assert ids(ready) == [1, 2, 3, 4, 5, 6]
     assert wane("audit", "list", "--json").json == []
 
 
 def test_a_dry_run_needs_no_tables_of_its_own(wane: Wane, filled: Database) -> None:
     done = wane("prune", "inbox.failed", "--dry-run", "--json")
-    assert (done.code, done.json["due"]["rows"]) == (0, 4)
+    assert (done.code, done.json["due"]) == (0, 4)
 
 
 def test_a_rule_that_fails_fails_alone_and_the_exit_code_says_so(wane: Wane, ready: Database, folder: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
 from servers import Database
+from wane._cli.output import FORMAT
 from wane._cli.run import _print_awaited
 from wane._schedule.status import SchedulerStatus
 
@@ -90,7 +91,7 @@ def test_a_run_answers_in_json(wane: Wane, ready: Database) -> None:
 def test_with_json_logs_every_line_is_json(wane: Wane, ready: Database) -> None:
     done = wane("run", "--max-runs", "1", "--log-format", "json")
     [result] = map(json.loads, done.out.splitlines())
-    assert (done.code, result["format"], result["sweeps"]) == (0, 1, 1)
+    assert (done.code, result["format"], result["sweeps"]) == (0, FORMAT, 1)
     lines = [json.loads(line) for line in done.err.splitlines()]
     assert {"time", "level", "event"} <= set.intersection(*map(set, lines))
     messages = [one["message"] for one in lines if one["event"] == "wane.message"]

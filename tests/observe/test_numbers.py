@@ -283,7 +283,7 @@ def test_a_survey_counts_what_plain_sql_counts(database: Database, monkeypatch: 
             one, rules = found[table], [rule for rule in DUE if rule.startswith(f"{table}.")]
             assert (one.rows, one.rows_exactness) == (world.rows(table), "exact")
             assert one.due == {days: world.due(*rules, ahead_days=days) for days in (0, 7, 30, 90)}
-            assert (one.due_exactness, sum(one.months.values())) == ("exact", world.rows(table))
+            assert (set(one.due_exactness.values()), sum(one.months.values())) == ({"exact"}, world.rows(table))
         # 60 a day are created; when they expire says nothing about that.
         assert found["session"].rows_per_day == pytest.approx(60, rel=0.2)
         assert found["setting"].rows == 1

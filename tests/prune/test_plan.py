@@ -108,7 +108,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 3}', b"[" * 100_000, b'{"format": "3"}'],
+    [b"", b"hello", b"\xff\xfe\x00", b"[]", b"null", b"3", b"{}", b'{"format": 4}', b"[" * 100_000, b'{"format": "4"}'],
     ids=["empty", "text", "bytes", "list", "null", "number", "nothing", "only a format", "deep", "text format"],
 )
 def test_what_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
@@ -135,7 +135,15 @@ def test_a_plan_without_one_of_its_facts_is_refused(tmp_path: Path, key: str) ->
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("made_at", "yesterday"), ("steps", {}), ("steps", [{"table": "jobs"}]), ("fingerprint", 5)],
+    [
+        ("made_at", "yesterday"),
+        ("steps", {}),
+        ("steps", [{"table": "jobs"}]),
+        ("steps", [5]),
+        ("fingerprint", 5),
+        ("total", {"rows": 3, "exactness": "exact"}),
+        ("total_exactness", "roughly"),
+    ],
 )
 def test_a_plan_with_a_wrong_fact_is_refused(tmp_path: Path, key: str, value: object) -> None:
     file = tmp_path / "plan.json"
@@ -155,3 +163,22 @@ def test_a_plan_of_another_version_is_refused_whatever_its_shape(
 
 def test_what_could_not_be_counted_counts_for_nothing() -> None:
     assert PLAN.due == 3
+
+
+def test_every_number_of_a_plan_has_its_exactness_beside_it() -> None:
+    content = json.loads(PLAN.as_json())
+    known, unknown = content["steps"]
+    assert (content["total"], content["total_exactness"]) == (3, "at least")
+    assert (known["due"], known["due_exactness"], known["share_exactness"]) == (3, "at least", "at least")
+    assert known["followers"] == {"runs": 5, "lines": None}
+    assert known["followers_exactness"] == {"runs": "estimate", "lines": None}
+    assert (unknown["due"], unknown["due_exactness"], unknown["followers_exactness"]) == (None, None, {})
+
+
+@pytest.mark.parametrize("name", ["due", "followers", "table_rows", "share"])
+def test_a_step_without_one_of_its_numbers_is_refused(tmp_path: Path, name: str) -> None:
+    content = json.loads(PLAN.as_json())
+    del content["steps"][0][name]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(content))
+    assert "is not a plan" in refused(file)

@@ -13,6 +13,7 @@ import wane
 from servers import Database, PostgresDatabase
 from sqlfunctions.tables import CONTRACT, SCHEMA, contract_file
 from wane._cli import app
+from wane._cli.output import FORMAT
 from wane._contract.fingerprint import fingerprint
 from wane._contract.load import load_contract
 from wane.errors import StoreError
@@ -50,7 +51,7 @@ def test_from_nothing_to_installed_and_back(command: Wane, database: PostgresDat
     done = command("install", "--json")
     assert done.exit_code == 0
     assert json.loads(done.stdout) == {
-        "format": 1,
+        "format": FORMAT,
         "fingerprint": mark,
         "replaced": None,
         "refused": [],
@@ -59,12 +60,12 @@ def test_from_nothing_to_installed_and_back(command: Wane, database: PostgresDat
     assert database.query("SELECT wane.contract_fingerprint()") == [(mark,)]
     assert command("status").exit_code == 0
     assert json.loads(command("status", "--json").stdout) == {
-        "format": 1,
+        "format": FORMAT,
         "installed": mark,
         "contract": mark,
         "current": True,
     }
-    assert json.loads(command("uninstall", "--json").stdout) == {"format": 1, "removed": mark}
+    assert json.loads(command("uninstall", "--json").stdout) == {"format": FORMAT, "removed": mark}
     assert "nothing was installed" in command("uninstall").stderr
 
 

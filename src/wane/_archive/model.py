@@ -217,6 +217,7 @@ class Surveyed:
     """Days until a number of rows is reached, `"never"` or `"n/a"`."""
     due: dict[int, int]
     """The number of rows due in a number of days, if nothing happens until then."""
-    due_exactness: str | None
+    due_exactness: dict[int, str]
+    """The same for each number of days: "exact" or "at least"."""
     months: dict[str, int]
     """Rows by month."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -31,7 +31,7 @@ from wane._contract.duration import Forever
 from wane._contract.model import Age, Cap, Contract, Expiry, Mark, Orphans, Table
 from wane._contract.names import TableName
 from wane._db import Store
-from wane._db.counting import Count, Exactness, count, measure_rows, sum_counts
+from wane._db.counting import Count, as_count, count, measure_rows, stated, stated_each, sum_counts
 from wane._db.schema import TableInfo
 from wane._db.space import read_sizes
 from wane._db.space_model import Size
@@ -242,7 +242,6 @@ class _Hot:
     def surveyed(self, numbers: Counter[str]) -> Surveyed:
         months = {what: rows for what, rows in sorted(numbers.items()) if what[:1].isdigit()}
         due = {days: sum_counts([Count(numbers[f"due {days}"]), *self.caps[days]]) for days in HORIZONS}
-        rows = {days: one.rows for days, one in due.items()}
         counted = measure_rows(self.store, self.info, _PROBE_SECONDS) if self.info is not None else None
         size = self.surveyor.size(self.info) if self.info is not None else None
         rate = limit = None
@@ -257,19 +256,18 @@ class _Hot:
             counted,
             size,
             rate=rate,
-            leaving=self._leaving_a_day(rows),
+            leaving=self._leaving_a_day(due),
             limit=limit,
-            due=rows,
-            due_exactness=sum_counts(due.values()).exactness,
+            due=due,
             edges=self.edges,
             months=months,
         )
 
-    def _leaving_a_day(self, due: dict[int, int]) -> float:
+    def _leaving_a_day(self, due: Mapping[int, Count]) -> float:
         """Compute what leaves in a day from what becomes due within a week, or within the window if that is shorter."""
         week = HORIZONS[1]
         days = self._within(timedelta(days=week)) / timedelta(days=1)
-        return max(due[week] - due[0], 0) / days if days else 0.0
+        return max(due[week].rows - due[0].rows, 0) / days if days else 0.0
 
 
 def _surveyed(
@@ -281,8 +279,7 @@ def _surveyed(
     rate: Trend | None = None,
     leaving: float = 0.0,
     limit: Limit | None = None,
-    due: dict[int, int] | None = None,
-    due_exactness: Exactness | None = None,
+    due: Mapping[int, Count] | None = None,
     edges: tuple[datetime | None, datetime | None] = (None, None),
     months: dict[str, int] | None = None,
 ) -> Surveyed:
@@ -291,17 +288,14 @@ def _surveyed(
     return Surveyed(
         table=name,
         tier=tier,
-        rows=rows,
-        rows_exactness=None if count is None else count.exactness.value,
-        bytes=None if size is None else size.bytes,
-        bytes_exactness=None if size is None else (Exactness.EXACT if size.exact else Exactness.ESTIMATE).value,
+        **stated("rows", count),
+        **stated("bytes", None if size is None else as_count(size.bytes, exact=size.exact)),
         oldest=edges[0],
         newest=edges[1],
         rows_per_day=None if rate is None else round(rate.rate, 1),
         tends_to=None if limit is None else limit.rows,
         days_to={one.threshold: one.word if one.days is None else round(one.days, 1) for one in days},
-        due=due or {},
-        due_exactness=None if due_exactness is None else due_exactness.value,
+        **stated_each("due", due or {}),
         months=months or {},
     )
 

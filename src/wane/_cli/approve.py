@@ -21,7 +21,8 @@ from wane._prune.approval import FusedRule, FuseReview
 from wane._prune.sql_fuse import Approval
 
 app = typer.Typer()
-_STEP = ("table", "rule", "action", "cutoff", "due", "table_rows", "share", "oldest", "newest", "followers")
+_PLANNED = ("table", "rule", "action", "cutoff", "due", "table_rows", "share", "oldest", "newest", "followers")
+"""What is shown of a step; of its numbers the exactness too."""
 
 
 @command(app, "approve", Services(actor=True))
@@ -86,7 +87,7 @@ def _revoke(keeper: Keeper, only: Sequence[str], *, dry_run: bool) -> CommandRes
 
 
 def _as_dict(one: FusedRule) -> dict[str, object]:
-    step = {name: getattr(one.step, name) for name in _STEP}
+    step = {name: value for name, value in one.step.as_dict().items() if name.removesuffix("_exactness") in _PLANNED}
     return {**step, "reason": one.reason, "plan": one.plan, "approval": one.approval}
 
 

@@ -67,7 +67,7 @@ def print_survey(found: Sequence[Surveyed]) -> None:
             "n/a" if one.rows_per_day is None else f"{one.rows_per_day:,.0f}",
             _number(one.tends_to, "estimate"),
             *(_days(one.days_to[threshold]) for threshold in thresholds),
-            *(_number(one.due.get(days), one.due_exactness) for days in horizons),
+            *(_number(one.due.get(days), one.due_exactness.get(days)) for days in horizons),
         )
     console().print(shown)
 

@@ -146,7 +146,7 @@ def vacuum(
     claims = _open(call, read_only=dry_run)
     if dry_run:
         steps = claims.preview_vacuum(**given)
-        data = {"dry_run": True, "states": {state.value: step for state, step in steps.items()}}
+        data = {"dry_run": True, "states": {state.value: step.as_dict() for state, step in steps.items()}}
         return CommandResult(data, lambda: _print_preview(steps))
     done = claims.vacuum(**given, limit=limit)
     states = {state.value: one for state, one in done.states.items()}

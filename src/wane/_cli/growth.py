@@ -43,7 +43,8 @@ def growth_snapshot(call: Call) -> CommandResult:
     missing = sum(one.rows is None for one in taken)
     text = f"{many(len(taken), 'table')}: {counted} counted, {len(taken) - counted - missing} estimated"
     return CommandResult(
-        taken, lambda: print_line(text + (f", {missing} neither: counting took too long" if missing else ""))
+        [one.as_dict() for one in taken],
+        lambda: print_line(text + (f", {missing} neither: counting took too long" if missing else "")),
     )
 
 

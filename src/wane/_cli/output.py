@@ -20,7 +20,7 @@ from wane import _findings as findings
 from wane._db.counting import Count, Exactness, Figure, round_bound
 from wane._findings import Finding, Severity
 
-FORMAT = 1
+FORMAT = 2
 """The version of the JSON documents; it changes with the name, the position or the meaning of anything in them."""
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.NOTE: logging.INFO}

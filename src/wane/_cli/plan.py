@@ -102,7 +102,7 @@ def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -
             print_line(f"wrote [bold]{escape(str(out))}[/]")
 
     code = 1 if made.problems else 0 if made.steps else NOTHING_DONE
-    return CommandResult(json.loads(made.as_json()), show, code)
+    return CommandResult(made.as_dict(), show, code)
 
 
 @contextmanager

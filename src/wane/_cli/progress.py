@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from wane._cli.output import console, many, print_line, seconds_text
+from wane._db.counting import as_count, stated
 from wane.events import (
     ArchiveProgress,
     ArchiveStep,
@@ -182,8 +183,7 @@ class PeriodicReporter:
             table=work.table,
             rule=work.rule or "",
             done=work.done,
-            of=work.of,
-            exactness="exact" if work.exact else "estimate",
+            **stated("of", as_count(work.of, exact=work.exact)),
             unit=work.unit,
             per_second=None if rate is None else round(rate, 1),
             seconds_left=None if left is None else round(left, 1),

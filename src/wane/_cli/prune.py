@@ -75,7 +75,7 @@ def prune(
         preview = keeper.pruner.preview(
             name, rule=rule, states=states, older_than=cutoff, orphans=orphans, seconds=READ_SECONDS, limit=limit
         )
-        data = {**asdict(preview), "limit": limit, "concerns": doubts}
+        data = {**preview.as_dict(), "limit": limit, "concerns": doubts}
         return CommandResult(data, lambda: _print_preview(preview, limit, doubts))
     if doubts and not _confirmed(doubts, yes=yes):
         return CommandResult({"concerns": doubts, "rows": 0}, lambda: None, NOTHING_DONE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,6 +49,11 @@ class Count:
 
     rows: int
     exactness: Exactness = Exactness.EXACT
+
+
+def as_count(number: int | None, *, exact: bool) -> Count | None:
+    """Return a number as a count: exact, or an estimate; None if it is unknown."""
+    return None if number is None else Count(number, Exactness.EXACT if exact else Exactness.ESTIMATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,24 @@ def stated(name: str, number: Count | Figure | None) -> dict[str, Any]:
     """Return a number and how exact it is as two entries of a report: `due` and `due_exactness`."""
     value = number.rows if isinstance(number, Count) else None if number is None else number.value
     return {name: value, f"{name}_exactness": None if number is None else number.exactness.value}
+
+
+def stated_each(name: str, numbers: Mapping[Any, Count | None]) -> dict[str, Any]:
+    """Return numbers by a name, and how exact each is, as two entries of a report: `followers` and `followers_exactness`."""
+    each = {key: stated("number", number) for key, number in numbers.items()}
+    return {
+        name: {key: one["number"] for key, one in each.items()},
+        f"{name}_exactness": {key: one["number_exactness"] for key, one in each.items()},
+    }
+
+
+def read_stated(report: Mapping[str, Any], name: str) -> Any:
+    """Return a number of a report with its exactness as the fields of a Count, by name if there are several."""
+    value, exactness = report.get(name), report.get(f"{name}_exactness")
+    if isinstance(value, dict):
+        known = exactness if isinstance(exactness, dict) else {}
+        return {key: read_stated({"one": one, "one_exactness": known.get(key)}, "one") for key, one in value.items()}
+    return None if value is None else {"rows": value, "exactness": exactness}
 
 
 def count_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from wane._db.counting import Count
+from wane._db.counting import Count, stated
 from wane._partition.records import Ddl
 
 
@@ -57,7 +57,8 @@ class PartitionPlan:
         return (*self.refused, *(one for plan in self.along for one in plan.all_refused))
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        plain = {name: value for name, value in asdict(self).items() if name not in ("rows", "along")}
+        return {**plain, **stated("rows", self.rows), "along": [plan.as_json() for plan in self.along]}
 
 
 @dataclass(frozen=True, slots=True)

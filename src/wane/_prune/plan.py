@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wane._db.counting import Count, Exactness
+from wane._db.counting import Count, Exactness, Figure, read_stated, stated, stated_each
 from wane._findings import Finding
 from wane.errors import PlanError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-FORMAT = 3
+FORMAT = 4
 """The version of the plan file; a file of another version is refused."""
 
 
@@ -44,6 +44,13 @@ class Takes:
     """"estimate", or "at least" if only some of the due rows were counted."""
     sweeps: int
     """The number of sweeps that it was learned from."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **stated("low_seconds", Figure(self.low_seconds, self.exactness)),
+            **stated("high_seconds", Figure(self.high_seconds, self.exactness)),
+            "sweeps": self.sweeps,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,28 @@ class Step:
     saved_by_followers: Count | None = None
     """Rows that would be due if no row in a live state followed them; counted only where a plan is explained."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the plan file has it: every number with its exactness beside it."""
+        return {
+            "table": self.table,
+            "rule": self.rule,
+            "action": self.action,
+            "cutoff": self.cutoff,
+            **stated("due", self.due),
+            "oldest": self.oldest,
+            "newest": self.newest,
+            **stated_each("followers", self.followers),
+            "live_followers": self.live_followers,
+            **stated("table_rows", self.table_rows),
+            "share": self.share,
+            "share_exactness": self.share_exactness,
+            "takes": None if self.takes is None else self.takes.as_dict(),
+            "stop": None if self.stop is None else asdict(self.stop),
+            **stated("saved_by_followers", self.saved_by_followers),
+            "swept": self.swept,
+            "statements": [asdict(one) for one in self.statements],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -118,8 +147,21 @@ class Plan:
         """Return the rows due under any of the rules, as far as they could be counted."""
         return self.total.rows
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the plan file has it."""
+        return {
+            "format": self.format,
+            "made_at": self.made_at,
+            "fingerprint": self.fingerprint,
+            "database": self.database,
+            "url": self.url,
+            **stated("total", self.total),
+            "steps": [step.as_dict() for step in self.steps],
+            "problems": [finding.as_dict() for finding in self.problems],
+        }
+
     def as_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False, default=_plain)
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, default=_plain)
 
     def write(self, path: Path) -> None:
         """Write the plan to a file, whole or not at all."""
@@ -149,6 +191,26 @@ def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
+def _decode(content: Any) -> Any:
+    """Return the content of a plan file with its numbers as counts; what is not a plan's is refused later."""
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), list):
+        return content
+    steps = [_decode_step(step) if isinstance(step, dict) else step for step in content["steps"]]
+    return {**content, **_read_counts(content, "total"), "steps": steps}
+
+
+def _decode_step(step: dict[str, Any]) -> dict[str, Any]:
+    counts = _read_counts(step, "due", "followers", "table_rows", "saved_by_followers")
+    takes = step.get("takes")
+    if isinstance(takes, dict):
+        takes = {**takes, "exactness": takes.get("low_seconds_exactness")}
+    return {**step, **counts, "takes": takes}
+
+
+def _read_counts(report: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: read_stated(report, name) for name in names if name in report}
+
+
 def read_plan(path: Path) -> Plan:
     """Read a plan file; raise PlanError if it is not one."""
     try:
@@ -156,7 +218,7 @@ def read_plan(path: Path) -> Plan:
         written_as = content.get("format") if isinstance(content, dict) else None
         if isinstance(written_as, int) and written_as != FORMAT:
             raise PlanError(f"{path} was written by another version of Wane", "plan again")
-        return _adapter().validate_python(content)
+        return _adapter().validate_python(_decode(content))
     except OSError as problem:
         raise PlanError(f"{path} cannot be read: {problem.strerror}") from problem
     except (ValueError, RecursionError) as problem:  # ValidationError is a ValueError, and so is every JSON mistake.

@@ -17,7 +17,7 @@ from wane._check.live import read_swept
 from wane._contract.model import Contract, Mark
 from wane._contract.settings import GrowthSettings
 from wane._db import Store
-from wane._db.counting import Count, Exactness, measure_rows, stated
+from wane._db.counting import Exactness, as_count, measure_rows, stated
 from wane._db.space import read_sizes
 from wane._forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to, expected, find_limit, shifted, trend
 from wane._leases import Leases
@@ -78,8 +78,8 @@ class TableGrowth:
         return {
             "table": self.table,
             "taken_at": None if self.taken_at is None else self.taken_at.isoformat(),
-            **_stated("rows", self.rows, exact=self.exact),
-            **_stated("bytes", self.bytes, exact=self.bytes_exact),
+            **stated("rows", as_count(self.rows, exact=self.exact)),
+            **stated("bytes", as_count(self.bytes, exact=self.bytes_exact)),
             "verdict": self.verdict.value,
             "rows_per_day": _plain_trend(self.rate),
             "tends_to": None if self.limit is None else {"rows": self.limit.rows, "high": self.limit.high},
@@ -105,11 +105,6 @@ class TableGrowth:
             "snapshots": len(self.history),
             "since": self.history[0][0].isoformat() if self.history else None,
         }
-
-
-def _stated(name: str, number: int | None, *, exact: bool) -> dict[str, Any]:
-    exactness = Exactness.EXACT if exact else Exactness.ESTIMATE
-    return stated(name, None if number is None else Count(number, exactness))
 
 
 def _plain_trend(found: Trend | None) -> dict[str, float] | None:

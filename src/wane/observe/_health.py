@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from wane._db.counting import Count, Exactness, Figure, stated
+from wane._db.counting import Count, Exactness, Figure, as_count, stated
 from wane._findings import Finding, errors_of
 from wane._schedule.sql import Heartbeat, InForce, Window
 from wane.observe._pressure import Pressure
@@ -141,8 +141,7 @@ class TableHealth:
             "every_seconds": self.every_seconds,
             "enabled": self.enabled,
             **pressure,
-            "bytes": self.bytes,
-            "bytes_exactness": None if self.bytes is None else _exactness(self.bytes_exact),
+            **stated("bytes", as_count(self.bytes, exact=self.bytes_exact)),
             "oldest_age_seconds": _rounded(self.oldest_age_seconds),
             "late_seconds": _rounded(self.late_seconds),
             "last_sweep": self.last_sweep,
@@ -242,10 +241,6 @@ class Health:
 
 def _drained(drain: Figure | None) -> dict[str, Any]:
     return stated("drain_seconds", None if drain is None else replace(drain, value=round(drain.value, 1)))
-
-
-def _exactness(exact: bool) -> str:
-    return (Exactness.EXACT if exact else Exactness.ESTIMATE).value
 
 
 def _rounded(number: float | None) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any
 from wane._contract.model import Contract
 from wane._contract.settings import SpaceSettings
 from wane._db import Store
+from wane._db.counting import as_count, stated
 from wane._db.space import give_back, read_database_space, read_table_space
 from wane._db.space_model import DatabaseSpace, TableSpace
 from wane._db.statement import Dialect
@@ -76,21 +77,25 @@ class SpaceOfTable:
         space = self.space
         return {
             "table": self.table,
-            "bytes": space.bytes,
-            "table_bytes": space.table_bytes,
-            "index_bytes": space.index_bytes,
-            "exact": space.exact,
-            "rows": space.rows,
+            **stated("bytes", as_count(space.bytes, exact=space.exact)),
+            **stated("table_bytes", as_count(space.table_bytes, exact=space.exact)),
+            **stated("index_bytes", as_count(space.index_bytes, exact=space.exact)),
+            **stated("rows", as_count(space.rows, exact=False)),
             "row_bytes": None if space.row_bytes is None else round(space.row_bytes, 1),
-            "dead_rows": space.dead_rows,
-            "dead_bytes": self.dead_bytes,
-            "unused_bytes": space.unused_bytes,
+            **stated("dead_rows", as_count(space.dead_rows, exact=False)),
+            **stated("dead_bytes", as_count(self.dead_bytes, exact=False)),
+            **stated("unused_bytes", as_count(space.unused_bytes, exact=False)),
             "vacuumed_at": None if space.vacuumed_at is None else space.vacuumed_at.isoformat(),
             "pruned_rows": self.pruned_rows,
-            "freed_bytes": self.freed_bytes,
+            **stated("freed_bytes", as_count(self.freed_bytes, exact=False)),
             "changed_bytes": self.changed_bytes,
             "indexes": [
-                {"name": one.name, "bytes": one.bytes, "unused_bytes": one.unused_bytes} for one in space.indexes
+                {
+                    "name": one.name,
+                    "bytes": one.bytes,
+                    **stated("unused_bytes", as_count(one.unused_bytes, exact=False)),
+                }
+                for one in space.indexes
             ],
             "advice": [asdict(one) for one in self.advice],
         }

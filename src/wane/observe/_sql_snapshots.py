@@ -6,11 +6,12 @@ Tables have their full names, whatever a contract calls them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wane._contract.settings import GrowthSettings
+from wane._db.counting import as_count, stated
 from wane._db.statement import Dialect, Execute
 from wane._forecast import Limit, Trend
 
@@ -42,6 +43,12 @@ class Snapshot:
     """The number of the table's last row, where the store numbers rows."""
     last_audit: int | None = None
     """The latest entry of the audit trail when rows were counted."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it with the exactness of its sizes in words."""
+        plain = {name: value for name, value in asdict(self).items() if name not in ("exact", "bytes_exact")}
+        rows, size = as_count(self.rows, exact=self.exact), as_count(self.bytes, exact=self.bytes_exact)
+        return {**plain, **stated("rows", rows), **stated("bytes", size)}
 
     @property
     def trend(self) -> Trend | None:
