@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,13 @@ from races.racing import (
 )
 from races.test_between_look_and_delete import CHANGES, LIVE_NOTES
 from servers import PostgresDatabase
+from wane._contract.settings import Budget
 from wane._db.postgres.gate import GATE
 from wane._db.postgres.store import PostgresStore
 from wane._keeper import Keeper
 from wane._leases import Fence, Leases
 from wane._prune.pace import Pace
-from wane._prune.sweep import Outcome, Sweeper, SweptRule
+from wane._prune.sweep import Outcome, PlannedRows, Sweeper, SweptRule
 from wane.events import BatchTaken, Event, SlowedDown
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -416,3 +418,177 @@ def test_a_call_that_takes_too_long_is_ended(
         swept = sweeper(keeper, hear, pace=SMALL, fence=fence).sweep().rules[0]
         assert (swept.outcome, swept.counts["jobs"], len(slowed)) == (Outcome.DONE, 12, 1)
         assert slowed[0].cause == "a batch took too long"
+
+
+# --- Several batches in one call -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def many(database: PostgresDatabase, folder: Path, contract: str = JOBS, rows: int = 80) -> Iterator[Keeper]:
+    """Twenty batches: one by statements, some calls of one batch each, then a call that takes many."""
+    with world(database, folder, contract, "REFERENCES jobs", rows) as keeper:
+        yield keeper
+
+
+def wait_inside(
+    database: PostgresDatabase, keeper: Keeper, lock: str, then: Callable[[], object], **options: Any
+) -> tuple[SweptRule, list[int]]:
+    """Lock a row far behind; do something when the sweep waits for it; return what was swept, and what was left then."""
+    application, session = database.connect(), backend_of(keeper)
+    application.execute("BEGIN")
+    application.execute(lock.encode())
+    taking = Background(lambda: sweeper(keeper, pace=SMALL, **options).sweep().rules[0])
+    await_waiting(database, session, backend(application))
+    left = ids(database)
+    then()
+    application.execute("COMMIT")
+    return taking.result(), left
+
+
+LOCK_60 = "SELECT 1 FROM jobs WHERE id = 60 FOR UPDATE"
+
+
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+def test_a_call_takes_many_batches_each_with_its_event_and_all_in_the_audit_row(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str
+) -> None:
+    events: list[Event] = []
+    with many(postgres_database, tmp_path, contract) as keeper:
+        if contract is not JOBS:
+            postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(41, 80, 10) AS n")
+        swept = sweeper(keeper, events.append, pace=SMALL).sweep().rules[0]
+        taken = [event for event in events if isinstance(event, BatchTaken)]
+        assert len(calls) < swept.batches - 4, "one of them took several"
+        assert all(calls) or contract is FOLLOWED, "a row with more followers than those before did not fit"
+        assert len(taken) == swept.batches
+        assert all(event.seconds > 0 and sum(event.counts.values()) <= 4 for event in taken)
+        assert sum(event.counts["jobs"] for event in taken) == swept.counts["jobs"] == audited(keeper)
+        assert swept.counts["jobs"] == 80 - len(ids(postgres_database)) == (76 if contract is GUARDED else 80)
+        [entry] = keeper.audit()
+        assert (entry.batches, entry.counts) == (swept.batches, swept.counts)
+
+
+def test_each_batch_of_a_call_is_a_transaction_of_its_own(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        swept, left = wait_inside(postgres_database, keeper, LOCK_60, lambda: None)
+        assert left == list(range(57, 81))
+        assert swept.counts["jobs"] == audited(keeper) == 80
+
+
+def test_a_row_that_changes_while_a_call_waits_for_it_stays(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        revive = "UPDATE jobs SET status = 'open' WHERE id = 60"
+        swept, _ = wait_inside(postgres_database, keeper, revive, lambda: None)
+        assert ids(postgres_database) == [60]
+        assert swept.counts["jobs"] == audited(keeper) == 79
+
+
+def test_a_gate_that_closes_stops_a_call_at_the_next_batch(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        name = "retention.jobs.enabled"
+        close = f"INSERT INTO wane.flag (name, enabled, changed_by, changed_at) VALUES ('{name}', false, 'race', now())"
+        swept, _ = wait_inside(postgres_database, keeper, LOCK_60, lambda: postgres_database.execute(close))
+        assert swept.outcome is Outcome.OFF
+        assert ids(postgres_database) == list(range(61, 81))
+        assert swept.counts["jobs"] == audited(keeper) == 60
+
+
+def test_a_contract_that_is_no_longer_in_force_stops_a_call_at_the_next_batch(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        store = keeper.store
+        with store.write() as (run, now):
+            _, lease = Leases(store.dialect).take(run, "sweep:jobs", "race", store.now() + timedelta(hours=1), now)
+        postgres_database.execute("INSERT INTO wane.contract VALUES (1, 'ours', now(), 'race')")
+        fence = Fence(lease, "ours", 90.0, "another contract is in force")
+        another = "UPDATE wane.contract SET fingerprint = 'theirs'"
+        swept, _ = wait_inside(
+            postgres_database, keeper, LOCK_60, lambda: postgres_database.execute(another), fence=fence
+        )
+        assert swept.outcome is Outcome.STOPPED
+        assert ids(postgres_database) == list(range(61, 81))
+        assert swept.counts["jobs"] == audited(keeper) == 60
+
+
+def test_a_hold_is_placed_between_two_batches_of_a_call(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        application = postgres_database.connect()
+        placing: list[Background[object]] = []
+
+        def place() -> None:
+            hold = (
+                f"BEGIN; SELECT pg_advisory_xact_lock({GATE}, hashtext('public.jobs'));"
+                "INSERT INTO wane.hold (table_name, reason, author, created_at)"
+                " VALUES ('public.jobs', 'a test', 'race', now()); COMMIT"
+            )
+            placing.append(Background(lambda: application.execute(hold.encode())))
+            await_waiting(postgres_database, backend(application), backend_of(keeper))
+
+        swept, _ = wait_inside(postgres_database, keeper, LOCK_60, place)
+        placing[0].result()
+        assert ids(postgres_database) == list(range(61, 81))
+        assert (swept.outcome, swept.counts["jobs"], audited(keeper)) == (Outcome.DONE, 60, 60)
+
+
+def test_a_batch_that_fails_inside_a_call_loses_nothing_of_those_before(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with many(postgres_database, tmp_path, GUARDED) as keeper:
+        reply = "INSERT INTO notes VALUES (1, 60, 'it arrived meanwhile')"
+        swept, left = wait_inside(postgres_database, keeper, reply, lambda: None)
+        assert left == list(range(57, 81))
+        assert (swept.outcome, ids(postgres_database)) == (Outcome.DONE, [60])
+        assert swept.counts["jobs"] == audited(keeper) == 79
+
+
+def test_a_call_that_is_cancelled_tells_what_it_has_committed(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+
+        def cancel() -> None:
+            postgres_database.execute(f"SELECT pg_cancel_backend({backend_of(keeper)})")
+            await_true(lambda: audited(keeper) == 56, "the batch was cancelled")
+
+        swept, left = wait_inside(postgres_database, keeper, LOCK_60, cancel)
+        assert left == list(range(57, 81))
+        assert (swept.outcome, swept.counts["jobs"], audited(keeper)) == (Outcome.DONE, 80, 80)
+
+
+def test_a_server_that_ends_a_call_has_audited_what_it_committed(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        ended = f"SELECT pg_terminate_backend({backend_of(keeper)})"
+        swept, _ = wait_inside(postgres_database, keeper, LOCK_60, lambda: postgres_database.execute(ended))
+        assert swept.outcome is Outcome.FAILED
+        assert audited(keeper) == 80 - len(ids(postgres_database)) == 56
+
+
+@pytest.mark.parametrize(
+    ("budget", "planned", "rows"),
+    [
+        (Budget(rows=50, seconds=3600, batches=10**6), None, 50),
+        (Budget(rows=10**6, seconds=3600, batches=11), None, 44),
+        (Budget(rows=10**6, seconds=3600, batches=10**6), 50, 50),
+    ],
+    ids=["rows", "batches", "plan"],
+)
+def test_calls_stay_within_the_budget(
+    postgres_database: PostgresDatabase, tmp_path: Path, budget: Budget, planned: int | None, rows: int
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        plan = None if planned is None else {"jobs.done": PlannedRows(keeper.store.now(), planned)}
+        [swept] = sweeper(keeper, pace=SMALL).sweep(budget=budget, planned=plan).rules
+        assert swept.counts["jobs"] == audited(keeper) == 80 - len(ids(postgres_database)) == rows
+
+
+def test_a_pace_that_pauses_takes_one_batch_in_a_call(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        swept = sweeper(keeper, pace=replace(SMALL, duty=0.99)).sweep().rules[0]
+        assert len(calls) == swept.batches - 1

@@ -135,11 +135,11 @@ class Batches:
         self.seconds = time.monotonic() - began
         self.audit, self.last = audit, batch.entry
 
-    def add(self, counts: dict[str, int], seconds: float) -> None:
+    def add(self, counts: dict[str, int], seconds: float, worked: float | None = None) -> None:
         """Add a batch that is committed already, with its part of the audit row."""
         self.last = replace(self.audit, counts={self.audit.table: 0, **counts}, seconds=seconds)
         self.audit = replace(self.audit, counts=add_counts(self.audit.counts, self.last.counts))
-        self.worked = self.seconds = seconds
+        self.seconds, self.worked = seconds, seconds if worked is None else worked
 
     def adapt(self) -> None:
         """Choose the size of the next batch, and emit what this one changed."""

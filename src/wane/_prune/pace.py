@@ -46,6 +46,11 @@ class Pace:
         ratio = (allowed - fixed) / max(seconds - fixed, 1e-6)
         return round(min(max(batch * min(max(ratio, 0.5), 2.0), self.least_batch), self.most_batch))
 
+    @property
+    def pauses(self) -> bool:
+        """Return whether there is a pause after a batch."""
+        return self.duty < 1
+
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""
         return min(seconds * (1 / self.duty - 1), self.most_pause_seconds)

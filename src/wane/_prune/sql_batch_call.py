@@ -1,14 +1,18 @@
-"""A batch of a sweep as one call (PostgreSQL): gate, flags, lease, rows and audit row in one function, one round trip.
+"""Batches of a sweep in one call (PostgreSQL): gate, flags, lease, rows and audit row in one function, one round trip.
 
 The function belongs to the session. Its statements are those that `plan -v` shows, parsed and planned once. Whatever it
 does not expect makes it raise, and nothing of the batch is committed: a gate that is closed, a lost lease, a reference
 that appeared meanwhile, more followers than fit. The same batch is then taken statement by statement, which decides.
+
+A procedure calls the function and commits. Where a sweep does not pause, it takes batch after batch for a short time,
+each one a transaction of its own. A batch that fails ends it, unless it is the first one: that raises. So an error
+means that the call has committed nothing, and a call that returns tells of everything that it has committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -16,7 +20,7 @@ from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.postgres.gate import ENTER, gates
 from wane._db.postgres.literal import literal
-from wane._db.postgres.plpgsql import SessionFunction, plain, session_function
+from wane._db.postgres.plpgsql import SessionFunction, plain, session_function, session_procedure
 from wane._db.postgres.settings import BY_INDEX, set_locally
 from wane._db.postgres.store import PostgresStore
 from wane._db.postgres.transaction import LOCAL_SETTINGS
@@ -26,7 +30,7 @@ from wane._leases import Fence
 from wane._ledger import AuditEntry
 from wane._prune.gates import flag_name
 from wane._prune.sql_postgres import closing_references
-from wane._prune.take import Batch, Taken, gated
+from wane._prune.take import Batch, Position, gated
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
@@ -37,8 +41,21 @@ _MOST_REFUSED = 2
 """After this many refusals in a row, the function is not called again in the sweep."""
 _UNPLANNABLE = ("enable_sort", "enable_hashjoin", "enable_mergejoin")
 """What a plan that does not know how many rows there will be must not use: it would sort or hash all that could be."""
+_STEADY_CALLS = 3
+"""Calls of one batch each, about as large as the one before, before a call may take several."""
+_STEADY_SIZES = (0.8, 1.25)
+_MOST_SECONDS = 0.05
+"""After this long, a call begins no further batch: a sweep stops between two calls."""
 _SPARE_FOLLOWERS = 1.1
 """Rows may have more followers than those before; a batch that does not fit is taken twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalledBatch:
+    """A batch that a call took."""
+
+    counts: dict[str, int]
+    seconds: float
 
 
 class BatchCall:
@@ -50,35 +67,53 @@ class BatchCall:
         writer = _Writer(selection, settings, fence)
         times = writer.times(now)
         self._store = store
-        self._function = writer.function({name: _type_of(value) for name, value in times.items()})
+        self._functions = writer.functions({name: _type_of(value) for name, value in times.items()})
         self._names = [str(selection.name), *(str(path[-1].reference.name) for path in follower_paths(selection))]
         self._first = (writer.rule.lowest, *(None for _ in writer.floors[1:]))
         self._fixed = [*times.values(), None if fence is None else fence.lease.fence]
         self._most_seconds = None if fence is None else fence.most_seconds
         self._latest: dict[str, int] = {}
-        """What the latest call took."""
+        """What the latest batch took."""
+        self._limit, self._steady = 0, 0
         self._refused = 0
         self._wasteful = False
         """Whether most of the rows that a batch found stayed: others read on until a batch is full."""
 
-    def take(self, audit: AuditEntry, batch: Batch) -> Taken | None:
-        """Take and commit a batch; None if nothing was taken, and the batch is to be taken statement by statement."""
+    def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> tuple[Position, list[CalledBatch]] | None:
+        """Take and commit batches; return where they ended.
+
+        None if nothing was taken, and the batch is to be taken statement by statement.
+        """
         followers = max(self._followers(audit.counts), self._followers(self._latest))
         limit = min(batch.limit, int(batch.most / (1 + followers * _SPARE_FOLLOWERS)))
         if limit <= 0 or self._wasteful or self._refused == _MOST_REFUSED:
             return None
-        values = [audit.id, audit.rows, limit, batch.most, *(batch.floor or self._first), *self._fixed]
-        found = self._store.call(self._function, values, most_seconds=self._most_seconds)
+        most = most_batches if self._is_steady(limit) else 1
+        numbers = (audit.id, audit.rows, limit, batch.most)
+        values = [*numbers, *(batch.floor or self._first), *self._fixed, most, _MOST_SECONDS]
+        found = self._store.call(self._functions, values, most_seconds=self._most_seconds)
         if found is None:
             self._refused += 1
             return None
         self._refused = 0
         width = len(self._first)
-        end, counts = found[:width], dict(zip(self._names, found[width:], strict=True))
-        if end[0] is None:
+        end, seconds, rows = found[:width], found[width], found[width + 1 :]
+        batches = [
+            CalledBatch(dict(zip(self._names, counts, strict=True)), took)
+            for took, *counts in zip(seconds, *rows, strict=True)
+        ]
+        if not batches:
             return None  # It is the last one.
-        self._latest, self._wasteful = counts, 2 * counts[self._names[0]] < limit
-        return Taken(counts, end, done=False)
+        self._latest = batches[-1].counts
+        self._wasteful = 2 * self._latest[self._names[0]] < limit
+        return end, batches
+
+    def _is_steady(self, limit: int) -> bool:
+        """Return whether batches have been about as large as this one for some time."""
+        least, most = (ratio * self._limit for ratio in _STEADY_SIZES)
+        self._steady = self._steady + 1 if least <= limit <= most else 0
+        self._limit = limit
+        return self._steady >= _STEADY_CALLS
 
     def _followers(self, counts: dict[str, int]) -> float:
         """Return how many rows left with each one, by what was taken."""
@@ -107,6 +142,7 @@ class _Writer:
         slots = [value for value in self.at_once.take.parameters.values() if isinstance(value, Slot)]
         self.floors = sorted({slot.name for slot in slots if slot.name.startswith("floor_")})
         self.bounds = [slot for slot in slots if isinstance(slot, TimeSlot)]
+        self.ends = [f"wane_end_{number}" for number in range(len(self.floors))]
         self.paths = follower_paths(selection)
         self.counts = ["wane_rows", *(f"wane_followers_{number}" for number in range(len(self.paths)))]
 
@@ -114,12 +150,39 @@ class _Writer:
         """Return the bounds on times at the time that decides, by their variables."""
         return {_variable(slot): slot.value(now + slot.offset) for slot in self.bounds}
 
-    def function(self, times: dict[str, str]) -> SessionFunction:
+    def functions(self, times: dict[str, str]) -> tuple[SessionFunction, SessionFunction]:
+        """Write the function that takes a batch, and the procedure that calls it."""
         parameters = dict.fromkeys(("wane_id", "wane_before", "wane_limit", "wane_most"), "bigint")
         parameters |= {f"wane_{name}": "text" for name in self.floors} | times | {"wane_fence": "bigint"}
-        outputs = {f"wane_end_{number}": "text" for number in range(len(self.floors))}
-        outputs |= dict.fromkeys(self.counts, "bigint")
-        return session_function(parameters, outputs, self._body())
+        outputs = dict.fromkeys(self.ends, "text")
+        one = session_function(parameters, {**outputs, **dict.fromkeys(self.counts, "bigint")}, self._body())
+        lists = {"wane_seconds": "float8[]", **{f"{name}_taken": "bigint[]" for name in self.counts}}
+        limits = {"wane_batches": "bigint", "wane_most_seconds": "float8"}
+        body = self._repeated(f"SELECT * FROM {one.name}({', '.join(parameters)}) INTO wane_one;")
+        return one, session_procedure({**parameters, **limits}, {**outputs, **lists}, body)
+
+    def _repeated(self, call: str) -> str:
+        ends = zip(self.ends, self.floors, strict=True)
+        lines = [
+            "wane_seconds := '{}';",
+            *(f"{name}_taken := '{{}}';" for name in self.counts),
+            "LOOP",
+            "wane_began := clock_timestamp();",
+            f"IF wane_seconds = '{{}}' THEN {call}",
+            f"ELSE BEGIN {call} EXCEPTION WHEN OTHERS OR query_canceled THEN EXIT; END; END IF;",
+            f"EXIT WHEN wane_one.{self.ends[0]} IS NULL;",
+            "COMMIT;",
+            "wane_seconds := wane_seconds || extract(epoch FROM clock_timestamp() - wane_began)::float8;",
+            *(f"{name}_taken := {name}_taken || wane_one.{name};" for name in self.counts),
+            *(f"{end} := wane_one.{end}; wane_{floor} := {end};" for end, floor in ends),
+            f"wane_before := wane_before + {' + '.join(f'wane_one.{name}' for name in self.counts)};",
+            f"EXIT WHEN cardinality(wane_seconds) >= wane_batches OR 2 * wane_one.{self.counts[0]} < wane_limit;",
+            "EXIT WHEN clock_timestamp() >= wane_until;",
+            "END LOOP;",
+        ]
+        until = "clock_timestamp() + make_interval(secs => wane_most_seconds)"
+        declared = f"wane_until timestamptz := {until}; wane_began timestamptz; wane_one record;"
+        return f"DECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"
 
     def _body(self) -> str:
         changes = list(self._changes())
@@ -127,7 +190,6 @@ class _Writer:
         expected = ", ".join(
             f"wane_changes[{number}] + {increase}" for number, (_, increase) in enumerate(changes, start=1)
         )
-        ends = ", ".join(f"wane_end_{number}" for number in range(len(self.floors)))
         retained = plain(self.at_once.retained, _variable)
         lines = [
             f"PERFORM {set_locally(_settings()).removeprefix('SELECT ')};",
@@ -142,7 +204,7 @@ class _Writer:
             *(_refuse_if(f"NOT ({one})", "a reference is not protected") for one in self._protected()),
             *([_refuse_if("NOT current_setting('track_counts')::boolean", "nothing is counted")] if changes else []),
             *([f"wane_changes := ARRAY[{watched}];"] if changes else []),
-            f"{plain(self.at_once.end, _variable)}\nINTO {ends};",
+            f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};",
             "IF NOT FOUND THEN RETURN; END IF;",
             f"{plain(self.at_once.take, _variable)}\nINTO {', '.join(self.counts)};"
             if self.paths
@@ -200,10 +262,9 @@ class _Writer:
 
     def _rebound(self) -> str:
         """Write the condition that the tables are no longer as they were: see `PostgresRowTaker.require_bound`."""
-        known = literal(sorted(f"{number} {stamp}" for number, stamp in self.selection.dependencies.stamps))
-        one = "concat(s.oid, ' ', s.stamp)"
-        stamps = f'SELECT {one} FROM ({plain(read_stamps(self.selection))}) AS s(oid, stamp) ORDER BY {one} COLLATE "C"'
-        return f"ARRAY({stamps}) IS DISTINCT FROM {known}::text[]"
+        known = [f"{number} {stamp}" for number, stamp in self.selection.dependencies.stamps]
+        same = f"concat(s.oid, ' ', s.stamp) = ANY ({literal(known)}::text[])"
+        return f"(SELECT count(*) FROM ({plain(read_stamps(self.selection))}) AS s(oid, stamp) WHERE {same}) <> {len(known)}"
 
     def _audit(self) -> str:
         """Write the addition to the audit row: see `Ledger.add_to_record`."""

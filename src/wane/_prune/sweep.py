@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from statistics import median
 from typing import TYPE_CHECKING
 
 from wane._contract.lookup import is_named
@@ -402,24 +403,42 @@ class _RuleSweep:
     def _batch(self, floor: Position | None, *, skip_locked: bool) -> Taken:
         next_batch = self._next_batch(floor, skip_locked=skip_locked)
         taken = self._call(next_batch) or self._run_batch(next_batch)
-        self.committed += 1
-        self.rebound = False
-        self.counts.update(taken.counts)
+        self._count(taken.counts)
         return taken
 
+    def _count(self, counts: dict[str, int]) -> None:
+        self.committed += 1
+        self.rebound = False
+        self.counts.update(counts)
+
     def _call(self, batch: Batch) -> Taken | None:
-        """Take a batch in one call; None if it is to be taken statement by statement."""
+        """Take one or more batches in one call; None if the batch is to be taken statement by statement."""
         if self.audit_id is None or batch.skip_locked or batch.limit <= 0:
             return None
         if self.calling is None or self.calling[0] is not self.selection:
             self.calling = self.selection, self._batch_call()
         call = self.calling[1]
-        began = time.monotonic()
-        taken = None if call is None else call.take(self.batches.audit, batch)
-        if taken is not None:
-            self.too_little_left = False
-            self.batches.add(taken.counts, time.monotonic() - began)
-        return taken
+        found = None if call is None else call.take(self.batches.audit, batch, self._most_batches(batch))
+        if found is None:
+            return None
+        self.too_little_left = False
+        end, taken = found
+        for one in taken[:-1]:
+            self.batches.add(one.counts, one.seconds)
+            self.batches.emit()
+            self._count(one.counts)
+        # What interrupted a batch or two of several says nothing about the next ones.
+        self.batches.add(taken[-1].counts, taken[-1].seconds, median(one.seconds for one in taken))
+        return Taken(taken[-1].counts, end, done=False)
+
+    def _most_batches(self, batch: Batch) -> int:
+        """Return how many batches of this size fit into the budget and the plan, where the sweep does not pause."""
+        if self.sweeper.pace.pauses:
+            return 1
+        left = (self.budget.rows - self.counts.total()) // batch.most
+        if self.planned is not None:
+            left = min(left, (self.planned.rows - self.counts[str(self.table.name)]) // batch.limit)
+        return max(1, min(left, self.budget.batches - self.committed))
 
     def _batch_call(self) -> BatchCall | None:
         sweeper, fence = self.sweeper, self.sweeper.fence

@@ -378,10 +378,12 @@ class _Compiler:
         p = self.rows.parameters()
         oldest = self.walk.oldest(p, NOW, LIMIT, self.floor, alone=True)
         order = ", ".join(f"batch.{name}" for name in self.walk.names)
-        return p.statement(
-            f"SELECT {self._position('batch')}\nFROM {nested(oldest)} AS batch\n"
+        last = (
+            f"SELECT {order}\nFROM {nested(oldest)} AS batch\n"
             f"ORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
         )
+        # Written outside, or every row before the last would be written too.
+        return p.statement(f"SELECT {self._position('last')}\nFROM {nested(last)} AS last")
 
     def _due_up_to_end(self, p: Parameters) -> list[str]:
         end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]

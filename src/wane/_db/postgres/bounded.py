@@ -71,7 +71,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
         return cursor
 
     def call(self, text: str, values: Sequence[object], limit: str) -> tuple[Any, ...] | None:
-        """Run one statement as a transaction of its own, in one round trip; return its first row.
+        """Run one statement outside any transaction, in one round trip; return its first row.
 
         `limit` is its statement_timeout. That cannot be set inside it, and a second statement would take longer than
         many of these do; so it stays the session's until `end_calls`.

@@ -14,31 +14,28 @@ OWN_SCHEMA = "wane"
 # when rows of its parent are deleted is carried out by triggers of the parent. Temporary tables of other sessions are
 # out of reach.
 STAMP = """
-md5(concat(
-  (
-    SELECT string_agg(concat(own.attnum, ' ', own.xmin), ',' ORDER BY own.attnum)
+(
+  SELECT sum(hashtextextended(part.text, 0))::text
+  FROM (
+    SELECT concat('column ', own.attnum, ' ', own.xmin)
     FROM pg_catalog.pg_attribute AS own WHERE own.attrelid = class.oid AND own.attnum > 0
-  ), '|',
-  (
-    SELECT string_agg(concat(fires.oid, ' ', fires.xmin), ',' ORDER BY fires.oid)
+    UNION ALL
+    SELECT concat('trigger ', fires.oid, ' ', fires.xmin)
     FROM pg_catalog.pg_trigger AS fires WHERE fires.tgrelid = class.oid
-  ), '|',
-  (
-    SELECT string_agg(concat(rule.oid, ' ', rule.xmin), ',' ORDER BY rule.oid)
+    UNION ALL
+    SELECT concat('rule ', rule.oid, ' ', rule.xmin)
     FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = class.oid
-  ), '|',
-  (
-    SELECT string_agg(descendant.inhrelid::text, ',' ORDER BY descendant.inhrelid)
+    UNION ALL
+    SELECT concat('descendant ', descendant.inhrelid)
     FROM pg_catalog.pg_inherits AS descendant
     WHERE descendant.inhparent = class.oid AND NOT pg_catalog.pg_is_other_temp_schema(
       (SELECT below.relnamespace FROM pg_catalog.pg_class AS below WHERE below.oid = descendant.inhrelid)
     )
-  ), '|',
-  (
-    SELECT string_agg(concat(index.indexrelid, ' ', index.xmin), ',' ORDER BY index.indexrelid)
+    UNION ALL
+    SELECT concat('index ', index.indexrelid, ' ', index.xmin)
     FROM pg_catalog.pg_index AS index WHERE index.indrelid = class.oid AND index.indisunique
-  )
-))
+  ) AS part (text)
+)
 """
 """A digest that changes with the columns, unique keys, triggers, rules, inbound foreign keys or inheriting tables of
 the relation `class`."""

@@ -43,7 +43,7 @@ def dollars(body: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionFunction:
-    """A function that belongs to one session, and the statement that calls it."""
+    """A function or a procedure that belongs to one session, and the statement that calls it."""
 
     name: str
     definition: str
@@ -53,9 +53,23 @@ class SessionFunction:
 
 def session_function(parameters: Mapping[str, str], outputs: Mapping[str, str], body: str) -> SessionFunction:
     """Write a function of a session from the types of its parameters and outputs; its name follows from its text."""
+    name, definition = _define("FUNCTION", parameters, outputs, body)
+    return SessionFunction(name, definition, f"SELECT * FROM {name}({_values(parameters)})")
+
+
+def session_procedure(parameters: Mapping[str, str], outputs: Mapping[str, str], body: str) -> SessionFunction:
+    """Write a procedure of a session: like a function, but it may commit."""
+    name, definition = _define("PROCEDURE", parameters, outputs, body)
+    return SessionFunction(name, definition, f"CALL {name}({_values(parameters)}{', NULL' * len(outputs)})")
+
+
+def _define(what: str, parameters: Mapping[str, str], outputs: Mapping[str, str], body: str) -> tuple[str, str]:
     declared = [*(f"{name} {kind}" for name, kind in parameters.items())]
     declared += [f"OUT {name} {kind}" for name, kind in outputs.items()]
     text = f"({', '.join(declared)}) LANGUAGE plpgsql\nAS {dollars(body)}"
     name = f"pg_temp.wane_{hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()}"
-    values = ", ".join(f"%s::{kind}" for kind in parameters.values())
-    return SessionFunction(name, f"CREATE OR REPLACE FUNCTION {name}{text}", f"SELECT * FROM {name}({values})")
+    return name, f"CREATE OR REPLACE {what} {name}{text}"
+
+
+def _values(parameters: Mapping[str, str]) -> str:
+    return ", ".join(f"%s::{kind}" for kind in parameters.values())

@@ -404,21 +404,21 @@ class PostgresStore(Store):
                 self._inside -= 1
 
     def call(
-        self, function: SessionFunction, values: Sequence[object], *, most_seconds: float | None
+        self, functions: Sequence[SessionFunction], values: Sequence[object], *, most_seconds: float | None
     ) -> tuple[Any, ...] | None:
-        """Call a function of the session as a transaction of its own, in one round trip.
+        """Call the last of some functions of the session outside any transaction, in one round trip.
 
-        None if the session cannot have the function, or if it refused: then nothing was changed.
+        None if the session cannot have the functions, or if it refused: then nothing was changed.
         """
         with self._turn, _explained("the database refused"):
             connection = self._alive()
-            if self._inside or not self._has_function(connection, function):
+            if self._inside or not all(self._has_function(connection, one) for one in functions):
                 return None
             limit = (
                 LOCAL_SETTINGS["statement_timeout"] if most_seconds is None else f"{int(most_seconds * 1000) or 1}ms"
             )
             try:
-                return connection.call(function.call, values, limit)
+                return connection.call(functions[-1].call, values, limit)
             except _REFUSED:
                 return None
 
