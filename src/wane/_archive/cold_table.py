@@ -66,6 +66,16 @@ def _gone(copies: Sequence[tuple[str, str]], *, follows: bool) -> pa.Table:
     return pa.table({"key": pa.array(keys, pa.string()), "version": pa.array(versions, pa.string())})
 
 
+def _log_files(log: Path) -> object:
+    """List the files of a log, each with what changes when it is written anew; None if there is no log."""
+    try:
+        with os.scandir(log) as entries:
+            stats = [(entry.name, entry.stat()) for entry in entries]
+    except OSError:
+        return None  # Opening the table reports what is wrong.
+    return {(name, found.st_ino, found.st_size, found.st_mtime_ns) for name, found in stats}
+
+
 def _folder_name(table: str) -> str:
     """Return a folder name for a table of any name."""
     if _PLAIN_NAME.fullmatch(table):
@@ -80,12 +90,26 @@ class ColdTable:
         self.name = name
         self.folder = root / _folder_name(name)
         self.origin = origin
+        self._opened: tuple[object, DeltaTable] | None = None
+        """What the log's files were, and the handle that has read them."""
 
     def open(self) -> DeltaTable | None:
-        """Open the table as it is now; return None if there is none yet.
+        """Return the table as it is now, to be read; return None if there is none yet.
 
-        Raise ArchiveError if something else is in its folder.
+        The handle is read from the log once and shared until a file of the log changes, because reading it takes
+        milliseconds. A commit changes the handle that it is made through: `fresh` opens one for it. Raise ArchiveError
+        if something else is in the folder.
         """
+        files = _log_files(self.folder / LOG)
+        if files is not None and self._opened is not None and self._opened[0] == files:
+            return self._opened[1]
+        # Files that are listed before they are read are never newer than what the handle has read.
+        table = self.fresh()
+        self._opened = None if files is None or table is None else (files, table)
+        return table
+
+    def fresh(self) -> DeltaTable | None:
+        """Open the table as it is now, through a handle that nothing else reads; return None if there is none yet."""
         table = self._handle()
         if table is not None:
             self._require_ours(table)
@@ -178,8 +202,8 @@ class ColdTable:
                 f"the archive {self.folder} cannot be written: {problem.strerror}", "check its permissions and the disk"
             ) from problem
 
-    def ensure(self, shape: Shape, *, follows: bool) -> DeltaTable:
-        """Return the table with all of these columns; create it, or add the columns that it lacks."""
+    def ensure(self, shape: Shape, *, follows: bool) -> None:
+        """Create the table, or add the columns that it lacks of these."""
         from deltalake import DeltaTable, Field
         from deltalake.schema import PrimitiveType, Schema
 
@@ -189,7 +213,7 @@ class ColdTable:
         table = self.open()
         with writing(self.folder):
             if table is None:
-                return DeltaTable.create(
+                DeltaTable.create(
                     str(self.folder),
                     Schema(fields),
                     partition_by=[MONTH],
@@ -197,15 +221,13 @@ class ColdTable:
                     description=self._description,
                     configuration=_CONFIGURATION,
                 )
-            if not _CONFIGURATION.items() <= table.metadata().configuration.items():
-                table.alter.set_table_properties(_CONFIGURATION)
-                table = DeltaTable(str(self.folder))
+                return
             known = {field.name for field in table.schema().fields}
             added = [field for field in fields if field.name not in known]
+            if not _CONFIGURATION.items() <= table.metadata().configuration.items():
+                DeltaTable(str(self.folder)).alter.set_table_properties(_CONFIGURATION)
             if added:
-                table.alter.add_columns(added)
-                table = DeltaTable(str(self.folder))
-        return table
+                DeltaTable(str(self.folder)).alter.add_columns(added)
 
     def _application(self, writer: str) -> str:
         return f"wane:{self.origin}:{writer}"
@@ -287,7 +309,7 @@ class ColdTable:
         from deltalake.exceptions import CommitFailedError
 
         for attempt in range(_ATTEMPTS):
-            table = self.open()
+            table = self.fresh()
             if table is None:
                 return
             if all(table.transaction_version(self._fence(lease)) == lease.fence for lease in leases):
@@ -319,7 +341,7 @@ class ColdTable:
             for file in files
         ]
         for attempt in range(_ATTEMPTS):
-            table = self.open()
+            table = self.fresh()
             assert table is not None
             if (table.transaction_version(self._application(writer)) or 0) >= sweep:
                 return
@@ -340,7 +362,7 @@ class ColdTable:
         from deltalake.exceptions import CommitFailedError
 
         for attempt in range(_ATTEMPTS):
-            table = self.open()
+            table = self.fresh()
             if table is None:
                 return
             properties = self.properties(table, leases, {}, removed=f"sweep {sweep}")

@@ -109,7 +109,7 @@ def replace(
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
 
-    table = cold.open()
+    table = cold.fresh()
     if table is None:
         raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
     if (table.transaction_version(_application(cold, writer)) or 0) >= job:

@@ -29,7 +29,7 @@ def remove_copies(
     )
     column = PARENT if follows else KEY
     for attempt in range(_ATTEMPTS):
-        table = cold.open()
+        table = cold.fresh()
         if table is None or column not in {field.name for field in table.schema().fields}:
             return  # Nothing of it ever left, or ever left with another row.
         try:

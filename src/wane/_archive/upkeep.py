@@ -36,9 +36,10 @@ class Upkeep:
         self.store = context.store
         self.contract = context.contract
         self._root, self._origin = context.root, context.origin()
+        self._colds: dict[str, ColdTable] = {}
 
     def cold(self, name: str) -> ColdTable:
-        return ColdTable(self._root, name, self._origin)
+        return self._colds.setdefault(name, ColdTable(self._root, name, self._origin))
 
     # Who writes what
 
