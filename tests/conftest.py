@@ -49,7 +49,19 @@ ALTERNATING = tuple(f"tests/{folder}/" for folder in ("archive", "check", "claim
 ON_ONE_STORE = ("tests/archive/", "tests/cli/")
 """Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""
 MIGRATED = (
-    *("archive", "claims", "observe", "partition", "prune", "queue", "races", "schedule", "sqlfunctions", "webhooks"),
+    *(
+        "archive",
+        "claims",
+        "observe",
+        "partition",
+        "prune",
+        "queue",
+        "races",
+        "schedule",
+        "sqlfunctions",
+        "webhooks",
+        "why",
+    ),
 )
 """Where every database has Wane's own tables from the start, because creating them takes longer than most tests. The mark `unmigrated`
 makes an exception."""

@@ -89,6 +89,7 @@ class AsyncKeeper(Awaited[Keeper]):
     sweep = awaited(Keeper.sweep)
     take_snapshots = awaited(Keeper.take_snapshots)
     vacuum = awaited(Keeper.vacuum)
+    why = awaited(Keeper.why)
 
     async def run(
         self,

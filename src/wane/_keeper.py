@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from wane._roles.model import RolePlan
     from wane._schedule import Ran, Status
     from wane._schedule.sql import InForce
+    from wane._why.model import WhyRow
     from wane.claims import Reclaim, WorkClaims
     from wane.events import Listener
     from wane.observe._growth import TableGrowth
@@ -417,6 +418,15 @@ class Keeper:
         from wane.observe._growth import read_growth
 
         return read_growth(self.store, self.contract, table)
+
+    def why(self, table: str, key: object) -> WhyRow:
+        """Explain what happens to one row: which rule takes it and when, what retains it, or where it went.
+
+        `key` maps the columns of the key to their values; of a key of one column, the value alone will do.
+        """
+        from wane._why.answer import explain_row
+
+        return explain_row(self.store, self.contract, self.pruner.bindings, self.archive, table, key)
 
     def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
         """Read the size of every table, or of one, what pruning freed since a time (a week ago), and advice."""

@@ -14,6 +14,10 @@ from typing import Any, Self
 from wane._db.statement import Dialect, Execute, Parameters
 from wane._db.transaction import Transaction
 
+# What leaves the archive left its table long before.
+_STAYING = "('mark', 'restore', 'replace', 'archive_expire', 'archive_compact', 'archive_tidy')"
+"""The kinds of entries whose rows left no table."""
+
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
@@ -207,6 +211,18 @@ class Ledger:
         )
         return [self._entry(row) for row in found]
 
+    def departures(self, table: str, limit: int) -> list[AuditEntry]:
+        """Return the latest entries with rows that left a table, on their own or with rows of another, newest first."""
+        p = self._parameters()
+        columns = ", ".join(("id", *self._audit_columns))
+        left = self.dialect.json_count("counts", p.bind("table", table))
+        found = self._run(
+            p,
+            f"SELECT {columns} FROM {self.dialect.own_table('audit')} WHERE {left} > 0 AND kind NOT IN {_STAYING}"
+            f" ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        return [self._entry(row) for row in found]
+
     def swept(self, entries: int) -> tuple[list[RuleSweeps], bool]:
         """Summarise the latest `entries` entries by rule, and return whether those are all that there are."""
         p = self._parameters()
@@ -259,9 +275,7 @@ class Ledger:
         found = self._run(
             p,
             f"SELECT e.key, sum(CAST(e.value AS bigint)) FROM {self.dialect.own_table('audit')} AS a, {self.dialect.json_each}(a.counts) AS e"
-            f" WHERE {where} AND a.kind NOT IN"
-            # What leaves the archive left its table long before.
-            " ('mark', 'restore', 'replace', 'archive_expire', 'archive_compact', 'archive_tidy') GROUP BY e.key",
+            f" WHERE {where} AND a.kind NOT IN {_STAYING} GROUP BY e.key",
         )
         return {table: int(rows) for table, rows in found}
 

@@ -6,10 +6,13 @@ whole table: too much stays rather than too little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,19 +21,21 @@ from wane._archive import content
 from wane._archive.cold_table import ColdTable
 from wane._archive.comparison import groups, shape_of
 from wane._archive.dialects import archive_dialect
-from wane._archive.files import committed, listing
+from wane._archive.files import ColdFile, committed, listing
 from wane._archive.journal_jobs import Jobs
 from wane._archive.query import frame
-from wane._archive.types import KEY, PARENT
+from wane._archive.types import KEY, PARENT, SWEEP
 from wane._contract.model import Contract
 from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.schema import TableInfo, hold_names
 from wane._db.transaction import Transaction
 from wane._ledger import Hold, Ledger
-from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
+from wane.errors import ArchiveBusy, ArchiveError, TimedOut, WrongArgument
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from wane._archive.upkeep import Upkeep
 
 MOST = 200_000
@@ -114,6 +119,34 @@ def _parents(upkeep: Upkeep, name: str, keys: Sequence[str]) -> set[str]:
     return {row[0] for row in found.select(PARENT).distinct().collect()}
 
 
+@dataclass(frozen=True, slots=True)
+class LocatedCopy:
+    """A row in a file of the archive."""
+
+    file: str
+    month: str
+    sweep: int | None
+
+
+def _copies(
+    cold: ColdTable, handle: DeltaTable, key: Mapping[str, object], ends: float = math.inf
+) -> Iterator[tuple[ColdFile, Any]]:
+    """Yield the archived rows with a key, and their files: the key columns of every file are read."""
+    shape = [one for one in shape_of(handle) if one[0] in (KEY, SWEEP, *key)]
+    kinds = dict(shape)
+    for file in listing(handle):
+        if time.monotonic() > ends:
+            raise TimedOut(f"the archive of {cold.name} could not be searched in the time allowed")
+        for group in groups(cold.folder / unquote(file.path), shape):
+            same = pa.array([True] * len(group))
+            for column, value in key.items():
+                texts = content.texts(group[column].combine_chunks(), kinds[column])
+                same = pc.and_(same, pc.equal(texts, str(value)))
+            found = group.filter(same)
+            if len(found):
+                yield file, found
+
+
 class ArchivedRows:
     """Rows that are in the archive, for callers that place a hold on one."""
 
@@ -143,20 +176,21 @@ class ArchivedRows:
                 f"the archive writes the keys of {name} otherwise than holds do",
                 "hold the whole table: leave out the key",
             )
-        shape = [one for one in shape_of(handle) if one[0] in (KEY, *key)]
-        kinds = dict(shape)
-        for file in listing(handle):
-            for group in groups(cold.folder / file.path, shape):
-                same = pa.array([True] * len(group))
-                for column, value in key.items():
-                    same = pc.and_(
-                        same, pc.equal(content.texts(group[column].combine_chunks(), kinds[column]), str(value))
-                    )
-                found = group.filter(same)
-                if len(found):
-                    text = str(found[KEY][0].as_py())
-                    self._found[text] = file.path
-                    return text
+        for file, found in _copies(cold, handle, key):
+            text = str(found[KEY][0].as_py())
+            self._found[text] = file.path
+            return text
+        return None
+
+    def locate(self, table: TableInfo, key: Mapping[str, object], seconds: float) -> LocatedCopy | None:
+        """Find the file that has an archived row; None if no file has it. Raise TimedOut if that takes longer."""
+        _, cold = self._table(table)
+        handle = None if cold is None else cold.open()
+        if cold is None or handle is None:
+            return None
+        ends = time.monotonic() + seconds
+        for file, found in _copies(cold, handle, key, ends):
+            return LocatedCopy(str(cold.folder / unquote(file.path)), file.month, found[SWEEP][0].as_py())
         return None
 
     def has(self, transaction: Transaction, table: TableInfo, text: str) -> bool:

@@ -27,6 +27,7 @@ from wane.events import Listener, nobody
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from wane._archive.archived_holds import LocatedCopy
     from wane._archive.cold_rows import ColdRows
     from wane._archive.cold_table import ColdTable
     from wane._archive.context import ArchiveContext
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     )
     from wane._archive.repair import Adopted, Repaired
     from wane._archive.upkeep import Upkeep
+    from wane._db.schema import TableInfo
 
 Starting = Callable[[str], None]
 """Called with the Spark master when Spark is being started, because that takes seconds."""
@@ -517,3 +519,15 @@ def elsewhere(archive: Archive) -> Elsewhere | None:
     except ImportError:
         return None
     return ArchivedRows(archive._store, archive._contract, archive._cold_tables)
+
+
+def locate_row(archive: Archive, table: TableInfo, key: Mapping[str, object], seconds: float) -> LocatedCopy | None:
+    """Find the file that has an archived row, by its key columns; None if no file has it.
+
+    Raise TimedOut if reading the key columns of the files takes longer than `seconds`.
+    """
+    _require_libraries(_READING)
+    from wane._archive.archived_holds import ArchivedRows
+
+    archive._require_whole(archive._cold_tables())
+    return ArchivedRows(archive._store, archive._contract, archive._cold_tables).locate(table, key, seconds)

@@ -45,6 +45,7 @@ _COMMANDS = {
         "status": ("run", "Show flags, schedulers, executors, sweeps and the queue."),
         "health": ("health", "Report whether retention works; exit 1 if it does not."),
         "pressure": ("health", "Show rows, ages and backlog of every table."),
+        "why": ("why", "Explain one row: what takes it and when, or what retains it."),
         "growth": ("growth", "Show how fast tables grow, and forecast their size."),
         "alerts": ("alerts", "Print alerting rules for Prometheus, from the contract."),
         "space": ("space", "Show what tables take on disk, and what pruning freed."),

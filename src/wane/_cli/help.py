@@ -23,6 +23,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("status",): ("wane status", "wane status --json"),
     ("health",): ("wane health", "wane health --json"),
     ("pressure",): ("wane pressure",),
+    ("why",): ("wane why jobs 42", "wane why line_items order_id=7 number=2 --json"),
     ("space",): ("wane space", "wane space jobs --since 30d"),
     ("migrate",): ("wane migrate", "wane migrate --print"),
     ("audit", "list"): ("wane audit list --table jobs --since 7d",),

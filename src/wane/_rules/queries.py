@@ -174,7 +174,7 @@ class Queries:
     def key_text(self, table: TableInfo, columns: Sequence[Column], key: Mapping[str, object]) -> Statement:
         """Write the query for the key of one row as holds write it; it returns nothing if there is no such row."""
         p = self.rows.parameters()
-        where = " AND ".join(self._has_key(p, columns, key))
+        where = " AND ".join(self.has_key(p, columns, key))
         return p.statement(
             f"SELECT {self.dialect.key_text(columns, 't')} FROM {self.dialect.table(table)} AS t WHERE {where}"
         )
@@ -210,7 +210,7 @@ class Queries:
         alive_at: datetime | None,
         live: Sequence[State],
     ) -> list[str]:
-        conditions = self._has_key(p, selection.key, key)
+        conditions = self.has_key(p, selection.key, key)
         if alive_at is not None:
             column, time = selection.time_column, selection.time
             expired = self.dialect.before(p, "t", column, time, alive_at, inclusive=True)
@@ -220,7 +220,8 @@ class Queries:
                 conditions.append(self.dialect.one_of(p, "state", state, selection.state, live))
         return [*conditions, *self.rows.no_live_follower(p, selection), *self.rows.unheld(p, selection)]
 
-    def _has_key(self, p: Parameters, columns: Sequence[Column], key: Mapping[str, object]) -> list[str]:
+    def has_key(self, p: Parameters, columns: Sequence[Column], key: Mapping[str, object]) -> list[str]:
+        """Write the conditions that a row has a key."""
         return [
             self.dialect.equal(p, f"key_{number}", self.rows.column(column), column, key[column.name])
             for number, column in enumerate(columns)

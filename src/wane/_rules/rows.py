@@ -6,12 +6,15 @@ deletes repeats all of the conditions. The row's table always has the alias `t`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import product
 from textwrap import indent
 from typing import Any, TypeVar
 
+from wane._contract.duration import format_duration
 from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State
 from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Dialect, Instant, Parameters, When
@@ -21,6 +24,20 @@ from wane._rules.scopes import ScopeWalk, can_walk
 from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths
 
 W = TypeVar("W", datetime, Instant, When)
+
+
+@dataclass(frozen=True, slots=True)
+class RulePart:
+    """One part of what a rule requires of a row: in words, and as conditions of the statements that take rows."""
+
+    kind: str
+    """"state", "orphan", "scope", "key", "time", "bound", "guard", "follower" or "hold"."""
+    requires: str
+    conditions: Sequence[str]
+    columns: tuple[Column, ...] = ()
+    """The row's own columns that decide."""
+    retaining: Callable[[Parameters], str] | None = None
+    """Writes the query for what retains the row in other tables, where that decides."""
 
 
 def cutoff(rule: Rule, now: W) -> W | None:
@@ -151,24 +168,84 @@ class Rows:
         be found instead. `alone` leaves out what depends on other rows: only to find rows that a statement with every
         condition takes.
         """
-        conditions = self.about(p, selection, states)
-        conditions += self._scope(p, selection, "t")
-        conditions += self.identified(selection, "t")
+        parts = self.parts(p, selection, now, states, floored=floored, ended=ended, alone=alone)
+        return [condition for part in parts for condition in part.conditions]
+
+    def parts(
+        self,
+        p: Parameters,
+        selection: Selection,
+        now: When,
+        states: Sequence[State] | None = None,
+        *,
+        floored: bool = False,
+        ended: bool = False,
+        alone: bool = False,
+    ) -> Iterator[RulePart]:
+        """Yield what `due` requires, part by part, in the order of its conditions; `why` explains a row by them."""
+        if selection.rule.states:
+            yield self._state(p, selection, states)
+        if selection.orphan is not None:
+            yield self._orphaned(selection.orphan)
+        yield RulePart("scope", "it is in the scope", self._scope(p, selection, "t"), selection.per)
+        yield RulePart("key", "its key is not NULL", self.identified(selection, "t"), selection.key)
+        time = (selection.time_column,)
         plausible = self.dialect.plausible(p, "t", selection.time_column, selection.time)
-        conditions += [self.dialect.recheck(plausible)] if floored else plausible
+        plausible = [self.dialect.recheck(plausible)] if floored else plausible
+        yield RulePart("time", f"{_listed(time)} holds a timestamp as declared", plausible, time)
         bound = self._bound(p, selection, now)
-        conditions += [self.dialect.recheck(bound)] if ended else bound
-        conditions += self.column_guards(selection)
-        if alone:
-            return conditions
-        conditions += [
-            self.dialect.finds_nothing(
-                f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
-            )
-            for guard in selection.guards
-        ]
-        conditions += self.no_live_follower(p, selection)
-        return conditions + self.unheld(p, selection)
+        bound = [self.dialect.recheck(bound)] if ended else bound
+        yield RulePart("bound", _bound_in_words(selection), bound, time)
+        yield from self._column_guards(selection)
+        if not alone:
+            yield from self._references(selection)
+            yield from self._live_followers(p, selection)
+            yield from self._holds(p, selection)
+
+    def _state(self, p: Parameters, selection: Selection, states: Sequence[State] | None) -> RulePart:
+        column, wanted = selection.state, selection.rule.states if states is None else states
+        assert column is not None
+        words = f"{column.name} is {' or '.join(map(repr, wanted))}"
+        return RulePart(
+            "state", words, [self.dialect.one_of(p, "state", self.column(column), column, wanted)], (column,)
+        )
+
+    def _orphaned(self, column: Column) -> RulePart:
+        return RulePart("orphan", f"{column.name} is NULL", [f"{self.column(column)} IS NULL"], (column,))
+
+    def _column_guards(self, selection: Selection) -> Iterator[RulePart]:
+        for columns, opposite in (
+            (selection.saved_while_null, "NOT NULL"),
+            (selection.saved_while_not_null, "NULL"),
+        ):
+            for column in columns:
+                words = f"{column.name} is {opposite.replace('NOT', 'not')}"
+                yield RulePart("guard", words, [f"{self.column(column)} IS {opposite}"], (column,))
+
+    def _references(self, selection: Selection) -> Iterator[RulePart]:
+        for guard in selection.guards:
+            referring = f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
+            words = f"no row of {guard.name} refers to it ({_listed(guard.columns)})"
+            nothing = self.dialect.finds_nothing(referring)
+            yield RulePart("guard", words, [nothing], retaining=partial(_without_values, referring))
+
+    def _live_followers(self, p: Parameters, selection: Selection) -> Iterator[RulePart]:
+        for path in follower_paths(selection):
+            if path[-1].live is None:
+                continue
+            states = " or ".join(map(repr, path[-1].live[1]))
+            words = f"no row of {path[-1].reference.name} that would leave with it is {states}"
+            nothing = self.dialect.finds_nothing(self._live_follower(path, p))
+            yield RulePart("follower", words, [nothing], retaining=partial(self._live_follower, path))
+
+    def _holds(self, p: Parameters, selection: Selection) -> Iterator[RulePart]:
+        if not self.holds:
+            return
+        paths = ((), *follower_paths(selection))
+        for path, condition in zip(paths, self.unheld(p, selection), strict=True):
+            follower = f"no row of {path[-1].reference.name} that would leave with it is held" if path else ""
+            words = follower or "neither it nor its table is held"
+            yield RulePart("hold", words, [condition], retaining=partial(self._hold_on, selection, path))
 
     def probably_due(self, p: Parameters, selection: Selection, now: When) -> list[str]:
         """Write the conditions of `due` that the planner has statistics for: those on the row's own columns."""
@@ -181,20 +258,15 @@ class Rows:
 
     def about(self, p: Parameters, selection: Selection, states: Sequence[State] | None = None) -> list[str]:
         """Write the conditions for the rows that the rule is about, due or not."""
-        conditions = []
+        conditions: list[str] = []
         if selection.rule.states:
-            assert selection.state is not None
-            wanted = selection.rule.states if states is None else states
-            conditions.append(self.dialect.one_of(p, "state", self.column(selection.state), selection.state, wanted))
+            conditions += self._state(p, selection, states).conditions
         if selection.orphan is not None:
-            conditions.append(f"{self.column(selection.orphan)} IS NULL")
+            conditions += self._orphaned(selection.orphan).conditions
         return conditions
 
     def column_guards(self, selection: Selection) -> list[str]:
-        return [
-            *(f"{self.column(column)} IS NOT NULL" for column in selection.saved_while_null),
-            *(f"{self.column(column)} IS NULL" for column in selection.saved_while_not_null),
-        ]
+        return [condition for part in self._column_guards(selection) for condition in part.conditions]
 
     def _scope(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
         return [
@@ -313,12 +385,18 @@ class Rows:
             if self._by_table:
                 conditions.append(nothing)
                 continue
-            mine = self.hold_of_row(table, f"f{len(path) - 1}" if path else "t")
-            source, links = self.chain(p, path, "t")
-            tables = ", ".join(part for part in (hold, source) if part)
-            where = " AND ".join(part for part in (active, mine, links) if part)
-            conditions.append(f"({nothing}\n    OR NOT EXISTS (SELECT 1 FROM {tables} WHERE {where}))")
+            conditions.append(f"({nothing}\n    OR NOT EXISTS ({self._hold_on(selection, path, p)}))")
         return conditions
+
+    def _hold_on(self, selection: Selection, path: Sequence[BoundFollower], p: Parameters) -> str:
+        """Write the query for holds on the row, or on rows at the end of a path of its followers."""
+        table = path[-1].reference.table if path else selection.table
+        hold, active = self.active_hold(p, table)
+        mine = self.hold_of_row(table, f"f{len(path) - 1}" if path else "t")
+        source, links = self.chain(p, path, "t")
+        tables = ", ".join(part for part in (hold, source) if part)
+        where = " AND ".join(part for part in (active, mine, links) if part)
+        return f"SELECT 1 FROM {tables} WHERE {where}"
 
     def is_held(self, p: Parameters, table: TableInfo, alias: str) -> str:
         """Write the condition that a row, or its whole table, is held."""
@@ -379,13 +457,12 @@ class Rows:
 
     def no_live_follower(self, p: Parameters, selection: Selection) -> list[str]:
         """Write the conditions that no row that would leave with the row is in a live state of its own table."""
-        conditions = []
-        for path in follower_paths(selection):
-            live = self.live(p, path[-1], f"f{len(path) - 1}")
-            if live:
-                source, links = self.chain(p, path, "t")
-                conditions.append(self.dialect.finds_nothing(f"SELECT 1 FROM {source} WHERE {links} AND {live}"))
-        return conditions
+        return [condition for part in self._live_followers(p, selection) for condition in part.conditions]
+
+    def _live_follower(self, path: Sequence[BoundFollower], p: Parameters) -> str:
+        """Write the query for rows at the end of a path of followers that are in a live state."""
+        source, links = self.chain(p, path, "t")
+        return f"SELECT 1 FROM {source} WHERE {links} AND {self.live(p, path[-1], f'f{len(path) - 1}')}"
 
     def live(self, p: Parameters, follower: BoundFollower, alias: str) -> str:
         """Write the condition that a row of a follower retains the row that it follows; "" if none of them does."""
@@ -414,6 +491,27 @@ class Rows:
         identity = self.identity(follower)
         columns = [known.get(name, Column(name, "", nullable=False)) for name in identity]
         return self.one_among(columns, [f"{alias}.{name}" for name in identity], query)
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _without_values(query: str, p: Parameters) -> str:
+    """Return a query that binds nothing."""
+    del p
+    return query
+
+
+def _bound_in_words(selection: Selection) -> str:
+    bound, column = selection.rule.bound, selection.time_column.name
+    if isinstance(bound, Cap):
+        scope = f" of the same {_listed(selection.per)}" if selection.per else ""
+        return f"{bound.most:,} rows{scope} are newer, by {column}"
+    if isinstance(bound, Age | Orphans):
+        window = f", {format_duration(bound.keep)} ago" if bound.keep else ""
+        return f"{column} is before the cutoff{window}"
+    return f"{column} is not in the future"
 
 
 def rows_of(store: Store) -> Rows:

@@ -1,0 +1,122 @@
+"""One row and one rule: which parts of the rule the row fulfils.
+
+The parts are those of `Rows.parts`, so what is listed here is what the statements that take rows require.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wane._db.statement import Parameters, Statement
+from wane._db.store import Store
+from wane._db.timestamps import read_time
+from wane._rules.queries import Queries
+from wane._rules.rows import Rows, RulePart, all_of, rows_of
+from wane._rules.selection import Selection
+from wane._rules.walk import Walk
+
+MOST_COUNTED = 100
+"""What retains a row is counted up to this many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCondition:
+    """One part of a rule, and whether a row fulfils it."""
+
+    kind: str
+    """"state", "orphan", "key", "time", "bound", "guard", "follower" or "hold"."""
+    requires: str
+    met: bool | None
+    """None: it could not be evaluated, because the row's time is no timestamp."""
+    values: dict[str, object]
+    """The row's own columns that decide."""
+    retaining: int | None = None
+    """The rows or holds that retain the row, counted up to MOST_COUNTED; None: it depends on the row alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """A row as one rule reads it."""
+
+    conditions: tuple[RowCondition, ...]
+    time: datetime | None
+    """The time that the rule ages the row by; None if it has none."""
+    position: tuple[object, ...]
+    """Its position among the rows that leave, as `Walk` binds it."""
+
+    @property
+    def unmet(self) -> list[RowCondition]:
+        return [one for one in self.conditions if not one.met]
+
+
+def read_row_parts(
+    store: Store, selection: Selection, key: Mapping[str, object], now: datetime, seconds: float
+) -> RowParts | None:
+    """Read which parts of a rule the row with a key fulfils as of `now`; None if there is no such row."""
+    rows = rows_of(store)
+    if selection.per:
+        found = store.read(_scope_of(rows, selection, key), seconds)
+        if not found:
+            return None
+        selection = selection.in_scope(tuple(found[0]))
+    p = rows.parameters()
+    # A row is in its own scope.
+    parts = [part for part in rows.parts(p, selection, now) if part.conditions and part.kind != "scope"]
+    found = store.read(_statement(rows, p, selection, key, parts), seconds)
+    return _read(found[0], selection, parts) if found else None
+
+
+def count_ahead(store: Store, selection: Selection, row: RowParts, now: datetime, most: int, seconds: float) -> int:
+    """Count the due rows that leave before a due row, up to `most`."""
+    rows = rows_of(store)
+    p = rows.parameters()
+    where = [*rows.due(p, selection, now), Walk(rows, selection).up_to(p, row.position)]
+    source = f"SELECT 1 FROM {rows.dialect.table(selection.table)} AS t WHERE {all_of(where)}"
+    text = f"SELECT count(*) FROM ({source} LIMIT {p.bind('limit', most + 1)}) AS ahead"
+    [(found,)] = store.read(p.statement(text), seconds)
+    return max(int(found) - 1, 0)
+
+
+def _scope_of(rows: Rows, selection: Selection, key: Mapping[str, object]) -> Statement:
+    p = rows.parameters()
+    outputs = ", ".join(rows.dialect.encode_key(rows.column(column)) for column in selection.per)
+    return p.statement(f"SELECT {outputs} FROM {_one_row(rows, p, selection, key)}")
+
+
+def _one_row(rows: Rows, p: Parameters, selection: Selection, key: Mapping[str, object]) -> str:
+    where = " AND ".join(Queries(rows).has_key(p, selection.key, key))
+    return f"{rows.dialect.table(selection.table)} AS t WHERE {where}"
+
+
+def _statement(
+    rows: Rows, p: Parameters, selection: Selection, key: Mapping[str, object], parts: Sequence[RulePart]
+) -> Statement:
+    outputs = [rows.column(selection.time_column)]
+    outputs += [rows.dialect.encode_key(text) for text in rows.position(selection, "t")]
+    timely = " AND ".join(condition for part in parts if part.kind == "time" for condition in part.conditions)
+    for part in parts:
+        met = f"CASE WHEN {' AND '.join(part.conditions)} THEN 1 ELSE 0 END"
+        # A value that is no timestamp is compared with none.
+        outputs.append(f"CASE WHEN {timely} THEN {met} END" if part.kind == "bound" else met)
+        outputs += [rows.column(column) for column in part.columns]
+        if part.retaining is not None:
+            some = f"{part.retaining(p)} LIMIT {p.bind('most_counted', MOST_COUNTED)}"
+            outputs.append(f"(SELECT count(*) FROM ({some}) AS retaining)")
+    return p.statement(f"SELECT {', '.join(outputs)} FROM {_one_row(rows, p, selection, key)}")
+
+
+def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart]) -> RowParts:
+    values = iter(found)
+    time = read_time(next(values), selection.time)
+    columns = [one for one in selection.key if one.name != selection.time_column.name]
+    position = tuple(next(values) for _ in range(1 + len(columns)))
+    conditions = []
+    for part in parts:
+        met = next(values)
+        own = {column.name: next(values) for column in part.columns}
+        retaining = None if part.retaining is None else int(next(values))
+        conditions.append(RowCondition(part.kind, part.requires, None if met is None else bool(met), own, retaining))
+    return RowParts(tuple(conditions), time, position)

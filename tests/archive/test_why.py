@@ -1,0 +1,28 @@
+"""`keeper.why` of a row that the archive has: where it is, and how to bring it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from archive.cold import cold_keeper, events
+from servers import Database
+from wane._why.model import RowVerdict
+
+
+def test_an_archived_row_names_its_file_and_how_to_restore_it(database: Database, tmp_path: Path) -> None:
+    events(database, 3)
+    with cold_keeper(database, tmp_path) as cold:
+        assert cold.keeper.why("event", 1).summary == "cold moves it to the archive with the next sweep"
+        cold.one()
+        why = cold.keeper.why("event", 1)
+        assert why.verdict is RowVerdict.GONE
+        assert why.gone is not None
+        copy = why.gone.archived
+        assert copy is not None
+        assert Path(copy.file).is_file()
+        assert f"_month={copy.month}" in copy.file
+        assert (copy.rule, copy.restore) == ("event.cold", "wane archive restore event --key id=1")
+        assert copy.sweep == cold.keeper.archive.status()[0].id
+        never = cold.keeper.why("event", 987_654).gone
+        assert never is not None
+        assert never.archived is None
