@@ -174,6 +174,10 @@ def shifted(found: Trend, rate: float) -> Trend:
     return replace(found, rate=found.rate + rate, low=found.low + rate, high=found.high + rate)
 
 
+_UNNAMED = "\0"
+"""Stands for a state that a contract does not name: no column holds it."""
+
+
 def longest_stay(table: Table) -> timedelta | None:
     """Return how long a row stays after its time; None if it may stay for ever, or its expiry decides.
 
@@ -181,7 +185,7 @@ def longest_stay(table: Table) -> timedelta | None:
     """
 
     def stay(state: State | None, marked: tuple[State | None, ...] = ()) -> timedelta | None:
-        mine = [one for one in table.rules if not one.states or state in one.states]
+        mine = [one for one in table.rules if one.selects(state) and not one.conditions]
         keeps = [one.bound.keep for one in mine if isinstance(one.bound, Age) and not isinstance(one.action, Mark)]
         if keeps:
             return min(keeps)
@@ -189,7 +193,9 @@ def longest_stay(table: Table) -> timedelta | None:
         return stay(marks[0], (*marked, state)) if marks and marks[0] not in (*marked, state) else None
 
     states = dict.fromkeys([*(state for rule in table.rules for state in rule.states), *dict(table.excused)])
-    each = [stay(state) for state in states] or [stay(None)]
+    each = [stay(state) for state in states]
+    if not each or any(rule.all_but is not None for rule in table.rules):
+        each.append(stay(_UNNAMED if each or table.state is not None else None))
     return None if None in each else max(one for one in each if one is not None)
 
 
@@ -210,7 +216,8 @@ def find_limit(contract: Contract, name: str, rows: int, found: Trend | None) ->
             limits.append(Limit(most, most))
     for table in contract.tables:
         if str(table.name) == name:
-            caps = [rule.bound for rule in table.rules if isinstance(rule.bound, Cap) and not rule.states]
+            whole = [rule for rule in table.rules if not rule.by_state and not rule.conditions]
+            caps = [rule.bound for rule in whole if isinstance(rule.bound, Cap)]
             limits += [Limit(cap.most, cap.most) for cap in caps if not cap.per]
             limits.append(window_limit(found, longest_stay(table)))
     holding = [one for one in limits if one is not None and rows <= _SLACK * one.high]

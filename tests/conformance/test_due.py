@@ -12,6 +12,7 @@ import pytest
 
 from conformance.asking import due, ids, keys, one_rule, opened
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._contract.conditions import equal_to
 from wane._contract.model import (
     Age,
     Cap,
@@ -655,7 +656,9 @@ def test_followers_of_due_rows_are_counted(database: Database) -> None:
     database.executemany("INSERT INTO child VALUES (?, ?, ?)", rows)
 
     def followers(*where: tuple[str, State]) -> int:
-        follower = Follower(Reference(TableName("child"), ("job_id",)), where)
+        follower = Follower(
+            Reference(TableName("child"), ("job_id",)), tuple((name, equal_to(value)) for name, value in where)
+        )
         rule = Rule("rule", Age(MS, WEEK), followers=(follower,))
         [(name, count)] = due(database, Table(TableName("job"), "a test", (rule,)), NOW).followers
         assert name == "child"

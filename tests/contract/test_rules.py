@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.cases import GOOD, STATES, TABLE, read, reported
+from wane._contract.conditions import equal_to
 from wane._contract.duration import FOREVER
 from wane._contract.model import (
     Age,
@@ -102,7 +103,7 @@ def test_guards_and_followers(tmp_path: Path) -> None:
         Follower(Reference(TableName("reads"), ("t_id",))),
         Follower(
             Reference(TableName("jobs"), ("t_id",)),
-            (("queue", "webhooks"), ("tries", 1)),
+            (("queue", equal_to("webhooks")), ("tries", equal_to(1))),
             (Follower(Reference(TableName("logs"), ("job_id",))),),
         ),
         Follower(Reference(TableName("runs"), ("t_id",)), live_leaves=True),

@@ -56,6 +56,15 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
             "rule.r = { when = [true], most = 5, derived = true }",
             "true at most 5, newest first by at; false excused (inline): at once",
         ),
+        (
+            STATES
+            + 'rule.a = { when = ["ok"], where = { q = ["a", "b"], n = { ">=" = 5, null = true } }, keep = "7d" }\n'
+            'rule.b = { when = "*", where = { done = { not = { column = "most" } }, x = { null = true } }, keep = "9d" }',
+            (
+                "ok where (n >= 5 or NULL) and q = a or b: older than 7d by at; "
+                "every other state where done not column most and x is NULL: older than 9d by at"
+            ),
+        ),
         (GOOD + 'unless = [{ not_null = "locked_by" }]', "older than 7d by at unless locked_by is not NULL"),
     ],
 )

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from conformance.asking import SECONDS, opened
 from servers import Database
+from wane._contract.conditions import Comparison, Condition, equal_to
 from wane._contract.model import (
     Age,
     Cap,
@@ -181,10 +182,10 @@ ENCODINGS = {
 TABLE = """
 CREATE TABLE {name} (
   id {integer} NOT NULL PRIMARY KEY, a {text}, b {integer}, timestamp {type}, state {state}, code {integer}, flag {flag},
-  scope {scope}, parent {integer}, locked {text}, UNIQUE (a, b)
+  scope {scope}, parent {integer}, locked {text}, low {small}, high {integer}, word {word}, UNIQUE (a, b)
 )
 """
-COLUMNS = ("id", "a", "b", "timestamp", "state", "code", "flag", "scope", "parent", "locked")
+COLUMNS = ("id", "a", "b", "timestamp", "state", "code", "flag", "scope", "parent", "locked", "low", "high", "word")
 SPELLING = {
     "sqlite": {
         "integer": "INTEGER",
@@ -192,8 +193,18 @@ SPELLING = {
         "state": "TEXT COLLATE NOCASE",
         "flag": "BOOLEAN",
         "scope": "TEXT COLLATE NOCASE",
+        "small": "INT",
+        "word": "VARCHAR(9) COLLATE NOCASE",
     },
-    "postgres": {"integer": "bigint", "text": "text", "state": "varchar(9)", "flag": "boolean", "scope": "text"},
+    "postgres": {
+        "integer": "bigint",
+        "text": "text",
+        "state": "varchar(9)",
+        "flag": "boolean",
+        "scope": "text",
+        "small": "smallint",
+        "word": "varchar(9)",
+    },
 }
 CHILDREN = "CREATE TABLE child (ref {integer}, x {text}, y {integer})"
 
@@ -329,9 +340,7 @@ def selected(
     table: Table,
 ) -> bool:
     bound = rule.bound
-    if rule.states and not any(
-        type_and_value(row[table.state or ""]) == type_and_value(state) for state in rule.states
-    ):
+    if not own(row, rule, table):
         return False
     if isinstance(bound, Orphans) and row[bound.reference] is not None:
         return False
@@ -344,6 +353,7 @@ def selected(
             one
             for one, when in known
             if when.seconds < NEVER
+            and own(one, rule, table)
             and [one[c] for c in bound.per] == [row[c] for c in bound.per]
             and place(one, when) > place(row, meaning)
         ]
@@ -354,8 +364,46 @@ def selected(
     return is_before(meaning, now - bound.keep, inclusive=False)
 
 
+def own(row: dict[str, Any], rule: Rule, table: Table) -> bool:
+    """Whether the rule is about the row, due or not."""
+    if not all(fulfils(row, name, condition) for name, condition in rule.conditions):
+        return False
+    if table.state is None:
+        return True
+    state = row[table.state]
+    if rule.all_but is not None:
+        return fulfils(row, table.state, Condition((Comparison("not", rule.all_but),)))
+    return any(type_and_value(state) == type_and_value(one) for one in rule.states)
+
+
+def fulfils(row: dict[str, Any], name: str, condition: Condition) -> bool:
+    """A comparison is true of values of one kind only, and never of a NULL."""
+    value = row[name]
+    if value is None:
+        return condition.null is True
+    if not condition.comparisons:
+        return condition.null is False
+    return all(
+        compared(value, one.sign, one.values if one.column is None else [row[one.column]])
+        for one in condition.comparisons
+    )
+
+
+def compared(value: Any, sign: str, others: Sequence[Any]) -> bool:
+    kinds = {type_and_value(one)[0] for one in (value, *others)}
+    if kinds not in ({"text"}, {"number"}):
+        return False
+    match sign:
+        case "=":
+            return value in others
+        case "not":
+            return value not in others
+    [other] = others
+    return bool({"<": value < other, "<=": value <= other, ">": value > other, ">=": value >= other}[sign])
+
+
 def type_and_value(value: Any) -> tuple[str, Any]:
-    return ("text" if isinstance(value, str) else "number" if isinstance(value, int) else "other", value)
+    return ("text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "other", value)
 
 
 def saved(row: dict[str, Any], rule: Rule, children: Sequence[tuple[Any, ...]]) -> bool:
@@ -516,6 +564,40 @@ STATES: dict[str, list[Any]] = {
 }
 
 
+HOSTILE: dict[str, dict[str, list[Any]]] = {
+    "sqlite": {
+        "low": [1, 5, 5, 7, 2.5, "x", "", b"5", None],
+        "high": [5, 5, 7, 7.5, "x", b"", None],
+        "word": ["mail", "MAIL", "sms", "x", "", b"mail", 5, None],
+    },
+    "postgres": {
+        "low": [1, 5, 5, 7, None],
+        "high": [5, 5, 7, 10**12, None],
+        "word": ["mail", "MAIL", "sms", "x", "", None],
+    },
+}
+"""Values of columns that conditions compare: SQLite's columns hold values of any type."""
+
+CONDITIONS: list[tuple[str, Condition]] = [
+    ("word", equal_to("mail")),
+    ("word", Condition((Comparison("=", ("mail", "sms")),))),
+    ("word", Condition((Comparison("not", ("mail",)),))),
+    ("word", Condition((Comparison("not", ("mail", "x")),), null=True)),
+    ("word", Condition(null=True)),
+    ("word", Condition(null=False)),
+    ("word", Condition((Comparison("=", column="scope"),))),
+    ("word", Condition((Comparison("not", column="scope"),), null=True)),
+    ("flag", equal_to(True)),
+    ("flag", Condition((Comparison("=", (False,)),), null=True)),
+    ("low", equal_to(5)),
+    ("low", Condition((Comparison("not", (5, 7)),))),
+    *(("low", Condition((Comparison(sign, (5,)),))) for sign in ("<", "<=", ">", ">=")),
+    ("low", Condition((Comparison(">", (1,)), Comparison("<", (7,))), null=True)),
+    *(("low", Condition((Comparison(sign, column="high"),))) for sign in ("=", "not", "<", ">=")),
+    ("high", Condition((Comparison("not", (7,)), Comparison(">=", column="low")))),
+]
+
+
 @dataclass(frozen=True)
 class Example:
     """One rule, one time, and the rows of its table."""
@@ -551,6 +633,10 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     if state is not None:
         known = [one for one in STATES[state] if one is not None]
         states = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+    all_but: tuple[State, ...] | None = None
+    if state not in (None, "flag") and draw(st.integers(0, 3)) == 0:
+        states, all_but = [], tuple(states)
+    conditions = dict(draw(st.lists(st.sampled_from(CONDITIONS), max_size=2)))
     guards: list[Guard] = draw(
         st.lists(
             st.sampled_from(
@@ -568,7 +654,9 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     )
     key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("timestamp", "id")]))
     name = TableName(encoding.name)
-    table = Table(name, "a test", (Rule("rule", bound, tuple(states), tuple(guards)),), key=key, state=state)
+    where = tuple(sorted(conditions.items(), key=lambda one: one[0]))
+    rule = Rule("rule", bound, tuple(states), tuple(guards), all_but=all_but, conditions=where)
+    table = Table(name, "a test", (rule,), key=key, state=state)
 
     rows = []
     used = set()
@@ -587,6 +675,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
                 draw(st.sampled_from(["x", "X", "y", None])),
                 draw(st.sampled_from([None, None, 7])),
                 draw(st.sampled_from([None, "worker"])),
+                *(draw(st.sampled_from(HOSTILE[store][column])) for column in ("low", "high", "word")),
             )
         )
     # Children point at a few of the rows, at none, or half.

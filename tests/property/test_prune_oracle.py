@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from servers import Database
+from wane._contract.conditions import equal_to
 from wane._contract.model import (
     Age,
     Cap,
@@ -94,7 +95,7 @@ class Model:
         for follower in followers:
             wanted = dict(follower.where)
             for number, note in self.rows["note"].items():
-                if note["job_id"] == job and all(note[name] == value for name, value in wanted.items()):
+                if note["job_id"] == job and all(note[name] == one.constant for name, one in wanted.items()):
                     found.add(("note", number))
                     if follower.followers:
                         found |= {("page", n) for n, page in self.rows["page"].items() if page["note_id"] == number}
@@ -143,7 +144,9 @@ class Model:
             others = [
                 other
                 for other in self.rows["job"].values()
-                if timestamp(other) is not None and all(other[name] == job[name] for name in bound.per)
+                if timestamp(other) is not None
+                and other["state"] in rule.states
+                and all(other[name] == job[name] for name in bound.per)
             ]
             return sum(place(other) > place(job) for other in others) >= bound.most
         assert isinstance(bound, Age | Orphans)
@@ -178,7 +181,7 @@ class Example:
 def followers(prefix: str, choice: str, *, live_leaves: bool = False) -> tuple[Follower, ...]:
     page = Follower(Reference(TableName(f"{prefix}page"), ("note_id",)))
     note = Reference(TableName(f"{prefix}note"), ("job_id",))
-    draft = (("kind", "draft"),)
+    draft = (("kind", equal_to("draft")),)
     return {
         "none": (),
         "notes": (Follower(note, live_leaves=live_leaves),),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from servers import Database
+from wane._contract.conditions import equal_to
 from wane._contract.model import (
     Action,
     Age,
@@ -116,7 +117,12 @@ def follower(
     to: Sequence[str] = (),
     live_leaves: bool = False,
 ) -> Follower:
-    return Follower(reference(target, to), tuple((where or {}).items()), inner, live_leaves)
+    return Follower(
+        reference(target, to),
+        tuple((name, equal_to(value)) for name, value in (where or {}).items()),
+        inner,
+        live_leaves,
+    )
 
 
 def referenced_by(target: str, to: Sequence[str] = ()) -> ReferencedBy:

@@ -58,13 +58,43 @@ def test_rows_without_a_moment_have_no_place_and_stay(database: Database) -> Non
         assert kept.ids() == [0, 1, 10, 11]
 
 
-def test_rows_of_other_states_take_a_place_and_stay(database: Database) -> None:
-    """A cap names what it may evict; a live row counts, and is never evicted."""
-    jobs(database, *[(n, "live" if n % 2 else "done", ago(n)) for n in range(10)])
+def test_a_cap_counts_the_rows_of_its_own_states_alone(database: Database) -> None:
+    """Newer rows of another state do not count, so the newest four of the rule's own stay."""
+    jobs(database, *[(n, "done", ago(20 + n)) for n in range(10)], *[(n, "live", ago(n)) for n in range(10, 16)])
     declared = table("job", rule("cap", Cap(AT, 4), when=["done"]), live=["live"])
     with keeping(database, declared) as kept:
+        assert [step.due.rows for step in kept.keeper.plan().steps if step.due is not None] == [6]
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 6
+        assert kept.ids() == [0, 1, 2, 3, *range(10, 16)]
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 0
+
+
+def test_a_cap_of_several_states_counts_them_together(database: Database) -> None:
+    states = ("done", "live", "failed")
+    jobs(database, *[(n, states[n % 3], ago(n)) for n in range(12)])
+    declared = table("job", rule("cap", Cap(AT, 3), when=["done", "failed"]), live=["live"])
+    with keeping(database, declared) as kept:
+        assert kept.keeper.prune("job", rule="cap", limit=2).rows == 2
         assert kept.keeper.prune("job", rule="cap", limit=100).rows == 3
-        assert kept.ids() == [0, 1, 2, 3, 5, 7, 9]
+        assert kept.ids() == [0, 1, 2, 3, 4, 7, 10]
+
+
+@pytest.mark.parametrize("tenants", [("a", None, "b"), ("a", "A", "")])
+def test_every_scope_counts_the_rows_of_the_rules_states_alone(
+    database: Database, tenants: tuple[str | None, ...]
+) -> None:
+    jobs(database)
+    states = ("live", "done", "failed")
+    rows = [
+        (number * 20 + n, states[n % 3], ago(n), tenant) for number, tenant in enumerate(tenants) for n in range(12)
+    ]
+    insert(database, "job", "id, state, at_ms, tenant", *rows)
+    for when, leave in ((["done"], 2), (["failed", "done"], 4)):
+        declared = table("job", rule("cap", Cap(AT, 2, ("tenant",)), when=when), live=["live"])
+        with keeping(database, declared) as kept:
+            assert kept.keeper.prune("job", rule="cap", limit=2, scope={"tenant": tenants[0]}).rows == 2
+            assert kept.keeper.prune("job", rule="cap", limit=100).rows == leave * 3 - 2
+    assert left(database) == dict.fromkeys(tenants, 6)
 
 
 def test_derived_inventory_may_evict_live_rows(database: Database) -> None:
@@ -173,6 +203,19 @@ def test_scopes_that_differ_by_case_are_two(sqlite_database: SqliteDatabase) -> 
         assert kept.ids() == [0, 1, 2, 3, 5]
         assert kept.keeper.prune("job", rule="cap", limit=100).rows == 1
         assert kept.ids() == [0, 1, 2, 3]
+
+
+def test_scopes_that_cannot_be_walked_count_the_rules_own_rows(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.execute(
+        "CREATE TABLE job (id INTEGER PRIMARY KEY, at_ms INTEGER, tenant TEXT COLLATE NOCASE, state TEXT)"
+    )
+    rows = [(n, ago(n), "aA"[n % 2], "live" if n < 4 else "done") for n in range(10)]
+    insert(sqlite_database, "job", "id, at_ms, tenant, state", *rows)
+    declared = table("job", rule("cap", Cap(AT, 2, ("tenant",))), live=["live"])
+    with keeping(sqlite_database, declared) as kept:
+        assert [step.due.rows for step in kept.keeper.plan().steps if step.due is not None] == [2]
+        assert kept.keeper.prune("job", rule="cap", limit=100).rows == 2
+        assert kept.ids() == list(range(8))
 
 
 def test_a_sweep_of_scopes_ends_when_all_are_under_their_cap(database: Database) -> None:

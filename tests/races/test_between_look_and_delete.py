@@ -95,6 +95,24 @@ def test_a_changed_row_survives(
             assert ids(postgres_database) == [survivor]
 
 
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+@pytest.mark.parametrize("condition", ['{ queue = "mail" }', "{ id = { '<' = { column = 'most' } } }"])
+def test_a_row_that_no_longer_fulfils_the_condition_survives(
+    postgres_database: PostgresDatabase, tmp_path: Path, contract: str, condition: str, take: str
+) -> None:
+    create(postgres_database, "REFERENCES jobs")
+    postgres_database.execute("ALTER TABLE jobs ADD queue text DEFAULT 'mail', ADD most integer DEFAULT 9")
+    fill(postgres_database, 4)
+    if contract is JOBS:
+        postgres_database.execute("DROP TABLE notes")
+    with kept(postgres_database, tmp_path, contract + f"where = {condition}\n") as keeper:
+        change = "UPDATE jobs SET queue = 'audit', most = 2 WHERE id = 2"
+        assert overlap(postgres_database, keeper, change, (), TAKES[take]) == 3
+        assert audited(keeper) == 3
+        assert ids(postgres_database) == [2]
+
+
 @pytest.mark.parametrize("action", ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "none"])
 def test_a_row_that_gets_a_reference_from_an_open_transaction_survives(
     postgres_database: PostgresDatabase, tmp_path: Path, action: str

@@ -27,7 +27,6 @@ from wane._contract.model import (
     Orphans,
     ReferencedBy,
     Rule,
-    State,
     Table,
     Time,
     Unit,
@@ -195,10 +194,10 @@ def column(follower: Follower) -> str:
 
 
 def follows(follower: Follower) -> str:
-    return " AND ".join(["true", *(f"{name} = {quoted(value)}" for name, value in follower.where)])
+    return " AND ".join(["true", *(f"{name} = {quoted(one.constant)}" for name, one in follower.where)])
 
 
-def quoted(value: State) -> str:
+def quoted(value: object) -> str:
     return f"'{value}'"
 
 

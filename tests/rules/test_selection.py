@@ -10,6 +10,7 @@ import pytest
 
 from conformance.asking import bind, bound_rule, one_rule, opened, refusals
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._contract.conditions import equal_to
 from wane._contract.duration import FOREVER
 from wane._contract.model import (
     Age,
@@ -36,7 +37,7 @@ from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._findings import Severity
 from wane._rules.rows import rows_of
-from wane._rules.selection import bind_contract
+from wane._rules.selection import BoundComparison, bind_contract
 
 WEEK = timedelta(days=7)
 MS = Time("happened", Unit.MILLISECONDS)
@@ -81,7 +82,7 @@ def test_a_rule_that_fits_is_bound_with_everything_it_names(tables: Database) ->
         Cap(MS, 5, ("tenant",)),
         ("done",),
         (WhileNull("parent"), WhileNotNull("tenant"), ReferencedBy(Reference(TableName("child"), ("job_id",)))),
-        (Follower(Reference(TableName("child"), ("tenant",), ("tenant",)), (("id", 1),)),),
+        (Follower(Reference(TableName("child"), ("tenant",), ("tenant",)), (("id", equal_to(1)),)),),
     )
     with opened(tables) as store:
         selection = bound_rule(store, Table(TableName("job"), "a test", (rule,), state="state", live=("running",)))
@@ -97,7 +98,8 @@ def test_a_rule_that_fits_is_bound_with_everything_it_names(tables: Database) ->
     assert (guard.table.name, guard.columns[0].name, guard.to[0].name) == ("child", "job_id", "id")
     [follower] = selection.followers
     assert (follower.reference.columns[0].name, follower.reference.to[0].name) == ("tenant", "tenant")
-    assert [(column.name, value) for column, value in follower.where] == [("id", 1)]
+    [where] = follower.where
+    assert (where.column.name, where.comparisons) == ("id", (BoundComparison("=", (1,)),))
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ def test_a_reference_to_nothing_is_reported_where_it_is_named(tables: Database) 
     assert reported(tables, referenced("child", ("jobid",))) == [
         ("table.job.rule.rule.unless", "missing-column", "child has no column 'jobid'", "did you mean 'job_id'?")
     ]
-    follower = Follower(Reference(TableName("child"), ("job_id",)), (("tennant", "x"),))
+    follower = Follower(Reference(TableName("child"), ("job_id",)), (("tennant", equal_to("x")),))
     assert reported(tables, with_rule(Rule("rule", AGE, followers=(follower,)))) == [
         ("table.job.rule.rule.with", "missing-column", "child has no column 'tennant'", "did you mean 'tenant'?")
     ]
@@ -592,7 +594,7 @@ def test_postgres_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
 
 
 def test_a_fixed_value_of_a_follower_must_fit_its_column(tables: Database) -> None:
-    follower = Follower(Reference(TableName("child"), ("job_id",)), (("job_id", "one"),))
+    follower = Follower(Reference(TableName("child"), ("job_id",)), (("job_id", equal_to("one")),))
     [(path, code, message, _)] = reported(tables, with_rule(Rule("rule", AGE, followers=(follower,))))
     assert (path, code) == ("table.job.rule.rule.with", "wrong-state-type")
     assert "'one' is not" in message

@@ -5,6 +5,7 @@ Every probe is bounded. What could not be checked in the time allowed is reporte
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from wane._check.encodings import NOT_A_TIME, declared_encodings, encodings, how_to_declare, unsortable
@@ -44,6 +45,9 @@ def check_states(
             Severity.NOTE, "states-unchecked", table.name, path, f"the states in {column.name} were not checked: {why}"
         )
         return
+    if any(rule.all_but is not None for rule in table.rules):
+        found = [state for state in found if state is None]
+        column = replace(column, labels=())
     listed = {_comparable(state) for state in known}
     if column.type.startswith("character("):
         found = [state.rstrip(" ") if isinstance(state, str) else state for state in found]
@@ -96,7 +100,7 @@ def check_done(store: Store, selection: Selection, now: datetime, seconds: float
     An expiry is the end of a row, whether it is done or not.
     """
     columns = _done_columns(store, selection)
-    if selection.rule.states or isinstance(selection.rule.bound, Expiry) or not columns:
+    if selection.rule.by_state or isinstance(selection.rule.bound, Expiry) or not columns:
         return
     path, names = rule_path(selection), " or ".join(column.name for column in columns)
     unfinished = count_due_without(store, selection, now, columns, _MOST_COUNTED, seconds)

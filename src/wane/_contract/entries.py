@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from wane._contract.conditions import CONDITION_SCHEMA, Condition, read_condition
 from wane._contract.cron import Cron, parse_cron
 from wane._contract.duration import Forever
 from wane._contract.maintenance import Within, parse_time_of_day
@@ -126,7 +127,13 @@ def _states(value: object) -> tuple[State, ...]:
     return states
 
 
-def _some_states(value: object) -> tuple[State, ...]:
+EVERY_OTHER = "*"
+"""Stands for every state that neither `live`, `excused` nor another rule of the table names."""
+
+
+def _when(value: object) -> tuple[State, ...] | Literal["*"]:
+    if value == EVERY_OTHER:
+        return "*"
     states = _states(value)
     if not states:
         raise Refused("empty", "a rule without states selects nothing; name them, or remove the rule")
@@ -190,7 +197,19 @@ Sentence = Annotated[str, ReadBy(_sentence, {"type": "string", "pattern": r"\S"}
 ColumnName = Annotated[str, _COLUMN]
 Columns = Annotated[tuple[str, ...], ReadBy(_columns, _COLUMNS_SCHEMA)]
 States = Annotated[tuple[State, ...], ReadBy(_states, _states_schema(0))]
-SomeStates = Annotated[tuple[State, ...], ReadBy(_some_states, _states_schema(1))]
+When = Annotated[
+    tuple[State, ...] | Literal["*"],
+    ReadBy(
+        _when,
+        {
+            "anyOf": [
+                *_states_schema(1)["anyOf"],
+                {"const": EVERY_OTHER, "description": "Every state that is named nowhere else in the table."},
+            ]
+        },
+    ),
+]
+Where = Annotated[Condition, ReadBy(read_condition, CONDITION_SCHEMA)]
 Then = Annotated[
     Prune | ToArchive | Mark,
     ReadBy(
@@ -334,9 +353,7 @@ class ReferenceEntry(Entry):
 class FollowerEntry(ReferenceEntry):
     """Rows of another table that leave with the row they refer to."""
 
-    where: dict[ColumnName, Annotated[State, ReadBy(_state, _STATE_SCHEMA)]] = Field(
-        default_factory=dict, description="Only rows with these values."
-    )
+    where: dict[ColumnName, Where] = Field(default_factory=dict, description="Only rows that fulfil these conditions.")
     with_: list[FollowerItem] = Field(default_factory=list, alias="with")
     live: Literal["keep", "leave"] = Field(
         default="keep",
@@ -376,7 +393,10 @@ class GuardEntry(Entry):
 class RuleEntry(Entry):
     """One promise about a table."""
 
-    when: SomeStates | None = Field(default=None, description="The states that the rule selects.")
+    when: When | None = Field(default=None, description="The states that the rule selects.")
+    where: dict[ColumnName, Where] = Field(
+        default_factory=dict, description="Conditions on other columns: only rows that fulfil all of them."
+    )
     keep: Keep | None = Field(default=None, description="How long a row stays.")
     expires: TimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
     most: Count | None = Field(default=None, description="The most rows to keep.")

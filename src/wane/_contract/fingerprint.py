@@ -12,11 +12,23 @@ import json
 from datetime import timedelta
 from typing import Any
 
+from wane._contract.conditions import Condition
 from wane._contract.model import Contract
 from wane._contract.names import TableName
 from wane._contract.settings import Settings
 
-_UNORDERED = {"excused", "floors", "schedulers", "archive", "partitions", "live", "states", "guards"}
+_UNORDERED = {
+    "excused",
+    "floors",
+    "schedulers",
+    "archive",
+    "partitions",
+    "live",
+    "states",
+    "guards",
+    "all_but",
+    "values",
+}
 """Fields whose order has no meaning. Tables and rules are not among them: they run in the order of the file."""
 
 _PROSE = {
@@ -36,7 +48,7 @@ _PROSE = {
 _SETTINGS = {section.name for section in dataclasses.fields(Settings)}
 """Settings of the whole contract decide nothing; a rule's own budget, which has the same name as a section, does."""
 
-_LATER = {"partitions", "live_leaves", "also", "cron", "within"}
+_LATER = {"partitions", "live_leaves", "also", "cron", "within", "all_but", "conditions"}
 """Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""
 
 
@@ -57,6 +69,8 @@ def _text(plain: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, TableName):
         return str(value)
+    if isinstance(value, Condition) and value.constant is not None:
+        return value.constant
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         omitted = _PROSE | _SETTINGS if isinstance(value, Contract) else _PROSE
         names = [

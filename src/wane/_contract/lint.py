@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from wane._contract.archive_path import UnsetVariable, archive_folder
+from wane._contract.conditions import disjoint
 from wane._contract.duration import Forever, format_duration
 from wane._contract.mistakes import Mistakes
 from wane._contract.model import (
@@ -110,19 +111,19 @@ class _Lint:
 
         Marking may not lead back to a state that the same rule marks.
         """
-        covered = {state for rule in table.rules for state in rule.states} | {state for state, _ in table.excused}
+        excused = {state for state, _ in table.excused}
         marks = {rule: rule.action.state for rule in table.rules if isinstance(rule.action, Mark)}
         for rule, state in marks.items():
-            if state not in covered:
+            if state not in excused and not any(one.selects(state) for one in table.rules):
                 mistakes.error(
                     [*_path(table, rule), "then"],
                     "unbounded-mark",
                     f"rows marked {shown(state)} would stay unbounded",
                     f"add a rule with `when = [{shown(state)}]`, or excuse the state",
                 )
-        leads = {state: {marks[rule] for rule in marks if state in rule.states} for state in covered}
+        leads = {state: {marks[rule] for rule in marks if rule.selects(state)} for state in marks.values()}
         for rule in marks:
-            if not _reached(leads, marks[rule]).isdisjoint(rule.states):
+            if any(map(rule.selects, _reached(leads, marks[rule]))):
                 mistakes.error(
                     [*_path(table, rule), "then"],
                     "mark-cycle",
@@ -136,7 +137,7 @@ class _Lint:
             if not isinstance(earlier.action, Mark) or not isinstance(earlier.bound, Age | Orphans):
                 continue
             for later in table.rules:
-                if earlier.action.state not in later.states or not isinstance(later.bound, Age | Orphans):
+                if not isinstance(later.bound, Age | Orphans) or not _leads_to(earlier, later):
                     continue
                 if later.bound.time == earlier.bound.time and later.bound.keep <= earlier.bound.keep:
                     mistakes.error(
@@ -151,14 +152,14 @@ class _Lint:
         """Check that no other rule deletes rows that a rule keeps forever."""
         for forever in table.rules:
             for other in table.rules if not forever.active else ():
-                shared = [state for state in other.states if state in forever.states]
-                if other.active and (shared or not other.states):
+                shared = [state for state in other.states if forever.selects(state)]
+                if other.active and other.may_share_rows(forever):
                     rows = f"{shown(shared[0])} rows" if shared else "the table's rows"
                     mistakes.error(
                         _path(table, other),
                         "kept-forever",
                         f"rule {forever.name!r} keeps {rows} forever",
-                        "remove one of the two rules",
+                        "exclude them here: `where`" if forever.conditions else "remove one of the two rules",
                     )
 
     def _floor(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
@@ -398,8 +399,15 @@ def _forestalls(other: Rule, archive: Rule) -> bool:
         and not other.guards
         and other.bound.time == archive.bound.time
         and other.bound.keep <= archive.bound.keep
-        and (not other.states or not set(other.states).isdisjoint(archive.states))
+        and other.may_share_rows(archive)
+        and set(other.conditions) <= set(archive.conditions)
     )
+
+
+def _leads_to(marking: Rule, later: Rule) -> bool:
+    """Check whether rows that a rule marks may be those of a later one."""
+    assert isinstance(marking.action, Mark)
+    return later.selects(marking.action.state) and not disjoint(marking.conditions, later.conditions)
 
 
 def _path(table: Table, rule: Rule | None = None) -> KeyPath:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from wane._contract.conditions import Conditions, disjoint
 from wane._contract.cron import Cron
 from wane._contract.duration import Forever, format_duration
 from wane._contract.maintenance import Within
@@ -108,7 +109,7 @@ class Follower:
     """Rows of another table that leave with the row they refer to."""
 
     reference: Reference
-    where: tuple[tuple[str, State], ...] = ()
+    where: Conditions = ()
     followers: tuple[Follower, ...] = ()
     live_leaves: bool = False
     """Whether rows in a live state of their own table leave, too. If not, such a row protects the one that it
@@ -178,11 +179,33 @@ class Rule:
     action: Action = Prune()
     budget: Budget = field(default_factory=Budget)
     derived: bool = False
+    all_but: tuple[State, ...] | None = None
+    """The states that the rule does not select, if it selects every other one (`when = "*"`)."""
+    conditions: Conditions = ()
+    """What columns of the row must fulfil (`where`)."""
 
     @property
     def active(self) -> bool:
         """Return whether the rule can ever select a row."""
         return not isinstance(self.bound, Forever)
+
+    @property
+    def by_state(self) -> bool:
+        """Return whether the state of a row decides whether the rule is about it."""
+        return bool(self.states) or self.all_but is not None
+
+    def selects(self, state: State | None) -> bool:
+        """Return whether the rule is about rows in a state, if they fulfil its conditions."""
+        if self.all_but is not None:
+            return state is not None and state not in self.all_but
+        return not self.states or state in self.states
+
+    def may_share_rows(self, other: Rule) -> bool:
+        """Return whether a row may be of both rules: by their states and conditions, it is not certain that none is."""
+        few, many = (self, other) if self.states else (other, self)
+        return (not few.states or any(map(many.selects, few.states))) and not disjoint(
+            self.conditions, other.conditions
+        )
 
 
 class ExcuseKind(StrEnum):
@@ -231,8 +254,8 @@ class Table:
         raise KeyError(name)
 
     def label(self, rule: Rule) -> str:
-        """Return the `table` label of metrics: `<table>.<rule>` for rules that select states, else `<table>`."""
-        return f"{self.name}.{rule.name}" if rule.states else str(self.name)
+        """Return the `table` label of metrics: `<table>.<rule>` for rules that select some rows, else `<table>`."""
+        return f"{self.name}.{rule.name}" if rule.by_state or rule.conditions else str(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from wane._contract.conditions import Condition, Conditions
 from wane._contract.duration import FOREVER, Forever
 from wane._contract.entries import (
+    EVERY_OTHER,
     ExcuseEntry,
     FollowerEntry,
     GuardEntry,
@@ -126,6 +128,13 @@ def _as_key(state: State) -> str:
     return str(state).lower() if isinstance(state, bool) else str(state)
 
 
+def _parsed(text: str, kind: type) -> State:
+    """Read the key of an excused state as a state."""
+    if kind is bool:
+        return text == "true"
+    return int(text) if kind is int and re.fullmatch(r"-?[0-9]{1,19}", text) else text
+
+
 def _excused_states(
     entry: TableEntry, kind: type, path: KeyPath, mistakes: Mistakes
 ) -> tuple[tuple[State, Excuse], ...]:
@@ -135,11 +144,7 @@ def _excused_states(
     """
     excused: list[tuple[State, Excuse]] = []
     for text, excuse in entry.excused.items():
-        state: State = text
-        if kind is bool:
-            state = text == "true"
-        elif kind is int and re.fullmatch(r"-?[0-9]{1,19}", text):
-            state = int(text)
+        state = _parsed(text, kind)
         if type(state) is not kind or _as_key(state) != text:
             mistakes.error(
                 [*path, "excused", text], "wrong-value", f"{text!r} is not {KINDS[kind]}, as the other states are"
@@ -223,11 +228,26 @@ def read_rules(
         if entry is None or table is None:
             continue
         kind = _state_type(table, rules)
+        elsewhere = _named_elsewhere(table, rules, name, kind)
         budget = set_in(entry.budget, data.get("budget", ()))
-        rule = _RuleReader(table, kind, entry, budget, [*path, name], mistakes, declarations).rule(name)
+        rule = _RuleReader(table, kind, elsewhere, entry, budget, [*path, name], mistakes, declarations).rule(name)
         if rule is not None:
             found.append(rule)
     return found
+
+
+def _named_elsewhere(table: TableEntry, rules: dict[str, object], name: str, kind: type) -> tuple[State, ...]:
+    """Return the states that the table or another of its rules names, whatever else is wrong with that rule."""
+    listed: list[State] = [
+        state
+        for other, rule in rules.items()
+        if other != name and isinstance(rule, dict) and isinstance(rule.get("when"), list)
+        for state in rule["when"]
+        if isinstance(state, str | int)
+    ]
+    excused = [_parsed(text, kind) for text in table.excused]
+    named: dict[State, None] = dict.fromkeys([*(table.live or ()), *listed, *excused])
+    return tuple(state for state in named if type(state) is kind)
 
 
 class _RuleReader:
@@ -237,6 +257,7 @@ class _RuleReader:
         self,
         table: TableEntry,
         kind: type,
+        elsewhere: tuple[State, ...],
         entry: RuleEntry,
         budget: dict[str, int],
         path: KeyPath,
@@ -245,6 +266,7 @@ class _RuleReader:
     ) -> None:
         self.table = table
         self.kind = kind
+        self.elsewhere = elsewhere
         self.entry = entry
         self.budget = budget
         self.path = path
@@ -254,19 +276,22 @@ class _RuleReader:
     def rule(self, name: str) -> Rule | None:
         before = len(self.mistakes.findings)
         bound = self._bound()
-        self._check_states()
+        states, all_but = self._states()
+        self._check_where()
         self._check_action(bound)
         if bound is None or len(self.mistakes.findings) > before:
             return None
         return Rule(
             name=name,
             bound=bound,
-            states=self.entry.when or (),
+            states=states,
             guards=tuple(_guard(guard) for guard in self.entry.unless),
             followers=tuple(_follower(follower) for follower in self.entry.with_),
             action=self.entry.then,
             budget=merged(self.declarations.budget, self.budget),
             derived=self.entry.derived,
+            all_but=all_but,
+            conditions=_conditions(self.entry.where),
         )
 
     def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
@@ -324,13 +349,39 @@ class _RuleReader:
             self._error("then", "wrong-pair", "rows that stay forever need no `then`", "remove `then`")
         return FOREVER
 
-    def _check_states(self) -> None:
-        table, when = self.table, self.entry.when
+    def _states(self) -> tuple[tuple[State, ...], tuple[State, ...] | None]:
+        """Return the states that the rule selects, or else those that it does not."""
+        when = self.entry.when
+        if self.table.state is None or when != EVERY_OTHER:
+            listed = when if isinstance(when, tuple) else ()
+            self._check_states(listed)
+            return listed, None
+        if self.kind is not bool or not self.elsewhere:
+            return (), self.elsewhere
+        rest = tuple(state for state in (False, True) if state not in self.elsewhere)
+        if not rest:
+            self._error("when", "state-twice", "true and false are both named elsewhere", "remove the rule")
+        return rest, None
+
+    def _check_where(self) -> None:
+        if self.table.state in self.entry.where:
+            self._error(
+                "where",
+                "wrong-pair",
+                f"{self.table.state} is the state column, which has a key of its own",
+                'write `when = ["…"]`',
+            )
+        _check_columns(self.entry.where, [*self.path, "where"], self.mistakes)
+        for follower in self.entry.with_:
+            _check_follower_columns(follower, [*self.path, "with"], self.mistakes)
+
+    def _check_states(self, when: tuple[State, ...]) -> None:
+        table = self.table
         if table.state is None:
-            if when is not None:
+            if self.entry.when is not None:
                 self._error("when", "no-state", "the table names no state column", 'add `state = "…"` to the table')
             return
-        if when is None:
+        if not when:
             self._error(
                 "when",
                 "missing-key",
@@ -374,10 +425,10 @@ class _RuleReader:
                 self._error(
                     "then", "live-state", f"{shown(then.state)} is a live state", "mark rows with a terminal state"
                 )
-            if then.state in (self.entry.when or ()):
-                self._error(
-                    "then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", "remove it from `when`"
-                )
+            when = self.entry.when or ()
+            if then.state not in self.elsewhere if when == EVERY_OTHER else then.state in when:
+                fix = "name it in another rule, or excuse it" if when == EVERY_OTHER else "remove it from `when`"
+                self._error("then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", fix)
             if self.entry.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
         if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
@@ -406,4 +457,20 @@ def _guard(entry: GuardEntry) -> Guard:
 
 def _follower(entry: FollowerEntry) -> Follower:
     followers = tuple(_follower(inner) for inner in entry.with_)
-    return Follower(_reference(entry), tuple(sorted(entry.where.items())), followers, entry.live == "leave")
+    return Follower(_reference(entry), _conditions(entry.where), followers, entry.live == "leave")
+
+
+def _conditions(where: Mapping[str, Condition]) -> Conditions:
+    return tuple(sorted(where.items(), key=lambda one: one[0]))
+
+
+def _check_columns(where: Mapping[str, Condition], path: KeyPath, mistakes: Mistakes) -> None:
+    for name, condition in where.items():
+        if any(one.column == name for one in condition.comparisons):
+            mistakes.error([*path, name], "wrong-value", "compares the column with itself", "name another column")
+
+
+def _check_follower_columns(follower: FollowerEntry, path: KeyPath, mistakes: Mistakes) -> None:
+    _check_columns(follower.where, path, mistakes)
+    for inner in follower.with_:
+        _check_follower_columns(inner, path, mistakes)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 
+from wane._contract.conditions import described
 from wane._contract.duration import Forever, format_duration
 from wane._contract.lint import UNTOUCHABLE
 from wane._contract.model import (
@@ -141,14 +142,21 @@ def _excused(contract: Contract, name: TableName, excuse: Excuse, follows: dict[
 
 
 def _rule(contract: Contract, table: Table, rule: Rule) -> str:
-    states = _states(rule.states)
+    states = "every other state" if rule.all_but is not None else _states(rule.states)
+    where = described(rule.conditions)
     bound = _bound(rule)
     followers = rule.followers if rule.active else ()
     unless = _or([*map(_guard, rule.guards), *_kept_by_followers(contract, followers)]) if rule.active else ""
     companions = ", ".join(
         f"{follower.reference.table}{' (live rows too)' if follower.live_leaves else ''}" for follower in followers
     )
-    words = (states, bound, unless and f"unless {unless}", companions and f"with {companions}")
+    words = (
+        states,
+        where and f"where {where}:",
+        bound,
+        unless and f"unless {unless}",
+        companions and f"with {companions}",
+    )
     return " ".join(word for word in words if word) + _archived(contract, table, rule)
 
 

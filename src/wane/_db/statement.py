@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from wane._contract.conditions import Constant
 from wane._contract.model import State, Time
 from wane._db.schema import Column, TableInfo
 from wane._db.timestamps import text_bound
@@ -247,8 +248,29 @@ class Dialect(ABC):
         return ["(" + " OR ".join(f"({' AND '.join(conditions)})" for conditions in each) + ")"]
 
     @abstractmethod
-    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
+    def one_of(
+        self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[Constant | Slot]
+    ) -> str:
         """Write the condition that a column holds one of some values."""
+
+    @abstractmethod
+    def compares(
+        self,
+        p: Parameters,
+        name: str,
+        expression: str,
+        column: Column,
+        sign: str,
+        values: Sequence[Constant | Slot],
+    ) -> str:
+        """Write the comparison of a column with constants: one of them (`=`), none of them (`not`), or the only one.
+
+        A value of another type than the constants fulfils none of these, as NULL does.
+        """
+
+    @abstractmethod
+    def compares_columns(self, expression: str, column: Column, sign: str, other: str, other_column: Column) -> str:
+        """Write the comparison of two columns that `Types.columns` allows; texts are compared by their bytes."""
 
     @abstractmethod
     def bytewise(self, expression: str, column: Column) -> str:
@@ -391,6 +413,14 @@ class Types:
         raise NotImplementedError
 
     def state(self, column: Column, state: State) -> str:
+        raise NotImplementedError
+
+    def constant(self, column: Column, value: Constant, sign: str) -> str:
+        """Check a constant that a condition compares a column with."""
+        raise NotImplementedError
+
+    def columns(self, column: Column, other: Column, sign: str) -> str:
+        """Check two columns of a row that a condition compares."""
         raise NotImplementedError
 
     def reference(self, column: Column, to: Column) -> str:

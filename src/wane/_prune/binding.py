@@ -138,6 +138,7 @@ class Bindings:
             for differs, what in (
                 (_columns(rule) != _columns(first), "age by different columns"),
                 (set(rule.followers) != set(first.followers), "let different rows leave along (`with`)"),
+                (rule.conditions != first.conditions, "select different rows (`where`)"),
             ):
                 if differs:
                     raise WrongArgument(
@@ -151,9 +152,15 @@ class Bindings:
             # With no window of its own, the cutoff is the time that the caller gives.
             bound=replace(first.bound, keep=timedelta(0)),
             states=states,
+            all_but=None if states else first.all_but,
             guards=tuple(dict.fromkeys(guard for rule in rules for guard in rule.guards)),
             action=Prune(),
         )
+
+
+def _same_type(rule: Rule, state: State) -> bool:
+    """Check that a state has the type of the rule's states: 1 and true are equal, and no column has both."""
+    return all(type(one) is type(state) for one in rule.states or rule.all_but or ())
 
 
 def _columns(rule: Rule) -> tuple[Time, str | None]:
@@ -171,7 +178,7 @@ def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:
         for rule in table.rules
         if isinstance(rule.bound, kind)
         and not isinstance(rule.action, Mark)
-        and (state is None or any(type(one) is type(state) and one == state for one in rule.states))
+        and (state is None or (_same_type(rule, state) and rule.selects(state)))
     ]
     if not fitting:
         what = "orphans" if orphans else "rows" if state is None else f"rows in the state {state!r}"

@@ -184,7 +184,7 @@ def _frees(one: tuple[Table, Rule], other: tuple[Table, Rule]) -> bool:
     """Check whether sweeping one rule can make rows due for another: by marking them, or by taking what saved them."""
     (table, rule), (their_table, their_rule) = one, other
     if isinstance(rule.action, Mark):
-        return table == their_table and rule.action.state in their_rule.states
+        return table == their_table and their_rule.selects(rule.action.state)
     loses = {table.name} | {follower.reference.table for follower in _walk(rule.followers)}
     return any(isinstance(guard, ReferencedBy) and guard.reference.table in loses for guard in their_rule.guards)
 

@@ -17,7 +17,7 @@ from wane._db.schema import Column, Index, TableInfo
 from wane._db.statement import Dialect
 from wane._findings import Severity
 from wane._rules.report import Report, rule_path
-from wane._rules.selection import BoundReference, Selection
+from wane._rules.selection import BoundCondition, BoundReference, Selection
 
 LARGE = 100_000
 """From this many rows on, a missing index is an error: every batch would read the whole table."""
@@ -73,7 +73,7 @@ def _severity(rows: int | None) -> Severity:
 
 def wanted_columns(selection: Selection) -> list[Column]:
     """Return the columns of the index that serves a rule best."""
-    columns = [*_equal_columns(selection), selection.time_column, *selection.key]
+    columns = [*_equal_columns(selection), *_where_columns(selection), selection.time_column, *selection.key]
     return list(dict.fromkeys(columns))
 
 
@@ -87,8 +87,9 @@ def serves(index: Index, selection: Selection, store: str) -> bool:
         if implied is None:
             return False
         fixed -= implied
+    also = {column.name for column in _where_columns(selection)}
     for position, name in enumerate(index.columns):
-        if name in fixed:
+        if name in fixed or name in also:
             fixed.discard(name)
             continue
         collation = index.collations[position] if position < len(index.collations) else None
@@ -114,9 +115,13 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
         return None
     states = (state for rule in table.rules for state in rule.states)
     known = tuple(dict.fromkeys([*table.live, *states, *dict(table.excused)]))
-    for way in dict.fromkeys([(), known, selection.rule.states]):
+    # Every other state is no list that can be walked.
+    complete = [] if any(one.all_but is not None for one in table.rules) else [known]
+    for way in dict.fromkeys([(), *complete, selection.rule.states]):
         rule = replace(selection.rule, states=way)
-        asked = replace(selection, rule=rule, per=(), orphan=None, saved_while_null=(), saved_while_not_null=())
+        asked = replace(
+            selection, rule=rule, per=(), orphan=None, where=(), saved_while_null=(), saved_while_not_null=()
+        )
         if any(serves(index, asked, store.kind) for index in asked.table.indexes):
             return way
     return None
@@ -124,8 +129,8 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
 
 def observed(selection: Selection, age: Time, column: Column) -> Selection:
     """Return the selection as if all rows of its table aged by the column that the contract declares as their age."""
-    rule = replace(selection.rule, states=(), bound=Expiry(age))
-    return replace(selection, rule=rule, time=age, time_column=column)
+    rule = replace(selection.rule, states=(), all_but=None, conditions=(), bound=Expiry(age))
+    return replace(selection, rule=rule, where=(), time=age, time_column=column)
 
 
 def check_age_index(store: Store, table: Table, selection: Selection, report: Report) -> None:
@@ -148,6 +153,17 @@ def check_age_index(store: Store, table: Table, selection: Selection, report: Re
 def _equal_columns(selection: Selection) -> list[Column]:
     columns = [selection.state] if selection.rule.states and selection.state is not None else []
     return [*selection.per, *columns, *([selection.orphan] if selection.orphan is not None else [])]
+
+
+def _where_columns(selection: Selection) -> list[Column]:
+    """Return the columns that conditions compare with one constant, or with NULL: an index may lead with them, too."""
+    return [one.column for one in selection.where if _single(one)]
+
+
+def _single(condition: BoundCondition) -> bool:
+    if not condition.comparisons:
+        return condition.null is True
+    return condition.null is None and any(one.sign == "=" and len(one.values) == 1 for one in condition.comparisons)
 
 
 def _implied(predicate: str, selection: Selection, store: str) -> set[str] | None:
@@ -195,11 +211,13 @@ def _terms(predicate: str) -> Iterable[str]:
 
 def _null(selection: Selection) -> set[str]:
     columns = [*selection.saved_while_not_null, *([selection.orphan] if selection.orphan is not None else [])]
+    columns += [one.column for one in selection.where if one.null and not one.comparisons]
     return {column.name for column in columns}
 
 
 def _not_null(selection: Selection) -> set[str]:
-    return {column.name for column in (*selection.saved_while_null, selection.time_column)}
+    where = (one.column for one in selection.where if not one.null)
+    return {column.name for column in (*selection.saved_while_null, selection.time_column, *where)}
 
 
 def _references(selection: Selection) -> list[BoundReference]:

@@ -50,10 +50,7 @@ class TimeRangeProbe:
 
 def overlapping(selections: Sequence[Selection]) -> bool:
     """Return whether two rules of a table may select the same row."""
-    return any(
-        not one.rule.states or not other.rule.states or bool(set(one.rule.states) & set(other.rule.states))
-        for one, other in combinations(selections, 2)
-    )
+    return any(one.rule.may_share_rows(other.rule) for one, other in combinations(selections, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +221,8 @@ class Probes:
         column, time = selection.time_column, selection.time
         dialect = self.rows.dialect
         conditions = [
-            *self.rows.dialect.since(p, "t", column, time, when),
+            *self.rows.about(p, selection),
+            *dialect.since(p, "t", column, time, when),
             *dialect.before(p, "t", column, time, LATEST, inclusive=False),
         ]
         return self._some(p, selection, conditions, most)

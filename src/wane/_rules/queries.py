@@ -146,7 +146,7 @@ class Queries:
         scope = [self.dialect.bytewise(self.rows.column(column, "n"), column) for column in selection.per]
         outputs = ", ".join(self.dialect.encode_key(text) for text in scope)
         return p.statement(
-            f"SELECT {outputs}\nFROM {self.dialect.table(selection.table)} AS n\nWHERE {self.rows.counted(p, selection)}\n"
+            f"SELECT {outputs}\nFROM {self.dialect.table(selection.table)} AS n\nWHERE {self.rows.own_counted(p, selection)}\n"
             f"GROUP BY {', '.join(scope)}\nHAVING count(*) > {p.bind('most', selection.rule.bound.most)}\n"
             f"ORDER BY {', '.join(scope)}\nLIMIT {p.bind('scopes', SCOPES)}"
         )
@@ -154,7 +154,7 @@ class Queries:
     def scopes_due(self, selection: Selection, now: When) -> Statement:
         """Write the query for the scopes in which a row is due.
 
-        It is exact, and slower than `scopes_beyond_cap`, which ignores states and holds.
+        It is exact, and slower than `scopes_beyond_cap`, which ignores guards and holds.
         """
         p = self.rows.parameters()
         scope = [self.dialect.bytewise(self.rows.column(column), column) for column in selection.per]

@@ -14,6 +14,7 @@ from itertools import product
 from textwrap import indent
 from typing import Any, TypeVar
 
+from wane._contract.conditions import described
 from wane._contract.duration import format_duration
 from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State
 from wane._db.schema import Column, TableInfo, hold_names
@@ -21,7 +22,7 @@ from wane._db.statement import Dialect, Instant, Parameters, When
 from wane._db.store import Store
 from wane._db.timestamps import LATEST
 from wane._rules.scopes import ScopeWalk, can_walk
-from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths
+from wane._rules.selection import BoundCondition, BoundFollower, BoundReference, Selection, follower_paths
 
 W = TypeVar("W", datetime, Instant, When)
 
@@ -183,10 +184,7 @@ class Rows:
         alone: bool = False,
     ) -> Iterator[RulePart]:
         """Yield what `due` requires, part by part, in the order of its conditions; `why` explains a row by them."""
-        if selection.rule.states:
-            yield self._state(p, selection, states)
-        if selection.orphan is not None:
-            yield self._orphaned(selection.orphan)
+        yield from self._about(p, selection, states)
         yield RulePart("scope", "it is in the scope", self._scope(p, selection, "t"), selection.per)
         yield RulePart("key", "its key is not NULL", self.identified(selection, "t"), selection.key)
         time = (selection.time_column,)
@@ -201,17 +199,6 @@ class Rows:
             yield from self._references(selection)
             yield from self._live_followers(p, selection)
             yield from self._holds(p, selection)
-
-    def _state(self, p: Parameters, selection: Selection, states: Sequence[State] | None) -> RulePart:
-        column, wanted = selection.state, selection.rule.states if states is None else states
-        assert column is not None
-        words = f"{column.name} is {' or '.join(map(repr, wanted))}"
-        return RulePart(
-            "state", words, [self.dialect.one_of(p, "state", self.column(column), column, wanted)], (column,)
-        )
-
-    def _orphaned(self, column: Column) -> RulePart:
-        return RulePart("orphan", f"{column.name} is NULL", [f"{self.column(column)} IS NULL"], (column,))
 
     def _column_guards(self, selection: Selection) -> Iterator[RulePart]:
         for columns, opposite in (
@@ -256,14 +243,52 @@ class Rows:
             *self.column_guards(selection),
         ]
 
-    def about(self, p: Parameters, selection: Selection, states: Sequence[State] | None = None) -> list[str]:
+    def about(
+        self, p: Parameters, selection: Selection, states: Sequence[State] | None = None, alias: str = "t"
+    ) -> list[str]:
         """Write the conditions for the rows that the rule is about, due or not."""
-        conditions: list[str] = []
-        if selection.rule.states:
-            conditions += self._state(p, selection, states).conditions
+        return [condition for part in self._about(p, selection, states, alias) for condition in part.conditions]
+
+    def _about(
+        self, p: Parameters, selection: Selection, states: Sequence[State] | None = None, alias: str = "t"
+    ) -> Iterator[RulePart]:
+        if selection.rule.by_state:
+            yield self._state(p, selection, states, alias)
         if selection.orphan is not None:
-            conditions += self._orphaned(selection.orphan).conditions
-        return conditions
+            yield self._orphaned(selection.orphan, alias)
+        for named, one in zip(selection.rule.conditions, selection.where, strict=True):
+            yield RulePart("where", described((named,)), [self._condition(p, one, alias)], one.columns)
+
+    def _state(self, p: Parameters, selection: Selection, states: Sequence[State] | None, alias: str) -> RulePart:
+        column, named = selection.state, selection.rule.all_but
+        assert column is not None
+        state = self.column(column, alias)
+        if named is None:
+            wanted = states or selection.rule.states
+            words = f"{column.name} is {' or '.join(map(repr, wanted))}"
+            return RulePart("state", words, [self.dialect.one_of(p, "state", state, column, wanted)], (column,))
+        words = f"{column.name} is none of {', '.join(map(repr, named))}" if named else f"{column.name} is not NULL"
+        other = self.dialect.compares(p, "state", state, column, "not", named) if named else f"{state} IS NOT NULL"
+        return RulePart("state", words, [other], (column,))
+
+    def _orphaned(self, column: Column, alias: str) -> RulePart:
+        return RulePart("orphan", f"{column.name} is NULL", [f"{self.column(column, alias)} IS NULL"], (column,))
+
+    def where(self, p: Parameters, conditions: Sequence[BoundCondition], alias: str) -> list[str]:
+        """Write conditions on columns of a row. None of them is true for a NULL, unless it names NULL."""
+        return [self._condition(p, one, alias) for one in conditions]
+
+    def _condition(self, p: Parameters, condition: BoundCondition, alias: str) -> str:
+        column, expression = condition.column, self.column(condition.column, alias)
+        if not condition.comparisons:
+            return f"{expression} IS {'' if condition.null else 'NOT '}NULL"
+        compared = " AND ".join(
+            self.dialect.compares(p, "where", expression, column, one.sign, one.values)
+            if one.column is None
+            else self.dialect.compares_columns(expression, column, one.sign, self.column(one.column, alias), one.column)
+            for one in condition.comparisons
+        )
+        return f"({expression} IS NULL OR ({compared}))" if condition.null else compared
 
     def column_guards(self, selection: Selection) -> list[str]:
         return [condition for part in self._column_guards(selection) for condition in part.conditions]
@@ -297,19 +322,39 @@ class Rows:
         """
         if selection.per and selection.scope is None:
             return self._beyond_scoped_cap(p, selection, bound)
-        table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
         position, counted = self.cap_position(selection, "n"), self.counted(p, selection)
         walked = self.dialect.order("n", selection.time_column, selection.time)
         if walked != position[0]:
             # No index has the exact position's order. An index does find the second it is in, and only rows from there
             # on are sorted.
-            second = f"SELECT substr({walked}, 1, 19) FROM {table} AS n WHERE {counted} ORDER BY {walked} DESC"
-            counted += f" AND {walked} >= ({second} LIMIT 1 OFFSET {most})"
-        descending = ", ".join(f"{one} DESC" for one in position)
-        source = f"{table} AS n WHERE {counted} ORDER BY {descending} LIMIT 1 OFFSET {most}"
+            second = self.first_excluded(p, selection, bound, [walked], counted)
+            counted = [*counted, f"{walked} >= (SELECT substr({walked}, 1, 19) FROM {second})"]
+        found = self.first_excluded(p, selection, bound, position, counted)
         return self.up_to_found(
-            selection, self.cap_position(selection, "t"), f"SELECT {', '.join(position)} FROM {source}"
+            selection, self.cap_position(selection, "t"), f"SELECT {', '.join(position)} FROM {found}"
         )
+
+    def first_excluded(
+        self, p: Parameters, selection: Selection, bound: Cap, order: Sequence[str], conditions: Sequence[str]
+    ) -> str:
+        """Write the source of the first row that a cap excludes, `n`, among the rows that fulfil some conditions.
+
+        Each state is walked along its own index range: over several, no index is ordered by time.
+        """
+        table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
+        newest = ", ".join(f"{one} DESC" for one in order)
+
+        def mine(states: Sequence[State] | None) -> str:
+            where = " AND ".join([*self.about(p, selection, states, "n"), *conditions])
+            return f"{table} AS n WHERE {where} ORDER BY {newest}"
+
+        states = selection.rule.states
+        if len(states) < 2:
+            return f"{mine(None)} LIMIT 1 OFFSET {most}"
+        columns = self.columns(self.position_columns(selection), "n")
+        each = [f"SELECT {columns} FROM {mine([state])} LIMIT {most} + 1" for state in states]
+        walks = " UNION ALL ".join(f"SELECT * FROM ({one}) AS w{number}" for number, one in enumerate(each))
+        return f"({walks}) AS n ORDER BY {newest} LIMIT 1 OFFSET {most}"
 
     def _beyond_scoped_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         key = [self.column(column) for column in selection.key]
@@ -323,24 +368,27 @@ class Rows:
             f"SELECT {keys} FROM"
             f" (SELECT {self.columns(selection.key, 'n')}, row_number() OVER"
             f" (PARTITION BY {scope} ORDER BY {descending}) AS wane_rank"
-            f" FROM {self.dialect.table(selection.table)} AS n WHERE {self.counted(p, selection)}) AS ranked"
+            f" FROM {self.dialect.table(selection.table)} AS n WHERE {self.own_counted(p, selection)}) AS ranked"
             f" WHERE wane_rank > {p.bind('most', bound.most)}"
         )
         return self.one_among(selection.key, key, beyond)
 
-    def counted(self, p: Parameters, selection: Selection) -> str:
-        """Write the condition for rows that count towards a cap: those with a key and a plausible time.
+    def own_counted(self, p: Parameters, selection: Selection) -> str:
+        """Write the condition for the rows that count towards a cap: the rule's own, and none of another state."""
+        return " AND ".join([*self.about(p, selection, alias="n"), *self.counted(p, selection)])
+
+    def counted(self, p: Parameters, selection: Selection) -> list[str]:
+        """Write the conditions for a rule's rows that count towards its cap: those with a key and a plausible time.
 
         A time that means "never" would occupy the cap forever.
         """
         time, column = selection.time, selection.time_column
-        conditions = [
+        return [
             *self._scope(p, selection, "n"),
             *self.identified(selection, "n"),
             *self.dialect.plausible(p, "n", column, time),
             *self.dialect.before(p, "n", column, time, LATEST, inclusive=False),
         ]
-        return " AND ".join(conditions)
 
     def cap_position(self, selection: Selection, alias: str) -> list[str]:
         """Return a row's position in a cap: like `position`, but exact where texts sort differently."""
@@ -424,10 +472,7 @@ class Rows:
         return [self.one_among(reference.to, way, leaving) for way in ways]
 
     def fixed(self, p: Parameters, follower: BoundFollower, alias: str) -> list[str]:
-        return [
-            self.dialect.one_of(p, "where", self.column(column, alias), column, [value])
-            for column, value in follower.where
-        ]
+        return self.where(p, follower.where, alias)
 
     def chain(self, p: Parameters, path: Sequence[BoundFollower], parent: str) -> tuple[str, str]:
         """Write the tables of a path of followers, and the conditions that link them to each other and the parent."""

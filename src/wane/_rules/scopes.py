@@ -70,7 +70,7 @@ class ScopeWalk:
     def __init__(self, rows: Rows, selection: Selection) -> None:
         assert isinstance(selection.rule.bound, Cap)
         self.rows, self.dialect, self.selection = rows, rows.dialect, selection
-        self.most = selection.rule.bound.most
+        self.bound = selection.rule.bound
         self.table = self.dialect.table(selection.table)
 
     def beyond(self, begin: int | None = None) -> Statement:
@@ -152,10 +152,9 @@ class ScopeWalk:
 
     def _first_excess(self, p: Parameters, nulls: Nulls) -> str:
         """Write the source of the first row of a scope `s` that its cap excludes, `n`."""
-        where = [*self._same_scope("n", nulls), self.rows.counted(p, self.selection)]
-        newest = ", ".join(f"{one} DESC" for one in self.rows.cap_position(self.selection, "n"))
-        limit = f"LIMIT 1 OFFSET {p.bind('most', self.most)}"
-        return f"{self.table} AS n WHERE {' AND '.join(where)} ORDER BY {newest} {limit}"
+        where = [*self._same_scope("n", nulls), *self.rows.counted(p, self.selection)]
+        position = self.rows.cap_position(self.selection, "n")
+        return self.rows.first_excluded(p, self.selection, self.bound, position, where)
 
     def _same_scope(self, alias: str, nulls: Nulls) -> list[str]:
         walked = self._walked(nulls)

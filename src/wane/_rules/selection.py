@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wane._contract.conditions import Condition, Conditions, Constant
 from wane._contract.duration import Forever
 from wane._contract.mistakes import key_path
 from wane._contract.model import (
@@ -52,11 +53,34 @@ class BoundReference:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundComparison:
+    """A comparison whose other column, if it has one, was found."""
+
+    sign: str
+    values: tuple[Constant | Slot, ...] = ()
+    column: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCondition:
+    """A condition whose columns were found."""
+
+    column: Column
+    comparisons: tuple[BoundComparison, ...]
+    null: bool | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that decide."""
+        return (self.column, *(one.column for one in self.comparisons if one.column is not None))
+
+
+@dataclass(frozen=True, slots=True)
 class BoundFollower:
     """A follower whose table and columns were found."""
 
     reference: BoundReference
-    where: tuple[tuple[Column, State | Slot], ...]
+    where: tuple[BoundCondition, ...]
     followers: tuple[BoundFollower, ...]
     has_delete_triggers: bool = False
     """A trigger or rule fires when its rows are deleted, and may prevent that."""
@@ -101,6 +125,7 @@ class Selection:
     scope: tuple[Any, ...] | None = None
     """One scope of a cap per scope; None means all of them."""
     orphan: Column | None = None
+    where: tuple[BoundCondition, ...] = ()
     saved_while_null: tuple[Column, ...] = ()
     saved_while_not_null: tuple[Column, ...] = ()
     guards: tuple[BoundReference, ...] = ()
@@ -239,6 +264,7 @@ class _Binder:
             state=state,
             per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
             orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
+            where=self._where(rule.conditions, table, f"rule.{rule.name}.where"),
             saved_while_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
             saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),
             guards=tuple(
@@ -358,7 +384,8 @@ class _Binder:
     def _check_states(self, column: Column | None) -> None:
         if column is None:
             return
-        declared = [*self.declared.live, *self.rule.states, *(state for state, _ in self.declared.excused)]
+        others = self.rule.all_but or ()
+        declared = [*self.declared.live, *self.rule.states, *others, *(state for state, _ in self.declared.excused)]
         for state in declared:
             problem = self.types.state(column, state)
             if problem:
@@ -424,17 +451,28 @@ class _Binder:
                 "point at a unique key: { table, columns, to }",
             )
         own_key = tuple(column for name in reference.table.primary_key if (column := reference.table.column(name)))
-        where = tuple((self._column(reference.table, name, entry), value) for name, value in follower.where)
-        for column, value in where:
-            problem = self.types.state(column, value)
-            if problem:
-                self._error(entry, "wrong-state-type", problem)
+        where = self._where(follower.where, reference.table, entry)
         inner = tuple(self._follower(one, reference.table, own_key) for one in follower.followers)
         descendants = self.schema.descendants(reference.table)
         has_delete_triggers = any(one.delete_triggers for one in (reference.table, *descendants))
         inherited = bool(descendants) and reference.table.kind is Kind.TABLE
         live = self._live(follower, reference.table)
         return BoundFollower(reference, where, inner, has_delete_triggers, inherited, follower.live_leaves, live)
+
+    def _where(self, conditions: Conditions, table: TableInfo, entry: str) -> tuple[BoundCondition, ...]:
+        return tuple(self._condition(table, name, condition, entry) for name, condition in conditions)
+
+    def _condition(self, table: TableInfo, name: str, condition: Condition, entry: str) -> BoundCondition:
+        column = self._column(table, name, entry)
+        comparisons = []
+        for one in condition.comparisons:
+            other = None if one.column is None else self._column(table, one.column, entry)
+            problems = [self.types.constant(column, value, one.sign) for value in one.values]
+            problems += [] if other is None else [self.types.columns(column, other, one.sign)]
+            for problem in filter(None, problems):
+                self._error(entry, "wrong-state-type", problem)
+            comparisons.append(BoundComparison(one.sign, one.values, other))
+        return BoundCondition(column, tuple(comparisons), condition.null)
 
     def _live(self, follower: Follower, table: TableInfo) -> tuple[Column, tuple[State, ...]] | None:
         """Return the live states of a follower's own table, unless the contract says that such rows leave too."""

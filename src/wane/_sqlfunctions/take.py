@@ -155,7 +155,8 @@ END"""
         declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in self.position]
         declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
         declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
-        if any(value is QUEUE for path in follower_paths(self.selection) for _, value in path[-1].where):
+        fixed = [one for path in follower_paths(self.selection) for one in path[-1].where]
+        if any(QUEUE in one.values for condition in fixed for one in condition.comparisons):
             declared.append("wane_queue text := wane_inputs ->> 'queue_name';")
         return declared
 

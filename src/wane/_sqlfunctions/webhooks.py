@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.literal import literal
-from wane._rules.selection import BoundFollower, Selection
+from wane._rules.selection import BoundComparison, BoundCondition, BoundFollower, Selection
 from wane._sqlfunctions.take import QUEUE, TakeFunction
 from wane._sqlfunctions.words import interval, plpgsql, table_of, wrong
 
@@ -60,10 +60,14 @@ def of_any_queue(selection: Selection, table: str, column: str) -> Selection:
     def named(follower: BoundFollower) -> BoundFollower:
         where = follower.where
         if follower.reference.name.name == table:
-            where = tuple((one, QUEUE if one.name == column else value) for one, value in where)
+            where = tuple(_any_queue(one) if one.column.name == column else one for one in where)
         return replace(follower, where=where, followers=tuple(map(named, follower.followers)))
 
     return replace(selection, followers=tuple(map(named, selection.followers)))
+
+
+def _any_queue(condition: BoundCondition) -> BoundCondition:
+    return BoundCondition(condition.column, (BoundComparison("=", (QUEUE,)),))
 
 
 def stale_webhook_functions() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from wane._contract.conditions import equal_to
 from wane._contract.model import Contract, Follower, Rule, Table
 from wane.errors import UnknownTable, WrongArgument
 
@@ -54,7 +55,7 @@ def with_queue(rule: Rule, queue: str) -> Rule:
     def named(follower: Follower) -> Follower:
         where = follower.where
         if follower.reference.table.name == LIVE_JOBS:
-            where = tuple((column, queue if column == QUEUE else value) for column, value in where)
+            where = tuple((column, equal_to(queue) if column == QUEUE else one) for column, one in where)
         return replace(follower, where=where, followers=tuple(map(named, follower.followers)))
 
     return replace(rule, followers=tuple(map(named, rule.followers)))
@@ -75,12 +76,9 @@ def _table(contract: Contract, name: str) -> Table:
 
 def _queue_name(contract: Contract) -> str | None:
     followers = [one for rule in _table(contract, EVENTS).rules for one in _walk(rule.followers)]
-    queues = {
-        None if name is None else str(name)
-        for one in followers
-        if one.reference.table.name == LIVE_JOBS
-        for name in [dict(one.where).get(QUEUE)]
-    }
+    wanted = [dict(one.where).get(QUEUE) for one in followers if one.reference.table.name == LIVE_JOBS]
+    names = [None if one is None else one.constant for one in wanted]
+    queues = {None if name is None else str(name) for name in names}
     if not queues:
         return None
     if len(queues) > 1 or None in queues:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.schema import Column, TableInfo
@@ -36,6 +38,7 @@ _BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _FRACTIONAL = ("double precision", "numeric")
 _INEXACT = ("real", "double precision")
 _COMPARABLE = ({*_WHOLE, *_FRACTIONAL, "real"}, {"text", "character varying", "character"})
+_NUMBERS = (*_WHOLE, *_INEXACT, "numeric")
 _MOST_NAME_BYTES = 63
 _DAY = (
     r"([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
@@ -155,13 +158,38 @@ class PostgresDialect(Dialect):
         expression = f"{alias}.{self.quote(column.name)}"
         return f"CASE WHEN {expression} ~ '^[0-9]{{1,18}}$' THEN {expression}::bigint {compared} ELSE false END"
 
-    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
+    def one_of(
+        self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[Constant | Slot]
+    ) -> str:
         # With ANY, even of one, the planner no longer sees that an index on (state, time) is ordered by time.
         if len(states) == 1:
             wanted = f"= {p.bind(name, states[0])}::{_comparable(column)}"
         else:
-            wanted = f"= ANY({p.bind(name, list(states))}::{_comparable(column)}[])"
+            wanted = f"= ANY({p.bind(name, _alike(states))}::{_comparable(column)}[])"
         return self._exactly(expression, column, wanted)
+
+    def compares(
+        self,
+        p: Parameters,
+        name: str,
+        expression: str,
+        column: Column,
+        sign: str,
+        values: Sequence[Constant | Slot],
+    ) -> str:
+        if sign == "=":
+            return self.one_of(p, name, expression, column, values)
+        kind = _comparable(column)
+        if sign == "not":
+            none = f"<> ALL({p.bind(name, _alike(values))}::{kind}[])"
+            return f"{self.bytewise(expression, column) if column.loose else expression} {none}"
+        return f"{expression} {sign} {p.bind(name, values[0])}::{kind}"
+
+    def compares_columns(self, expression: str, column: Column, sign: str, other: str, other_column: Column) -> str:
+        sign = "<>" if sign == "not" else sign
+        if column.collation is None and other_column.collation is None:
+            return f"{expression} {sign} {other}"
+        return f'{expression} COLLATE "C" {sign} {other} COLLATE "C"'
 
     def _exactly(self, expression: str, column: Column, wanted: str) -> str:
         if not column.loose:
@@ -343,6 +371,30 @@ class PostgresTypes(Types):
             return f"{column.name} is {column.type}, and {state} is too large for it"
         return ""
 
+    def constant(self, column: Column, value: Constant, sign: str) -> str:
+        kind = _bare(column)
+        if sign not in ("=", "not") and kind not in _NUMBERS:
+            return f"{column.name} is {column.type}: only numbers are below or above a constant"
+        if isinstance(value, float):
+            fits = kind in _INEXACT or kind == "numeric"
+            return "" if fits else f"{column.name} is {column.type}, and {value!r} is not of that type"
+        if kind == "uuid":
+            return "" if _is_uuid(value) else f"{column.name} is {column.type}, and {value!r} is not of that type"
+        if kind in (*_INEXACT, "numeric"):
+            whole = type(value) is int
+            return "" if whole else f"{column.name} is {column.type}, and {value!r} is not of that type"
+        return self.state(column, value)
+
+    def columns(self, column: Column, other: Column, sign: str) -> str:
+        kinds, types = {_bare(column), _bare(other)}, f"{column.name} is {column.type} and {other.name} is {other.type}"
+        exact = kinds <= {*_WHOLE, "numeric"} or kinds <= set(_INEXACT)
+        texts = kinds <= {"text", "character varying"} or kinds == {"character"}
+        if not exact and not texts and not (len(kinds) == 1 and (column.labels or kinds <= {"uuid", "boolean"})):
+            return f"{types}: only two columns of numbers, of texts or of one type of another kind can be compared"
+        if not exact and sign not in ("=", "not"):
+            return f"{types}: only numbers are below or above each other"
+        return ""
+
     def reference(self, column: Column, to: Column) -> str:
         mine, theirs = _bare(column), _bare(to)
         types = f"{column.name} is {column.type} and {to.name} is {to.type}"
@@ -395,6 +447,20 @@ def _shape(time: Time) -> str:
 def _digits(column: Column, time: Time) -> bool:
     """Return whether numbers are written as texts of digits, because a text column mixes them with other timestamps."""
     return time.unit in PER_SECOND and _bare(column) in ("text", "character varying")
+
+
+def _alike(values: Sequence[Constant | Slot]) -> list[object]:
+    """Return values that the driver can send as one list: whole numbers and fractions have no common type."""
+    if any(isinstance(value, float) for value in values):
+        return [float(value) for value in values if isinstance(value, int | float)]
+    return list(values)
+
+
+def _is_uuid(value: Constant) -> bool:
+    try:
+        return isinstance(value, str) and bool(UUID(value))
+    except ValueError:
+        return False
 
 
 def _literal(text: str) -> str:

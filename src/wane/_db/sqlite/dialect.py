@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.schema import Column, TableInfo
 from wane._db.sqlite.reflect import OWN_PREFIX
@@ -145,12 +146,36 @@ class SqliteDialect(Dialect):
         texts = [_next_text(at, one, inclusive=inclusive) for one in time.each if one.unit not in PER_SECOND]
         return max(texts) if texts else max(int(fraction_bound(at, one.unit)) + 1 for one in time.each)
 
-    def one_of(self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[State | Slot]) -> str:
+    def one_of(
+        self, p: Parameters, name: str, expression: str, column: Column, states: Sequence[Constant | Slot]
+    ) -> str:
         wanted = f"IN ({', '.join(p.bind(name, state) for state in states)})"
         if column.collation is None:
             return f"{expression} {wanted}"
         # An index has only the column's own order; the bytes are compared on the rows that it finds.
         return f"{expression} {wanted} AND {self.bytewise(expression, column)} {wanted}"
+
+    def compares(
+        self,
+        p: Parameters,
+        name: str,
+        expression: str,
+        column: Column,
+        sign: str,
+        values: Sequence[Constant | Slot],
+    ) -> str:
+        if sign == "=":
+            return self.one_of(p, name, expression, column, values)
+        bound = [p.bind(name, value) for value in values]
+        compared = f"NOT IN ({', '.join(bound)})" if sign == "not" else f"{sign} {bound[0]}"
+        storage = _holds_text(expression) if isinstance(values[0], str) else _holds_number(expression)
+        return f"{storage} AND {self.bytewise(expression, column)} {compared}"
+
+    def compares_columns(self, expression: str, column: Column, sign: str, other: str, other_column: Column) -> str:
+        sign = "<>" if sign == "not" else sign
+        if not _is_text(column):
+            return f"{_holds_number(expression)} AND {_holds_number(other)} AND {expression} {sign} {other}"
+        return f"{_holds_text(expression)} AND {_holds_text(other)} AND {expression} COLLATE BINARY {sign} {other}"
 
     def bytewise(self, expression: str, column: Column) -> str:
         return expression if column.collation is None else f"{expression} COLLATE BINARY"
@@ -305,6 +330,27 @@ class SqliteTypes(Types):
             return f"{state} is larger than any number of SQLite"
         return ""
 
+    def constant(self, column: Column, value: Constant, sign: str) -> str:
+        if isinstance(value, str) and _affinity(column) == "NUMERIC" and _reads_as_number(value):
+            return (
+                f"{column.name} is declared {column.type}, which makes a number of {value!r}: write it without quotes"
+            )
+        if isinstance(value, float):
+            numeric = _affinity(column) in ("NUMERIC", "BLOB", "ANY")
+            return "" if numeric else f"{column.name} is declared {column.type}, and {value!r} is not a text"
+        if sign not in ("=", "not") and _is_text(column):
+            return f"{column.name} is declared {column.type}: texts are equal or not, and have no other order"
+        return self.state(column, value)
+
+    def columns(self, column: Column, other: Column, sign: str) -> str:
+        mine, theirs = (_comparable_kind(one) for one in (column, other))
+        declared = " and ".join(f"{one.name} is declared {one.type or 'without a type'}" for one in (column, other))
+        if mine != theirs or not mine:
+            return f"{declared}: only two columns of numbers, or two of texts, can be compared"
+        if mine == "text" and sign not in ("=", "not"):
+            return f"{declared}: texts are equal or not, and have no other order"
+        return ""
+
     def reference(self, column: Column, to: Column) -> str:
         mine, theirs = _affinity(column), _affinity(to)
         # A foreign key gives the child's value the parent's affinity. A comparison of two columns makes numbers of both
@@ -342,6 +388,36 @@ def _affinity(column: Column) -> str:
         if any(word in column.type for word in words):
             return affinity
     return "NUMERIC" if column.type else "BLOB"
+
+
+def _comparable_kind(column: Column) -> str:
+    """Return what a column is declared to hold, numbers or texts; "" if that is uncertain."""
+    if _is_text(column):
+        return "text"
+    words = ("INT", "REAL", "FLOA", "DOUB", "NUMERIC", "DEC", "BOOL")
+    return "number" if any(word in column.type for word in words) else ""
+
+
+def _reads_as_number(text: str) -> bool:
+    """Return whether SQLite may take a text for a number, in a comparison with a numeric column."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _holds_number(expression: str) -> str:
+    """Write the condition that a value is a number: those sort before all texts and blobs.
+
+    Calling typeof() in a DELETE would copy every page that it changes.
+    """
+    return f"+{expression} <= 9e999"
+
+
+def _holds_text(expression: str) -> str:
+    """Write the condition that a value is a text: those sort after all numbers and before all blobs."""
+    return f"+{expression} >= '' AND +{expression} < x''"
 
 
 def _row_number(table: TableInfo) -> str:
