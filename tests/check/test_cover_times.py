@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from covering import EVENTS, PLACE, codes, finding, findings, numbers
+from covering import EVENTS, PLACE, SCHEDULER, codes, finding, findings, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._check.encodings import encodings
 from wane._findings import Finding
@@ -326,3 +326,103 @@ def test_whether_rows_are_done_is_checked_in_bounded_time(database: Database, mo
     database.execute("UPDATE outbox SET published_at = NULL WHERE id < 20")
     monkeypatch.setattr("wane._check.values._MOST_COUNTED", 2)
     assert unfinished("at least 2 due rows have") in findings(database, OUTBOX)
+
+
+# --- Caps of tables without a time ----------------------------------------------------------------------------------
+
+KV = f"""{SCHEDULER}
+[table.kv]
+scheduler = "s"
+why = "A test."
+rule.cap = {{ most = 2, by = "%s" }}
+"""
+
+
+def unordered(severity: str, path: str, message: str, fix: str) -> Finding:
+    return finding(severity, "unordered-key", "kv", path, message, fix)
+
+
+def test_keys_that_do_not_ascend_are_reported(database: Database) -> None:
+    database.execute("CREATE TABLE kv (id text NOT NULL PRIMARY KEY, value text)")
+    database.execute("INSERT INTO kv VALUES ('01900000-0000-7000-8000-000000000000', 'x')")
+    assert findings(database, KV % "id") == []
+    database.execute("INSERT INTO kv VALUES ('6d0ae5f4-8d0f-4c0b-9c7e-0d6b1f2a3b4c', 'x'), ('name', 'x')")
+    message = (
+        "2 of its rows have no whole number, UUIDv7 or ULID in id, so its order is not that of time; they never leave"
+    )
+    expected = unordered("warning", "table.kv.rule.cap", message, "cap by a time: `time = …`")
+    assert findings(database, KV % "id") == [expected]
+
+
+def test_columns_that_cannot_order_rows_are_refused(database: Database) -> None:
+    real = "double precision" if database.store == "postgres" else "REAL"
+    database.execute(f"CREATE TABLE kv (id {real} NOT NULL PRIMARY KEY, value integer)")
+    declared = "is double precision: only whole numbers, UUIDs and texts (UUIDv7, ULID) ascend"
+    if database.store == "sqlite":
+        declared = "is declared REAL: only whole numbers and texts (UUIDv7, ULID) ascend"
+    path = "table.kv.rule.cap.by"
+    assert findings(database, KV % "id") == [
+        unordered("error", path, f"id {declared}", "name a time column instead: `time = …`")
+    ]
+    fix = "name a column of the key, or another unique key of the table: `key = ['value']`"
+    assert findings(database, KV % "value") == [unordered("error", path, "value is not in the key of kv (id)", fix)]
+    assert codes(findings(database, KV % "vale")) == ["missing-column"]
+
+
+def test_texts_that_compare_loosely_cannot_order_rows(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.execute("CREATE TABLE kv (id TEXT COLLATE NOCASE NOT NULL PRIMARY KEY)")
+    [found] = findings(sqlite_database, KV % "id")
+    assert (found.code, found.message) == (
+        "unordered-key",
+        "id compares by NOCASE, not byte by byte, so its order is not that of time",
+    )
+
+
+def test_an_index_that_begins_with_the_scope_serves_a_cap_by_key(database: Database) -> None:
+    database.execute("CREATE TABLE kv (id integer NOT NULL PRIMARY KEY, tenant text)")
+    text = (KV % "id").replace("most = 2", 'most = 2, per = "tenant"')
+    [found] = findings(database, text)
+    assert found.code == "no-index"
+    assert '("tenant", "id")' in found.fix
+    database.execute(found.fix)
+    assert findings(database, text) == []
+
+
+# --- Times from several columns -------------------------------------------------------------------------------------
+
+CHOSEN = f"""{SCHEDULER}
+[table.events]
+scheduler = "s"
+why = "A test."
+time = {{ %s = ["a", "b"], unit = "ms" }}
+rule.old.keep = "7d"
+"""
+
+
+@pytest.mark.parametrize("pick", ["first", "latest"])
+def test_each_column_that_may_hold_the_time_needs_its_index(database: Database, pick: str) -> None:
+    database.execute("CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, a bigint, b bigint)")
+    first, second = findings(database, CHOSEN % pick)
+    assert (first.code, second.code) == ("no-index", "no-index")
+    assert first.message == "no index finds the rule's oldest rows by a, so every batch reads the whole table"
+    assert '("a", "id")' in first.fix
+    assert second.fix.endswith('("b", "id") WHERE "a" IS NULL;' if pick == "first" else '("b", "id");')
+    database.execute(first.fix)
+    database.execute(second.fix)
+    assert findings(database, CHOSEN % pick) == []
+
+
+def test_columns_of_two_types_cannot_be_compared(database: Database) -> None:
+    database.execute("CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, a bigint, b numeric)")
+    [found] = findings(database, CHOSEN % "latest")
+    assert (found.code, found.path) == ("wrong-time-type", "table.events.rule.old.time")
+    assert found.message.lower() == "a is bigint and b numeric: times of two types cannot be compared exactly"
+
+
+def test_every_column_that_may_hold_the_time_is_read(database: Database) -> None:
+    database.execute("CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, a bigint, b bigint)")
+    database.execute("INSERT INTO events VALUES (1, NULL, 1700000000), (2, NULL, NULL)")
+    found = [one for one in findings(database, CHOSEN % "first") if one.code != "no-index"]
+    assert [one.code for one in found] == ["wrong-encoding", "never-due"]
+    assert found[0].message.startswith("b is declared")
+    assert found[1].message.startswith("2 of its rows have no usable time in a, else b")

@@ -21,6 +21,7 @@ from wane._contract.model import (
     Follower,
     Mark,
     Orphans,
+    Pick,
     Prune,
     Reference,
     ReferencedBy,
@@ -38,6 +39,10 @@ from wane._contract.settings import Budget
 
 DAY = timedelta(days=1)
 AT = Time("at")
+
+
+def _chosen(pick: Pick) -> Time:
+    return Time("x", Unit.SECONDS, beside=("y",), pick=pick)
 
 
 def contract(folder: Path, toml: str) -> Contract:
@@ -65,7 +70,11 @@ def rule(folder: Path, text: str) -> Rule:
         ('keep = "1d"\norphans = "parent"', Orphans(AT, DAY, "parent")),
         ('expires = "e"', Expiry(Time("e"))),
         ('expires = { column = "e", unit = "s" }', Expiry(Time("e", Unit.SECONDS))),
+        ('keep = "7d"\ntime = { first = ["x", "y"], unit = "s" }', Age(_chosen(Pick.FIRST), 7 * DAY)),
+        ('expires = { latest = ["x", "y"], unit = "s" }', Expiry(_chosen(Pick.LATEST))),
         ("most = 500", Cap(AT, 500)),
+        ('most = 500\nby = "id"', Cap(None, 500, by="id")),
+        ('most = 500\nby = "seq"\nper = "tenant"', Cap(None, 500, ("tenant",), "seq")),
         ('most = 500\nper = "tenant"', Cap(AT, 500, ("tenant",))),
         ('most = 500\nper = ["tenant", "kind"]', Cap(AT, 500, ("tenant", "kind"))),
     ],

@@ -121,6 +121,9 @@ def test_a_contract_with_everything_passes(validator: Draft202012Validator) -> N
         RULE + 'when = [1]\nkeep = { window = "w" }\norphans = "p"\nbudget = { rows = 5 }\ntime = "x"\n',
         RULE + 'when = [true]\nexpires = "e"\nunless = [{ null = "a" }, { not_null = "b" }]\n',
         RULE + 'when = ["x"]\nmost = 5\nper = ["a", "b"]\nderived = true\n',
+        RULE + 'when = ["x"]\nmost = 5\nby = "id"\n',
+        RULE + 'when = ["x"]\nkeep = "7d"\ntime = { first = ["a", "b"], unit = "ms" }\n',
+        RULE + 'when = ["x"]\nexpires = { latest = ["a", "b"] }\n',
         RULE + 'when = ["x"]\nkeep = "1d 12h"\nwith = [{ table = "c", columns = "x", to = ["id"], with = ["d.c"] }]\n',
         RULE + 'when = ["x"]\nkeep = "7 days"\nunless = [{ referenced_by = { table = "c", columns = ["x"] } }]\n',
         GOOD.replace('"at"', '{ column = "at", unit = "text", zone = "Europe/Vienna" }'),
@@ -146,7 +149,8 @@ UNSEEN = {
         |live undecided|live holds a NUL|live holds a huge number|excused is live|excused is selected
         |excused is no number|excused is no boolean|excused boolean is selected|time undecided|zone of a number|unknown zone
         |the machine's zone|column with a NUL|name with too many parts|name with an open quote|name with a NUL
-        |the same table in other quotes|rule name with a dot""",
+        |the same table in other quotes|rule name with a dot|choice of columns in several units|cap by several columns
+        |archived by several columns""",
 }
 
 

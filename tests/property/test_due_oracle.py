@@ -29,6 +29,7 @@ from wane._contract.model import (
     Expiry,
     Guard,
     Orphans,
+    Pick,
     Reference,
     ReferencedBy,
     Rule,
@@ -182,10 +183,27 @@ ENCODINGS = {
 TABLE = """
 CREATE TABLE {name} (
   id {integer} NOT NULL PRIMARY KEY, a {text}, b {integer}, timestamp {type}, state {state}, code {integer}, flag {flag},
-  scope {scope}, parent {integer}, locked {text}, low {small}, high {integer}, word {word}, UNIQUE (a, b)
+  scope {scope}, parent {integer}, locked {text}, low {small}, high {integer}, word {word}, other {type}, UNIQUE (a, b)
 )
 """
-COLUMNS = ("id", "a", "b", "timestamp", "state", "code", "flag", "scope", "parent", "locked", "low", "high", "word")
+COLUMNS = (
+    *(
+        "id",
+        "a",
+        "b",
+        "timestamp",
+        "state",
+        "code",
+        "flag",
+        "scope",
+        "parent",
+        "locked",
+        "low",
+        "high",
+        "word",
+        "other",
+    ),
+)
 SPELLING = {
     "sqlite": {
         "integer": "INTEGER",
@@ -305,10 +323,12 @@ def oracle(
     """The due rows, oldest first."""
     [rule] = table.rules
     key = table.key or ("id",)
+    if isinstance(rule.bound, Cap) and rule.bound.by is not None:
+        return beyond_by_key(rows, children, table, rule, rule.bound, (rule.bound.by, *key))
     known = [
         (row, meaning)
         for row in rows
-        if (meaning := read(row["timestamp"], encoding, store)) is not None
+        if (meaning := meaning_of(row, rule, encoding, store)) is not None
         and all(row[name] is not None for name in key)
     ]
     due = [
@@ -319,6 +339,8 @@ def oracle(
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
         text = isinstance(row["timestamp"], str) and not (store == "postgres" and encoding.unit is Unit.NATIVE)
+        if pick_of(rule) is not None:
+            return (raw_order(row, rule, encoding, store), *(row[name] for name in key))
         meaning = read(row["timestamp"], encoding, store)
         assert meaning is not None
         first: Any = row["timestamp"].encode() if text else meaning.seconds
@@ -328,6 +350,63 @@ def oracle(
         return (first, *(row[name] for name in key if name != "timestamp"))
 
     return sorted(due, key=order)
+
+
+def pick_of(rule: Rule) -> Pick | None:
+    assert isinstance(rule.bound, Age | Orphans | Expiry | Cap)
+    return None if rule.bound.time is None else rule.bound.time.pick
+
+
+def candidates(row: dict[str, Any], rule: Rule) -> list[Any]:
+    """The values of which one is the row's time."""
+    if pick_of(rule) is None:
+        return [row["timestamp"]]
+    given = [row[name] for name in ("timestamp", "other") if row[name] is not None]
+    return given[:1] if pick_of(rule) is Pick.FIRST else given
+
+
+def meaning_of(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) -> Read | None:
+    """What the row's time means; None if it has none, or a value that may be it is not what was declared."""
+    found = [read(value, encoding, store) for value in candidates(row, rule)]
+    known = [one for one in found if one is not None]
+    return max(known, key=lambda one: one.seconds) if known and len(known) == len(found) else None
+
+
+def raw_order(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) -> Any:
+    """What sorts rows as the column does: texts by their bytes."""
+
+    def one(value: Any) -> Any:
+        meaning = read(value, encoding, store)
+        assert meaning is not None
+        text = isinstance(value, str) and not (store == "postgres" and encoding.unit is Unit.NATIVE)
+        return value.encode() if text else meaning.seconds
+
+    return max(map(one, candidates(row, rule)))
+
+
+def beyond_by_key(
+    rows: Sequence[dict[str, Any]],
+    children: Sequence[tuple[Any, ...]],
+    table: Table,
+    rule: Rule,
+    bound: Cap,
+    order: tuple[str, ...],
+) -> list[dict[str, Any]]:
+    """The rows beyond a cap by key: those with a smaller key than so many others, whatever their times are."""
+
+    def place(row: dict[str, Any]) -> list[Any]:
+        return [row[name] for name in order]
+
+    known = [row for row in rows if all(row[name] is not None for name in order)]
+    due = [
+        row
+        for row in known
+        if own(row, rule, table)
+        and not saved(row, rule, children)
+        and bound.most
+        <= sum(place(one) > place(row) for one in known if [one[c] for c in bound.per] == [row[c] for c in bound.per])
+    ]
+    return sorted(due, key=place)
 
 
 def selected(
@@ -616,7 +695,11 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     cutoff = draw(st.sampled_from(CUTOFFS))
     time = Time("timestamp", encoding.unit, encoding.zone, encoding.also)
     caps = [] if encoding.also else ["cap", "scoped cap"]
-    kind = draw(st.sampled_from(["age", "age", "expiry", "orphans", *caps]))
+    key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("timestamp", "id")]))
+    kind = draw(st.sampled_from(["age", "age", "expiry", "orphans", "cap by key", *caps]))
+    if not encoding.also and kind in ("age", "expiry", "orphans"):
+        pick = draw(st.sampled_from([None, None, Pick.FIRST, Pick.LATEST]))
+        time = time if pick is None else replace(time, beside=("other",), pick=pick)
     now = cutoff
     if kind in ("age", "orphans"):
         keep = draw(st.sampled_from([timedelta(days=7), timedelta(hours=1), timedelta(microseconds=1)]))
@@ -628,6 +711,10 @@ def examples(draw: st.DrawFn, store: str) -> Example:
         scopes = [("scope",), ("scope", "code"), ("code",), ("code", "parent"), ("id",)]
         per = draw(st.sampled_from(scopes)) if kind == "scoped cap" else ()
         bound = Cap(time, draw(st.integers(1, 4)), per)
+        if kind == "cap by key":
+            key = draw(st.sampled_from([(), ("a", "b"), ("b", "a")]))
+            per = draw(st.sampled_from([(), ("scope",), ("code", "parent"), ("a",)]))
+            bound = Cap(None, bound.most, per, "b" if key else "id")
     state = draw(st.sampled_from([None, "state", "code", "flag"]))
     states: list[State] = []
     if state is not None:
@@ -652,7 +739,6 @@ def examples(draw: st.DrawFn, store: str) -> Example:
             unique=True,
         )
     )
-    key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("timestamp", "id")]))
     name = TableName(encoding.name)
     where = tuple(sorted(conditions.items(), key=lambda one: one[0]))
     rule = Rule("rule", bound, tuple(states), tuple(guards), all_but=all_but, conditions=where)
@@ -676,6 +762,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
                 draw(st.sampled_from([None, None, 7])),
                 draw(st.sampled_from([None, "worker"])),
                 *(draw(st.sampled_from(HOSTILE[store][column])) for column in ("low", "high", "word")),
+                draw(timestamps(encoding, store, cutoff)) if time.beside else None,
             )
         )
     # Children point at a few of the rows, at none, or half.
@@ -720,7 +807,8 @@ class Bench:
         native = database.store == "postgres" and (
             example.encoding.unit is Unit.NATIVE or example.encoding.type == "date"
         )
-        columns = ", ".join("timestamp::text" if native and column == "timestamp" else column for column in COLUMNS)
+        times = ("timestamp", "other") if native else ()
+        columns = ", ".join(f"{column}::text" if column in times else column for column in COLUMNS)
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in database.query(f"SELECT {columns} FROM {name}")]
         children = database.query("SELECT ref, x, y FROM child")
 
@@ -731,16 +819,21 @@ class Bench:
         now = example.now.replace(tzinfo=UTC)
         key = example.table.key or ("id",)
         found = keys_due(self.store, selection, now, example.limit, SECONDS)
-        places = [index for index, name in enumerate(key) if name != "timestamp"]
+        if isinstance(bound := selection.rule.bound, Cap) and bound.by is not None:
+            key = (bound.by, *(name for name in key if name != bound.by))
+        places = [index for index, name in enumerate(key) if name != "timestamp" or not selection.one_time]
         wanted = [tuple(row[name] for name in key) for row in expected][: example.limit]
         assert [[one[i] for i in places] for one in found] == [[one[i] for i in places] for one in wanted]
         due = read_due(self.store, selection, now, SECONDS)
         assert due.count is not None
         assert due.count.rows == len(expected)
-        self.check_edges(due, expected, example.encoding)
+        if selection.own_time is None:
+            assert (due.oldest, due.newest) == (None, None)
+        else:
+            self.check_edges(due, expected, selection.rule, example.encoding)
 
-    def check_edges(self, due: DueRows, expected: Sequence[dict[str, Any]], encoding: Encoding) -> None:
-        meanings = [read(row["timestamp"], encoding, self.database.store) for row in expected]
+    def check_edges(self, due: DueRows, expected: Sequence[dict[str, Any]], rule: Rule, encoding: Encoding) -> None:
+        meanings = [meaning_of(row, rule, encoding, self.database.store) for row in expected]
         timestamps = sorted(meaning.seconds for meaning in meanings if meaning is not None)
         if not timestamps:
             assert (due.oldest, due.newest) == (None, None)

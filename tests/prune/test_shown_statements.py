@@ -5,14 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
-from prune.keeping import AT, EXPIRES, KEEP_WEEK, Keeping, ago, follower, keeping, notes, referenced_by, rule, table
+from prune.keeping import (
+    AT,
+    EXPIRES,
+    KEEP_WEEK,
+    WEEK,
+    Keeping,
+    ago,
+    follower,
+    keeping,
+    notes,
+    referenced_by,
+    rule,
+    table,
+)
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._contract.model import Cap, Mark, Orphans, Table, ToColdTier, WhileNull
+from wane._contract.model import Age, Cap, Mark, Orphans, Pick, Table, ToColdTier, WhileNull
 from wane._db.sqlite.store import SqliteStore
 from wane._prune.pace import Pace
 from wane._prune.plan import StepStatement
@@ -35,6 +49,10 @@ RULES: dict[str, Table] = {
     "followers": table("job", rule("r", followers=[follower("note.job_id")])),
     "nested followers": table("job", rule("r", followers=[NESTED])),
     "cap": table("job", rule("r", Cap(AT, 3), when=()), state=None),
+    "first of two": table("job", rule("r", Age(replace(AT, beside=("resolved_ms",), pick=Pick.FIRST), WEEK))),
+    "latest of two": table("job", rule("r", Age(replace(AT, beside=("expires_ms",), pick=Pick.LATEST), WEEK))),
+    "cap by key": table("job", rule("r", Cap(None, 3, by="id"), when=()), state=None),
+    "cap by key per scope": table("job", rule("r", Cap(None, 1, ("tenant",), "id"), when=()), state=None),
     "cap per scope": table("job", rule("r", Cap(AT, 1, ("tenant",)), when=()), state=None),
     "orphans": table("job", rule("r", Orphans(AT, KEEP_WEEK.keep, "parent_id"))),
     "mark": table("job", rule("r", then=Mark("cleaned"))),

@@ -171,6 +171,7 @@ def test_every_rule_reads_its_column_in_its_unit(contract: Contract) -> None:
     for table, rule in contract.rules():
         assert not isinstance(rule.bound, Forever)
         time = rule.bound.time
+        assert time is not None
         found[f"{table.name}/{rule.name}"] = f"{time.column} {' or '.join(one.unit.value for one in time.each)}"
     assert found == TIMES
 

@@ -100,6 +100,7 @@ def test_every_rule_has_an_index_that_finds_the_oldest_due_rows(name: str, datab
 
 def index_columns(table: Table, rule: Rule, info: TableInfo) -> tuple[str, ...]:
     assert not isinstance(rule.bound, Forever)
+    assert rule.bound.time is not None
     first: tuple[str, ...] = (table.state,) if table.state is not None else ()
     if isinstance(rule.bound, Orphans):
         first += (rule.bound.reference,)

@@ -158,6 +158,7 @@ def due_condition(store: str, table: Table, rule: Rule, now: datetime) -> str:
     """The rule in plain SQL about a row `t`."""
     bound = rule.bound
     assert not isinstance(bound, Forever)
+    assert bound.time is not None
     time = f"t.{bound.time.column}"
     real = f"{time} > {literal(store, bound.time, datetime(1970, 1, 1, tzinfo=UTC))}"
     parts = [real, *(f"NOT {guard_condition(table, guard)}" for guard in rule.guards)]

@@ -171,7 +171,7 @@ class Compaction:
             rule.bound.time.column
             for table in self.upkeep.tables()
             for rule in table.rules
-            if str(table.name) == name and not isinstance(rule.bound, Forever)
+            if str(table.name) == name and not isinstance(rule.bound, Forever) and rule.bound.time is not None
         ]
         return [one for one in dict.fromkeys([*times, PARENT, KEY]) if one in columns]
 

@@ -154,14 +154,14 @@ class _Hot:
         self.arrival = self._arrival(None if age is None or not self.selections else observed(self.selections[0], *age))
         self.info = schema.find(table.name.schema, table.name.name)
         self.edges: tuple[datetime | None, datetime | None] = (None, None)
-        self.caps: dict[int, list[Count | None]] = {days: [] for days in HORIZONS}
-        """What is due under caps alone, at each horizon."""
+        self.unsliced: dict[int, list[Count | None]] = {days: [] for days in HORIZONS}
+        """What is due at each horizon under rules whose rows no slice of time bounds."""
 
     def _arrival(self, declared: Selection | None) -> Selection | None:
         """Return what tells when a row arrived: the declared age, or the time that a rule ages by; None if only its
         expiry is known."""
-        aging = (one for one in self.selections if not isinstance(one.rule.bound, Expiry))
-        return declared or next(aging, None)
+        timed = (one for one in self.selections if one.one_time)
+        return declared or next((one for one in timed if not isinstance(one.rule.bound, Expiry)), None)
 
     def _within(self, most: timedelta) -> timedelta:
         """Return the shortest retention window, or `most` if that is shorter."""
@@ -195,34 +195,36 @@ class _Hot:
         if not self.selections or self.info is None:
             return
         name, statements = str(self.table.name), self.surveyor.statements
-        first = self.arrival or self.selections[0]
-        self.edges = self._edges(first)
+        first = self.arrival or next((one for one in self.selections if one.one_time), None)
         rows = measure_rows(self.store, self.info, _PROBE_SECONDS)
-        for slice_ in self._slices(self.edges, rows.rows if rows else 0):
-            yield _Query(name, slice_.month, statements.count(first, slice_))
+        if first is not None:
+            self.edges = self._edges(first)
+            for slice_ in self._slices(self.edges, rows.rows if rows else 0):
+                yield _Query(name, slice_.month, statements.count(first, slice_))
         if self.arrival is not None:
             for part, slice_ in enumerate(self._parts()):
                 yield _Query(name, f"part {part}", statements.count(self.arrival, slice_))
-        # A row that several rules take counts under the first of them; caps come last, because no slice bounds them.
-        ordered = sorted(self.selections, key=lambda one: isinstance(one.rule.bound, Cap))
+        # A row that several rules take counts under the first of them; those that no slice bounds come last.
+        ordered = sorted(self.selections, key=_unsliced)
         for number, selection in enumerate(ordered):
             others = [one for one in ordered[:number] if overlapping([one, selection])]
-            if isinstance(selection.rule.bound, Cap):
-                self._count_cap(selection, others)
+            if _unsliced(selection):
+                self._count_whole(selection, others)
                 continue
-            edges = self.edges if selection.time == first.time else self._edges(selection)
+            same = first is not None and selection.time == first.time
+            edges = self.edges if same else self._edges(selection)
             for slice_ in self._slices(edges, rows.rows if rows else 0):
                 for days in HORIZONS:
                     at = self.now + timedelta(days=days)
                     if slice_.start <= at:
                         yield _Query(name, f"due {days}", statements.due(selection, slice_, at, others))
 
-    def _count_cap(self, selection: Selection, others: Sequence[Selection]) -> None:
+    def _count_whole(self, selection: Selection, others: Sequence[Selection]) -> None:
         for days in HORIZONS:
             at = self.now + timedelta(days=days)
             exact = self.surveyor.statements.due(selection, None, at, others)
             planned = queries_of(self.store).estimate_due([selection], at)
-            self.caps[days].append(count(self.store, exact, _PROBE_SECONDS, planned=planned))
+            self.unsliced[days].append(count(self.store, exact, _PROBE_SECONDS, planned=planned))
 
     def _slices(self, edges: tuple[datetime | None, datetime | None], rows: int) -> list[Slice]:
         """Cut the time from the oldest to the newest row into months, or parts of months where there are many rows."""
@@ -241,7 +243,7 @@ class _Hot:
 
     def surveyed(self, numbers: Counter[str]) -> Surveyed:
         months = {what: rows for what, rows in sorted(numbers.items()) if what[:1].isdigit()}
-        due = {days: sum_counts([Count(numbers[f"due {days}"]), *self.caps[days]]) for days in HORIZONS}
+        due = {days: sum_counts([Count(numbers[f"due {days}"]), *self.unsliced[days]]) for days in HORIZONS}
         counted = measure_rows(self.store, self.info, _PROBE_SECONDS) if self.info is not None else None
         size = self.surveyor.size(self.info) if self.info is not None else None
         rate = limit = None
@@ -268,6 +270,11 @@ class _Hot:
         week = HORIZONS[1]
         days = self._within(timedelta(days=week)) / timedelta(days=1)
         return max(due[week].rows - due[0].rows, 0) / days if days else 0.0
+
+
+def _unsliced(selection: Selection) -> bool:
+    """Return whether no slice of time bounds what is due: under a cap, or where several columns may hold the time."""
+    return isinstance(selection.rule.bound, Cap) or not selection.one_time
 
 
 def _surveyed(
@@ -331,7 +338,7 @@ def _aggregate(
     """Count rows by month; return also the oldest and newest time, and the rate of the last complete months."""
     from pyspark.sql import functions as f
 
-    if selection is None or selection.time_column.name not in rows.columns:
+    if selection is None or not selection.one_time or selection.time_column.name not in rows.columns:
         # What only left with other rows has no time of its own: its months are those of the rows.
         months = {one[MONTH]: one["count"] for one in rows.groupBy(MONTH).count().collect()}
         return dict(sorted(months.items())), (None, None), None

@@ -206,7 +206,7 @@ class Live:
         self._fused()
 
     def _caps(self) -> None:
-        """Check that a cap is exceeded by no more than the rows that came since its last sweep."""
+        """Check that a cap is exceeded by no more than the rows that came since its last sweep, where a time says that."""
         most = self.bounds.most
         for selection, _ in self._swept_rules(caps=True):
             # One at a time: a cap per scope has to read every row.
@@ -214,7 +214,7 @@ class Live:
             last = self.swept.get((str(selection.name), selection.rule.name))
             if rows is UNREAD:
                 self._unchecked(selection.name, rule_path(selection), "whether its cap holds")
-            elif rows and last is not None:
+            elif rows and last is not None and selection.own_time is not None:
                 since = partial(self.probes.count_since, selection=selection, when=last.last_at, most=rows)
                 [came] = self._read([since])
                 if came is not UNREAD and rows > came:

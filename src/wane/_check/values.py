@@ -75,13 +75,15 @@ def _comparable(state: object) -> object:
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
     """Check that times are encoded as declared; report rows whose times are not, which never leave."""
     path = rule_path(selection)
+    if selection.own_time is None:
+        _check_key(store, selection, seconds, path, report)
+        return
     if not (store.kind == "postgres" and (selection.time.unit is Unit.NATIVE or selection.time_column.type == "date")):
-        _check_encoding(store, selection, selection.time_column, now, seconds, path, report)
+        for one in selection.walks() if selection.own_time.among else [selection]:
+            _check_encoding(store, one, one.time_column, now, seconds, path, report)
     stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
     if stuck is None:
-        message = (
-            f"whether every row has a usable time in {selection.time.column} was not checked: too many rows to read"
-        )
+        message = f"whether every row has a usable time in {selection.time} was not checked: too many rows to read"
         report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
     elif stuck:
         count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
@@ -90,8 +92,24 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
             "never-due",
             selection.name,
             path,
-            f"{many(count, 'of its rows has', 'of its rows have')} no usable time in {selection.time.column} (NULL, a placeholder or another encoding) and never leave",
+            f"{many(count, 'of its rows has', 'of its rows have')} no usable time in {selection.time} (NULL, a placeholder or another encoding) and never leave",
         )
+
+
+def _check_key(store: Store, selection: Selection, seconds: float, path: str, report: Report) -> None:
+    """Report rows whose keys do not tell which of them are newer: they neither leave nor count towards the cap."""
+    name = selection.key[0].name
+    stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
+    if stuck is None:
+        message = f"whether every row has a key in {name} that ascends was not checked: too many rows to read"
+        report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
+    elif stuck:
+        count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
+        rows = many(count, "of its rows has", "of its rows have")
+        message = (
+            f"{rows} no whole number, UUIDv7 or ULID in {name}, so its order is not that of time; they never leave"
+        )
+        report.add(Severity.WARNING, "unordered-key", selection.name, path, message, "cap by a time: `time = …`")
 
 
 def check_done(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
@@ -110,8 +128,7 @@ def check_done(store: Store, selection: Selection, now: datetime, seconds: float
     elif unfinished.rows:
         some = "at least " if unfinished.exactness is Exactness.AT_LEAST else ""
         rows = many(unfinished.rows, "due row has", "due rows have")
-        aged = selection.time.column
-        message = f"{some}{rows} no {names} (NULL): by {aged} they leave before they are done"
+        message = f"{some}{rows} no {names} (NULL): by {selection.time} they leave before they are done"
         done = toml.text(columns[0].name)
         fix = f"age by it, `time = {done}`, or guard them, `unless = [{{ null = {done} }}]`"
         report.add(Severity.WARNING, "unfinished-due", selection.name, path, message, fix)
@@ -120,7 +137,10 @@ def check_done(store: Store, selection: Selection, now: datetime, seconds: float
 def _done_columns(store: Store, selection: Selection) -> list[Column]:
     """Return the columns that say when the work on a row was done; none if the rule ages by one, or a guard reads one."""
     named = [column for column in selection.table.columns if not DONE.isdisjoint(words(column.name))]
-    if selection.time_column in named or any(column in named for column in selection.saved_while_null):
+    own = selection.own_time
+    if own is None or any(column in named for column in (own.column, *own.among)):
+        return []
+    if any(column in named for column in selection.saved_while_null):
         return []
     return [column for column in named if column.nullable and _holds_times(store, column)]
 

@@ -7,6 +7,7 @@ another. The JSON Schema for editors is generated from the same models.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo
@@ -17,7 +18,7 @@ from wane._contract.conditions import CONDITION_SCHEMA, Condition, read_conditio
 from wane._contract.cron import Cron, parse_cron
 from wane._contract.duration import Forever
 from wane._contract.maintenance import Within, parse_time_of_day
-from wane._contract.model import ExcuseKind, Mark, Prune, Retired, Scheduler, State, Time, ToArchive, Unit
+from wane._contract.model import ExcuseKind, Mark, Pick, Prune, Retired, Scheduler, State, Time, ToArchive, Unit
 from wane._contract.names import parse_reference
 from wane._contract.refused import Refused, written
 from wane._contract.settings import Budget
@@ -70,6 +71,13 @@ def _columns(value: object) -> tuple[str, ...]:
     columns = tuple(_COLUMN.read(name) for name in names)
     if len(set(columns)) != len(columns):
         raise Refused("a column is named twice", "name it once")
+    return columns
+
+
+def _several(value: object) -> tuple[str, ...]:
+    columns = _columns(value)
+    if len(columns) < 2:
+        raise Refused("a choice of one column", 'name at least two, or write { column = "…" }')
     return columns
 
 
@@ -154,6 +162,7 @@ def _then(value: object) -> Prune | ToArchive | Mark:
 _COLUMNS_SCHEMA = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
 }
+_SEVERAL_SCHEMA = {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True}
 _STATE_SCHEMA = {"type": ["string", "integer", "boolean"]}
 
 
@@ -196,6 +205,7 @@ Keep = Annotated[
 Sentence = Annotated[str, ReadBy(_sentence, {"type": "string", "pattern": r"\S"})]
 ColumnName = Annotated[str, _COLUMN]
 Columns = Annotated[tuple[str, ...], ReadBy(_columns, _COLUMNS_SCHEMA)]
+Several = Annotated[tuple[str, ...], ReadBy(_several, _SEVERAL_SCHEMA)]
 States = Annotated[tuple[State, ...], ReadBy(_states, _states_schema(0))]
 When = Annotated[
     tuple[State, ...] | Literal["*"],
@@ -298,10 +308,9 @@ class SchedulerEntry(Entry):
         return Scheduler(name, every, cron, within)
 
 
-class TimeEntry(Entry):
-    """A column that holds timestamps, and how it encodes them."""
+class EncodingEntry(Entry):
+    """How columns encode timestamps."""
 
-    column: ColumnName
     unit: Annotated[tuple[Unit, ...], ReadBy(_units, _UNITS_SCHEMA)] = (Unit.NATIVE,)
     zone: ZoneName | None = Field(default=None, description="Values are wall-clock times, or days, in this zone.")
 
@@ -318,20 +327,49 @@ class TimeEntry(Entry):
             )
         return self
 
-    def as_time(self) -> Time:
+    def time_of(self, columns: Sequence[str], pick: Pick | None = None) -> Time:
         first, *also = self.unit
-        return Time(self.column, first, self.zone, tuple(also))
+        return Time(columns[0], first, self.zone, tuple(also), tuple(columns[1:]), pick)
 
 
-TimeItem = Annotated[
-    TimeEntry,
-    ShortForm(
-        lambda text: {"column": _COLUMN.read(text)},
-        "a time column",
-        'write its name, or { column = "…", unit = "…" }',
-        "A column with native times.",
-    ),
-]
+class TimeEntry(EncodingEntry):
+    """A column that holds timestamps, and how it encodes them."""
+
+    column: ColumnName
+
+    def as_time(self) -> Time:
+        return self.time_of([self.column])
+
+
+class RuleTimeEntry(EncodingEntry):
+    """A column that holds the times that rows age by, or several of which one does."""
+
+    column: ColumnName | None = None
+    first: Several | None = Field(default=None, description="Columns of which the first that is not NULL counts.")
+    latest: Several | None = Field(default=None, description="Columns of which the latest time counts.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(value is not None for value in (self.column, self.first, self.latest)) != 1:
+            raise Refused("a time says one of column, first, latest", 'for example { column = "created_at" }')
+        if len(self.unit) > 1 and self.column is None:
+            raise Refused("several columns share one unit", "name one unit that all of them are in")
+        return self
+
+    def as_time(self) -> Time:
+        if self.column is not None:
+            return self.time_of([self.column])
+        return self.time_of(self.first or self.latest or (), Pick.FIRST if self.first else Pick.LATEST)
+
+
+_TIME = ShortForm(
+    lambda text: {"column": _COLUMN.read(text)},
+    "a time column",
+    'write its name, or { column = "…", unit = "…" }',
+    "A column with native times.",
+)
+TimeItem = Annotated[TimeEntry, _TIME]
+RuleTimeItem = Annotated[RuleTimeEntry, _TIME]
 
 
 class ReferenceEntry(Entry):
@@ -398,10 +436,14 @@ class RuleEntry(Entry):
         default_factory=dict, description="Conditions on other columns: only rows that fulfil all of them."
     )
     keep: Keep | None = Field(default=None, description="How long a row stays.")
-    expires: TimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
+    expires: RuleTimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
     most: Count | None = Field(default=None, description="The most rows to keep.")
     per: Columns | None = Field(default=None, description="The scope that `most` counts in.")
-    time: TimeItem | None = Field(default=None, description="The rule's own time column.")
+    by: ColumnName | None = Field(
+        default=None,
+        description="The key's column that says which rows are newest for `most`, where no column holds a time.",
+    )
+    time: RuleTimeItem | None = Field(default=None, description="The rule's own time column.")
     orphans: ColumnName | None = Field(default=None, description="Only rows where this reference is NULL.")
     unless: list[GuardEntry] = Field(default_factory=list, description="Guards: each saves the row.")
     with_: list[FollowerItem] = Field(default_factory=list, alias="with", description="Rows that leave with the row.")
@@ -444,7 +486,7 @@ class TableEntry(Entry):
     scheduler: str | None = Field(default=None, description="A name from [scheduler].")
     state: ColumnName | None = Field(default=None, description="The column that holds the row's state.")
     live: States | None = Field(default=None, description="The states that are never selected.")
-    time: TimeItem | None = Field(default=None, description="The column that rules age by.")
+    time: RuleTimeItem | None = Field(default=None, description="The column that rules age by.")
     key: Columns | None = Field(default=None, description="The columns that identify a row.")
     excused: dict[str, ExcuseEntry] = Field(default_factory=dict, description="States without a rule, and why.")
     append_only: Boolean = Field(default=False, description="Only an explicit prune may delete.")

@@ -37,9 +37,18 @@ class Unit(StrEnum):
     """A day without a time of day. It counts as over when the next day begins, in its zone or in UTC."""
 
 
+class Pick(StrEnum):
+    """Which of several columns holds the time of a row."""
+
+    FIRST = "first"
+    """The first that is not NULL."""
+    LATEST = "latest"
+    """The one with the latest time; columns that are NULL do not count."""
+
+
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A column that holds timestamps, and how it encodes them.
+    """A column that holds timestamps, or several of which one does, and how they encode them.
 
     With a zone, the values are wall-clock times in that zone, or days of it.
     """
@@ -49,6 +58,18 @@ class Time:
     zone: str | None = None
     also: tuple[Unit, ...] = ()
     """Other encodings that the same column uses: each value is in one of them or in `unit`."""
+    beside: tuple[str, ...] = ()
+    """Further columns with the same encoding, in the order of the contract; `pick` says which is the row's time."""
+    pick: Pick | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, *self.beside)
+
+    def __str__(self) -> str:
+        if self.pick is Pick.LATEST:
+            return f"the latest of {', '.join(self.columns)}"
+        return ", else ".join(self.columns)
 
     @property
     def each(self) -> tuple[Time, ...]:
@@ -82,11 +103,13 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """Due when `most` rows of the same scope are newer, by (time, key)."""
+    """Due when `most` rows of the same scope are newer: by (time, key), or, without a time, by a column of the key."""
 
-    time: Time
+    time: Time | None
     most: int
     per: tuple[str, ...] = ()
+    by: str | None = None
+    """The column of the key whose values ascend as rows are inserted, for tables without a time."""
 
 
 Bound = Age | Orphans | Expiry | Cap | Forever

@@ -316,12 +316,19 @@ class _RuleReader:
         if isinstance(keep, Forever):
             # A window set to "forever" disables the rule as it is written.
             return FOREVER if isinstance(entry.keep, WindowName) else self._forever()
+        if entry.most is not None and entry.by is not None:
+            return self._cap_by_key(entry.most, entry.by)
         declared = entry.time or self.table.time
         if declared is None:
-            self._error("time", "no-time", "no time column", 'add `time = "…"` to the rule or to the table')
+            or_by = ", or `by` a column of the key that ascends as rows are inserted" if entry.most is not None else ""
+            fix = f'add `time = "…"` to the rule or to the table{or_by}'
+            self._error("time", "no-time", "no time column", fix)
             return None
         time = declared.as_time()
         if entry.most is not None:
+            if time.pick is not None:
+                message = "a cap needs one order of all rows, which no index has of several columns"
+                self._error("most", "several-times", message, "name one column: `time = …` in the rule")
             if time.also:
                 self._error(
                     "most",
@@ -334,9 +341,19 @@ class _RuleReader:
             return None
         return Age(time, keep) if entry.orphans is None else Orphans(time, keep, entry.orphans)
 
+    def _cap_by_key(self, most: int, by: str) -> Cap | None:
+        per = self.entry.per or ()
+        if self.entry.time is not None:
+            self._error("by", "wrong-pair", "the newest rows are found by a time or by a key", "remove `by` or `time`")
+        if by in per:
+            message = f"all rows of one scope have the same {by}, which cannot say which of them are newest"
+            self._error("by", "wrong-pair", message, "name another column of the key")
+        return Cap(None, most, per, by)
+
     def _needs_most(self) -> None:
-        if self.entry.per is not None:
-            self._error("per", "wrong-pair", "`per` goes with `most`", "remove `per`")
+        for key, given in (("per", self.entry.per), ("by", self.entry.by)):
+            if given is not None:
+                self._error(key, "wrong-pair", f"`{key}` goes with `most`", f"remove `{key}`")
         if self.entry.derived:
             self._error("derived", "wrong-pair", "`derived` goes with `most`", "remove `derived`")
 
@@ -438,6 +455,9 @@ class _RuleReader:
                 f"{bound.time.column} writes timestamps in several units, and the archive is by the month of one",
                 "name a column with one unit: `time = …` in the rule",
             )
+        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is not None:
+            message = f"rows age by {bound.time}, and the archive is by the month of one column"
+            self._error("then", "several-times", message, "name one column: `time = …` in the rule")
         if isinstance(bound, Cap) and not isinstance(then, Prune):
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
 

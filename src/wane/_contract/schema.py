@@ -49,10 +49,11 @@ def json_schema() -> dict[str, Any]:
     models: dict[str, Any] = definitions["$defs"]
     rule, table = models["RuleEntry"], models["TableEntry"]
     _one_of(rule, ("keep", "expires", "most"))
+    _one_of(models["RuleTimeEntry"], ("column", "first", "latest"))
     _one_of(models["SchedulerEntry"], ("every", "cron"))
     _one_of(models["GuardEntry"], ("referenced_by", "null", "not_null"))
     _one_of(models["ExcuseEntry"], tuple(kind.value for kind in ExcuseKind))
-    rule["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "derived": ["most"]}
+    rule["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "by": ["most"], "derived": ["most"]}
     table["description"] = "One table's life."
     table["properties"]["rule"] = {**_named(_to("RuleEntry")), "minProperties": 1, "description": "Its promises."}
     table["required"] = [*table["required"], "rule"]

@@ -166,12 +166,13 @@ def _bound(rule: Rule) -> str:
         return "kept forever"
     if isinstance(bound, Cap):
         scope = f" per {', '.join(bound.per)}" if bound.per else ""
-        return f"at most {bound.most}{scope}, newest first by {bound.time.column}"
+        newest = bound.by if bound.time is None else bound.time.column
+        return f"at most {bound.most}{scope}, newest first by {newest}"
     if isinstance(bound, Expiry):
-        due, after = f"{bound.time.column} passed", f"when {bound.time.column} passed"
+        due, after = f"{bound.time} passed", f"when {bound.time} passed"
     else:
-        due = f"older than {format_duration(bound.keep)} by {bound.time.column}"
-        after = f"after {format_duration(bound.keep)} by {bound.time.column}"
+        due = f"older than {format_duration(bound.keep)} by {bound.time}"
+        after = f"after {format_duration(bound.keep)} by {bound.time}"
     if isinstance(bound, Orphans):
         due, after = f"{bound.reference} NULL and {due}", f"where {bound.reference} is NULL {after}"
     if isinstance(action, Mark):

@@ -170,6 +170,26 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    def greatest(self, expressions: Sequence[str]) -> str:
+        """Write the largest of several values that is not NULL; NULL if all of them are."""
+
+    @abstractmethod
+    def ordered_key(self, alias: str, column: Column) -> list[str]:
+        """Write the conditions that a key's value has a form whose values ascend as rows are inserted.
+
+        That is a whole number, a UUID of version 7 or a ULID.
+        """
+
+    @abstractmethod
+    def lowest_key(self, column: Column) -> object:
+        """Return a value that sorts before every key of such a form, as `encode_key` returns values."""
+
+    def highest_key(self, column: Column) -> object:
+        """Return a value that sorts after every key of such a form, where statements need one."""
+        del column
+        return None
+
+    @abstractmethod
     def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
         """Return the function that encodes an instant as a column of one unit does; None if that unit is a text."""
 
@@ -410,6 +430,10 @@ class Types:
 
     def time(self, column: Column, time: Time, *, several: bool = False) -> str:
         """Check a time column. `several`: the column mixes values of this form with values of other forms."""
+        raise NotImplementedError
+
+    def ordered_key(self, column: Column) -> str:
+        """Check a column of a key by which the newest rows are to be found."""
         raise NotImplementedError
 
     def state(self, column: Column, state: State) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from wane._contract.mistakes import key_path
-from wane._contract.model import Expiry, State, Table, Time
+from wane._contract.model import Expiry, Pick, State, Table, Time
 from wane._db import Store
 from wane._db.schema import Column, Index, TableInfo
 from wane._db.statement import Dialect
@@ -35,7 +35,7 @@ RowCount = Callable[[TableInfo], int | None]
 def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Report) -> None:
     """Report rules that would read whole tables, with the statement that creates the missing index."""
     path = rule_path(selection)
-    if not store.dialect.walks(selection.time_column, selection.time):
+    if not _walked(store.dialect, selection):
         report.add(
             _severity(rows(selection.table)),
             "no-index",
@@ -44,15 +44,21 @@ def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Re
             f"{selection.time.column} writes numbers as texts, which no index has in order, so every batch reads the whole table",
             "write all of its timestamps in one way",
         )
-    elif not any(serves(index, selection, store.kind) for index in selection.table.indexes):
-        columns = wanted_columns(selection)
+    for one in unserved(selection, store.kind) if _walked(store.dialect, selection) else ():
+        among = one.own_time is not None and one.own_time.among
         report.add(
             _severity(rows(selection.table)),
             "no-index",
             selection.name,
             path,
-            "no index finds the rule's oldest rows, so every batch reads the whole table",
-            store.index_ddl(selection.table, columns, selection.time_column),
+            f"no index finds the rule's oldest rows{f' by {one.time_column.name}' if among else ''},"
+            " so every batch reads the whole table",
+            store.index_ddl(
+                selection.table,
+                wanted_columns(one),
+                None if one.own_time is None else one.time_column,
+                " AND ".join(f"{store.dialect.quote(name)} IS NULL" for name in _earlier(one)),
+            ),
         )
     for reference in _references(selection):
         if not any(_leads(index, reference) for index in reference.table.indexes):
@@ -73,8 +79,8 @@ def _severity(rows: int | None) -> Severity:
 
 def wanted_columns(selection: Selection) -> list[Column]:
     """Return the columns of the index that serves a rule best."""
-    columns = [*_equal_columns(selection), *_where_columns(selection), selection.time_column, *selection.key]
-    return list(dict.fromkeys(columns))
+    time = [] if selection.own_time is None else [selection.time_column]
+    return list(dict.fromkeys([*_equal_columns(selection), *_where_columns(selection), *time, *selection.key]))
 
 
 def serves(index: Index, selection: Selection, store: str) -> bool:
@@ -93,15 +99,37 @@ def serves(index: Index, selection: Selection, store: str) -> bool:
             fixed.discard(name)
             continue
         collation = index.collations[position] if position < len(index.collations) else None
+        if selection.own_time is None:
+            # The collation is that of the column, in which the statement compares keys.
+            return name == selection.key[0].name and not fixed and collation == selection.key[0].collation
         return name == selection.time_column.name and not fixed and collation is None
     return False
+
+
+def unserved(selection: Selection, store: str) -> list[Selection]:
+    """Return the parts of a rule's rows (see `Selection.walks`) whose oldest no index finds first."""
+    parts = selection.walks() if selection.own_time is not None and selection.own_time.among else [selection]
+    return [one for one in parts if not any(serves(index, one, store) for index in selection.table.indexes)]
+
+
+def _earlier(selection: Selection) -> list[str]:
+    """Return the columns that are NULL in rows whose time is in the walked one, because the first that is not counts."""
+    own = selection.own_time
+    if own is None or not own.walked or own.time.pick is not Pick.FIRST:
+        return []
+    return [column.name for column in own.among[: own.among.index(own.column)]]
+
+
+def _walked(dialect: Dialect, selection: Selection) -> bool:
+    """Return whether an index can have the order of a rule's rows."""
+    return selection.own_time is None or dialect.walks(selection.time_column, selection.time)
 
 
 def served(selection: Selection, dialect: Dialect, store: str) -> bool:
     """Check whether an index serves every step of taking a rule's rows."""
     return (
-        dialect.walks(selection.time_column, selection.time)
-        and any(serves(index, selection, store) for index in selection.table.indexes)
+        _walked(dialect, selection)
+        and not unserved(selection, store)
         and all(any(_leads(index, one) for index in one.table.indexes) for one in _references(selection))
     )
 
@@ -130,7 +158,7 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
 def observed(selection: Selection, age: Time, column: Column) -> Selection:
     """Return the selection as if all rows of its table aged by the column that the contract declares as their age."""
     rule = replace(selection.rule, states=(), all_but=None, conditions=(), bound=Expiry(age))
-    return replace(selection, rule=rule, where=(), time=age, time_column=column)
+    return replace(selection, rule=rule, where=()).timed(age, column)
 
 
 def check_age_index(store: Store, table: Table, selection: Selection, report: Report) -> None:
@@ -212,12 +240,13 @@ def _terms(predicate: str) -> Iterable[str]:
 def _null(selection: Selection) -> set[str]:
     columns = [*selection.saved_while_not_null, *([selection.orphan] if selection.orphan is not None else [])]
     columns += [one.column for one in selection.where if one.null and not one.comparisons]
-    return {column.name for column in columns}
+    return {*(column.name for column in columns), *_earlier(selection)}
 
 
 def _not_null(selection: Selection) -> set[str]:
+    time = () if selection.own_time is None else (selection.time_column,)
     where = (one.column for one in selection.where if not one.null)
-    return {column.name for column in (*selection.saved_while_null, selection.time_column, *where)}
+    return {column.name for column in (*selection.saved_while_null, *time, *where)}
 
 
 def _references(selection: Selection) -> list[BoundReference]:

@@ -65,11 +65,12 @@ class Queries:
         return p.statement(f"SELECT {counts} FROM {self.dialect.table(table)} AS t WHERE t.rowid IN ({picked})")
 
     def count_never_due(self, selection: Selection, limit: int) -> Statement:
-        """Write the query that counts rows that the rule is about whose time is missing or not plausible."""
+        """Write the query that counts rows that the rule is about whose time or ordering key is missing or not
+        plausible."""
         p = self.rows.parameters()
         conditions = [*self.rows.about(p, selection), *self.rows.column_guards(selection)]
-        plausible = " AND ".join(self.dialect.plausible(p, "t", selection.time_column, selection.time))
-        conditions.append(f"({self.rows.column(selection.time_column)} IS NULL OR NOT ({plausible}))")
+        plausible = " AND ".join([*self.rows.chosen(selection, "t"), *self.rows.plausible(p, selection, "t")]) or "true"
+        conditions.append(f"({plausible}) IS NOT TRUE")
         source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"
         return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('limit', limit)}) AS stuck")
 
@@ -106,12 +107,14 @@ class Queries:
     def edge_probes(self, p: Parameters, selection: Selection, now: When, *, newest: bool) -> list[tuple[str, Time]]:
         """Write the probes that `edge_due` combines, each with the encoding of the times that it finds."""
         direction = "DESC" if newest else "ASC"
-        time = self.dialect.order("t", selection.time_column, selection.time)
-        source = (
-            f"{self.rows.column(selection.time_column)} AS row_time FROM {self.dialect.table(selection.table)} AS t"
-        )
+        table = self.dialect.table(selection.table)
         probes = []
         for number, (one, states) in enumerate(Walk(self.rows, selection).each()):
+            column = self.rows.column(one.time_column)
+            walked = self.dialect.walks(one.time_column, one.time)
+            # Numbers that are written as texts have another order than the texts.
+            time = self.rows.position(one, "t")[0] if walked else self.dialect.instant(column, one.time)
+            source = f"{column} AS row_time FROM {table} AS t"
             where = all_of(self.rows.due(p, one, now, states))
             probe = f"SELECT {source} WHERE {where} ORDER BY {time} {direction} LIMIT 1"
             probes.append((f"SELECT row_time FROM ({probe}) AS p{number}", one.time))
@@ -212,9 +215,9 @@ class Queries:
     ) -> list[str]:
         conditions = self.has_key(p, selection.key, key)
         if alive_at is not None:
-            column, time = selection.time_column, selection.time
-            expired = self.dialect.before(p, "t", column, time, alive_at, inclusive=True)
-            conditions += [*self.dialect.plausible(p, "t", column, time), f"NOT ({' AND '.join(expired)})"]
+            expired = " AND ".join(self.rows.before(p, selection, "t", alive_at, inclusive=True))
+            conditions += self.rows.chosen(selection, "t")
+            conditions += [*self.rows.plausible(p, selection, "t"), f"NOT ({expired})"]
             if live and selection.state is not None:
                 state = self.rows.column(selection.state)
                 conditions.append(self.dialect.one_of(p, "state", state, selection.state, live))

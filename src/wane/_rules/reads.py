@@ -90,6 +90,8 @@ def read_due(store: Store, selection: Selection, now: datetime, seconds: float) 
 
 
 def _edge(store: Store, selection: Selection, now: datetime, seconds: float, *, newest: bool) -> datetime | None:
+    if selection.own_time is None:
+        return None
     try:
         found = store.read(queries_of(store).edge_due(selection, now, newest=newest), seconds)
     except TOO_LONG:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from wane._contract.model import Pick
 from wane._db.statement import Parameters, Statement
 from wane._db.store import Store
 from wane._db.timestamps import read_time
@@ -66,7 +67,7 @@ def read_row_parts(
     # A row is in its own scope.
     parts = [part for part in rows.parts(p, selection, now) if part.conditions and part.kind != "scope"]
     found = store.read(_statement(rows, p, selection, key, parts), seconds)
-    return _read(found[0], selection, parts) if found else None
+    return _read(found[0], selection, parts, len(rows.position(selection, "t"))) if found else None
 
 
 def count_ahead(store: Store, selection: Selection, row: RowParts, now: datetime, most: int, seconds: float) -> int:
@@ -94,13 +95,13 @@ def _one_row(rows: Rows, p: Parameters, selection: Selection, key: Mapping[str, 
 def _statement(
     rows: Rows, p: Parameters, selection: Selection, key: Mapping[str, object], parts: Sequence[RulePart]
 ) -> Statement:
-    outputs = [rows.column(selection.time_column)]
+    outputs = [rows.column(column) for column in selection.time_columns]
     outputs += [rows.dialect.encode_key(text) for text in rows.position(selection, "t")]
     timely = " AND ".join(condition for part in parts if part.kind == "time" for condition in part.conditions)
     for part in parts:
         met = f"CASE WHEN {' AND '.join(part.conditions)} THEN 1 ELSE 0 END"
         # A value that is no timestamp is compared with none.
-        outputs.append(f"CASE WHEN {timely} THEN {met} END" if part.kind == "bound" else met)
+        outputs.append(f"CASE WHEN {timely} THEN {met} END" if part.kind == "bound" and timely else met)
         outputs += [rows.column(column) for column in part.columns]
         if part.retaining is not None:
             some = f"{part.retaining(p)} LIMIT {p.bind('most_counted', MOST_COUNTED)}"
@@ -108,11 +109,26 @@ def _statement(
     return p.statement(f"SELECT {', '.join(outputs)} FROM {_one_row(rows, p, selection, key)}")
 
 
-def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart]) -> RowParts:
+def _read_time(selection: Selection, values: Sequence[Any]) -> datetime | None:
+    """Return the time of a row by the values of its time columns; None if it has none."""
+    own = selection.own_time
+    if own is None:
+        return None
+    times = [
+        read_time(value, own.encoded(column) if own.among else own.time)
+        for column, value in zip(selection.time_columns, values, strict=True)
+        if value is not None
+    ]
+    if own.time.pick is not Pick.LATEST:
+        return times[0] if times else None
+    known = [one for one in times if one is not None]
+    return max(known) if len(known) == len(times) > 0 else None
+
+
+def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart], positions: int) -> RowParts:
     values = iter(found)
-    time = read_time(next(values), selection.time)
-    columns = [one for one in selection.key if one.name != selection.time_column.name]
-    position = tuple(next(values) for _ in range(1 + len(columns)))
+    time = _read_time(selection, [next(values) for _ in selection.time_columns])
+    position = tuple(next(values) for _ in range(positions))
     conditions = []
     for part in parts:
         met = next(values)

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from wane._contract.conditions import described
 from wane._contract.duration import format_duration
-from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Rule, State
+from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Pick, Rule, State
 from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Dialect, Instant, Parameters, When
 from wane._db.store import Store
 from wane._db.timestamps import LATEST
 from wane._rules.scopes import ScopeWalk, can_walk
-from wane._rules.selection import BoundCondition, BoundFollower, BoundReference, Selection, follower_paths
+from wane._rules.selection import BoundCondition, BoundFollower, BoundReference, OwnTime, Selection, follower_paths
 
 W = TypeVar("W", datetime, Instant, When)
 
@@ -133,13 +133,25 @@ class Rows:
     # The order in which rows leave
 
     def position(self, selection: Selection, alias: str) -> list[str]:
-        """Return (time, key): the position of a row among the others, oldest first."""
-        time = self.dialect.order(alias, selection.time_column, selection.time)
-        return [time, *(self.column(c, alias) for c in selection.key if c.name != selection.time_column.name)]
+        """Return (time, key): the position of a row among the others, oldest first. Rows without a time have the key."""
+        key = [self.column(column, alias) for column in self.key_position(selection)]
+        return key if selection.own_time is None else [self._order(selection.own_time, alias), *key]
+
+    def _order(self, own: OwnTime, alias: str) -> str:
+        if not own.among or own.walked:
+            return self.dialect.order(alias, own.column, own.encoded(own.column))
+        each = [self.dialect.order(alias, column, own.encoded(column)) for column in own.among]
+        return self.dialect.greatest(each) if own.time.pick is Pick.LATEST else f"coalesce({', '.join(each)})"
 
     def position_columns(self, selection: Selection) -> list[Column]:
         """Return the columns of a position."""
-        return [selection.time_column, *(c for c in selection.key if c.name != selection.time_column.name)]
+        time = [] if selection.own_time is None else [selection.time_column]
+        return [*time, *self.key_position(selection)]
+
+    def key_position(self, selection: Selection) -> list[Column]:
+        """Return the columns of the key that are behind the time in a position: a time that is in the key is not."""
+        timed = selection.time_column.name if selection.one_time else None
+        return [column for column in selection.key if column.name != timed]
 
     def up_to_found(self, selection: Selection, position: Sequence[str], query: str) -> str:
         """Write the condition that a position is at or before the one that a query finds."""
@@ -187,13 +199,14 @@ class Rows:
         yield from self._about(p, selection, states)
         yield RulePart("scope", "it is in the scope", self._scope(p, selection, "t"), selection.per)
         yield RulePart("key", "its key is not NULL", self.identified(selection, "t"), selection.key)
-        time = (selection.time_column,)
-        plausible = self.dialect.plausible(p, "t", selection.time_column, selection.time)
-        plausible = [self.dialect.recheck(plausible)] if floored else plausible
-        yield RulePart("time", f"{_listed(time)} holds a timestamp as declared", plausible, time)
+        time = selection.time_columns
+        plausible = self.plausible(p, selection, "t")
+        plausible = [self.dialect.recheck(plausible)] if floored and plausible else plausible
+        words = f"{_listed(time)} {'holds' if len(time) == 1 else 'hold'} a timestamp as declared"
+        yield RulePart("time", words, [*self.chosen(selection, "t"), *plausible], time)
         bound = self._bound(p, selection, now)
         bound = [self.dialect.recheck(bound)] if ended else bound
-        yield RulePart("bound", _bound_in_words(selection), bound, time)
+        yield RulePart("bound", _bound_in_words(selection), bound, time or selection.key)
         yield from self._column_guards(selection)
         if not alone:
             yield from self._references(selection)
@@ -239,6 +252,7 @@ class Rows:
         return [
             *self.about(p, selection),
             *self._scope(p, selection, "t"),
+            *self.chosen(selection, "t"),
             *self._bound(p, selection, now),
             *self.column_guards(selection),
         ]
@@ -306,6 +320,61 @@ class Rows:
         """
         return [f"{self.column(column, alias)} IS NOT NULL" for column in selection.key if column.nullable]
 
+    def plausible(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
+        """Write the conditions that a row's time, or the key that orders rows without one, is what it must be.
+
+        A key of another form (a random UUID, say) does not tell which rows are older.
+        """
+        own = selection.own_time
+        if own is None:
+            return self.dialect.ordered_key(alias, selection.key[0])
+        return self._of_time(own, alias, lambda one: self.dialect.plausible(p, alias, one, own.encoded(one)))
+
+    def before(self, p: Parameters, selection: Selection, alias: str, when: When, *, inclusive: bool) -> list[str]:
+        """Write the conditions that a row's plausible time is before an instant (inclusive: or at it)."""
+        own = selection.own_time
+        assert own is not None
+        return self._of_time(
+            own,
+            alias,
+            lambda one: self.dialect.before(p, alias, one, own.encoded(one), when, inclusive=inclusive),
+        )
+
+    def chosen(self, selection: Selection, alias: str) -> list[str]:
+        """Write the conditions that a row has its time in the column that is walked, of several that may hold it."""
+        own = selection.own_time
+        if own is None or not own.among:
+            return []
+        names = [self.column(column, alias) for column in own.among]
+        if not own.walked:
+            return [f"({' OR '.join(f'{name} IS NOT NULL' for name in names)})"]
+        at = own.among.index(own.column)
+        if own.time.pick is Pick.FIRST:
+            return [f"{name} IS NULL" for name in names[:at]]
+        order = [self.dialect.order(alias, column, own.encoded(column)) for column in own.among]
+        return [
+            f"({name} IS NULL OR {one} {'<' if number < at else '<='} {order[at]})"
+            for number, (name, one) in enumerate(zip(names, order, strict=True))
+            if number != at
+        ]
+
+    def _of_time(self, own: OwnTime, alias: str, write: Callable[[Column], list[str]]) -> list[str]:
+        """Write conditions on a row's time. Of the latest of several columns, they hold for each that is not NULL."""
+        if not own.among:
+            return write(own.column)
+        each = [(self.column(column, alias), " AND ".join(write(column))) for column in own.among]
+        if own.time.pick is Pick.LATEST:
+            others = [
+                f"({name} IS NULL OR ({condition}))"
+                for column, (name, condition) in zip(own.among, each, strict=True)
+                if not (own.walked and column == own.column)
+            ]
+            return [*write(own.column), *others] if own.walked else others
+        if own.walked:
+            return write(own.column)
+        nulls = [f"{name} IS NULL AND " for name, _ in each]
+        return ["(" + " OR ".join(f"({''.join(nulls[:at])}{each[at][1]})" for at in range(len(each))) + ")"]
+
     def _bound(self, p: Parameters, selection: Selection, now: When) -> list[str]:
         bound = selection.rule.bound
         if isinstance(bound, Cap):
@@ -313,7 +382,7 @@ class Rows:
         when = cutoff(selection.rule, now)
         assert when is not None
         inclusive = isinstance(bound, Expiry)
-        return self.dialect.before(p, "t", selection.time_column, selection.time, when, inclusive=inclusive)
+        return self.before(p, selection, "t", when, inclusive=inclusive)
 
     def _beyond_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         """Write the condition that a row is at or below the first row that the cap excludes.
@@ -323,7 +392,7 @@ class Rows:
         if selection.per and selection.scope is None:
             return self._beyond_scoped_cap(p, selection, bound)
         position, counted = self.cap_position(selection, "n"), self.counted(p, selection)
-        walked = self.dialect.order("n", selection.time_column, selection.time)
+        walked = self.position(selection, "n")[0]
         if walked != position[0]:
             # No index has the exact position's order. An index does find the second it is in, and only rows from there
             # on are sorted.
@@ -345,7 +414,7 @@ class Rows:
         newest = ", ".join(f"{one} DESC" for one in order)
 
         def mine(states: Sequence[State] | None) -> str:
-            where = " AND ".join([*self.about(p, selection, states, "n"), *conditions])
+            where = " AND ".join([*self.about(p, selection, states, "n"), *conditions]) or "true"
             return f"{table} AS n WHERE {where} ORDER BY {newest}"
 
         states = selection.rule.states
@@ -375,25 +444,29 @@ class Rows:
 
     def own_counted(self, p: Parameters, selection: Selection) -> str:
         """Write the condition for the rows that count towards a cap: the rule's own, and none of another state."""
-        return " AND ".join([*self.about(p, selection, alias="n"), *self.counted(p, selection)])
+        return " AND ".join([*self.about(p, selection, alias="n"), *self.counted(p, selection)]) or "true"
 
     def counted(self, p: Parameters, selection: Selection) -> list[str]:
         """Write the conditions for a rule's rows that count towards its cap: those with a key and a plausible time.
 
         A time that means "never" would occupy the cap forever.
         """
-        time, column = selection.time, selection.time_column
-        return [
+        conditions = [
             *self._scope(p, selection, "n"),
             *self.identified(selection, "n"),
-            *self.dialect.plausible(p, "n", column, time),
-            *self.dialect.before(p, "n", column, time, LATEST, inclusive=False),
+            *self.plausible(p, selection, "n"),
         ]
+        if selection.own_time is not None:
+            time, column = selection.time, selection.time_column
+            conditions += self.dialect.before(p, "n", column, time, LATEST, inclusive=False)
+        return conditions
 
     def cap_position(self, selection: Selection, alias: str) -> list[str]:
         """Return a row's position in a cap: like `position`, but exact where texts sort differently."""
-        time = self.dialect.exact(alias, selection.time_column, selection.time)
-        return [time, *self.position(selection, alias)[1:]]
+        position = self.position(selection, alias)
+        if selection.own_time is None:
+            return position
+        return [self.dialect.exact(alias, selection.time_column, selection.time), *position[1:]]
 
     def verb(self, p: Parameters, selection: Selection) -> str:
         """Write the verb of the statement that takes rows: delete them, or mark them."""
@@ -549,14 +622,15 @@ def _without_values(query: str, p: Parameters) -> str:
 
 
 def _bound_in_words(selection: Selection) -> str:
-    bound, column = selection.rule.bound, selection.time_column.name
+    bound = selection.rule.bound
     if isinstance(bound, Cap):
         scope = f" of the same {_listed(selection.per)}" if selection.per else ""
-        return f"{bound.most:,} rows{scope} are newer, by {column}"
+        return f"{bound.most:,} rows{scope} are newer, by {_listed(selection.time_columns or selection.key)}"
     if isinstance(bound, Age | Orphans):
         window = f", {format_duration(bound.keep)} ago" if bound.keep else ""
-        return f"{column} is before the cutoff{window}"
-    return f"{column} is not in the future"
+        return f"{bound.time} is before the cutoff{window}"
+    assert isinstance(bound, Expiry)
+    return f"{bound.time} is not in the future"
 
 
 def rows_of(store: Store) -> Rows:

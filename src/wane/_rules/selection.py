@@ -111,6 +111,29 @@ class Dependencies:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTime:
+    """The column of a rule's table that holds the time of a row, and how it encodes it."""
+
+    time: Time
+    column: Column
+    among: tuple[Column, ...] = ()
+    """The columns of which one holds the time, if there are several; `time.pick` says which."""
+    walked: bool = False
+    """Whether only rows are meant whose time is in `column`, and not in another one of those."""
+
+    def encoded(self, column: Column) -> Time:
+        """Return how one of its columns encodes times."""
+        return Time(column.name, self.time.unit, self.time.zone, self.time.also)
+
+    @property
+    def walks(self) -> tuple[OwnTime, ...]:
+        """Return the times that an index can have in order: one for each column, one for each of its encodings."""
+        if self.among:
+            return tuple(replace(self, column=column, walked=True) for column in self.among)
+        return tuple(OwnTime(time, self.column) for time in self.time.each)
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The rows that one rule is about, ready to be written as a statement."""
 
@@ -118,8 +141,9 @@ class Selection:
     table: TableInfo
     rule: Rule
     key: tuple[Column, ...]
-    time: Time
-    time_column: Column
+    own_time: OwnTime | None
+    """None: rows have no time of their own. They are ordered by their key, whose first column ascends as rows are
+    inserted."""
     state: Column | None
     per: tuple[Column, ...] = ()
     scope: tuple[Any, ...] | None = None
@@ -139,6 +163,36 @@ class Selection:
     @property
     def label(self) -> str:
         return f"{self.name}.{self.rule.name}"
+
+    @property
+    def time(self) -> Time:
+        """Return how its time column encodes times; only of a rule whose rows have one."""
+        assert self.own_time is not None
+        return self.own_time.time
+
+    @property
+    def time_column(self) -> Column:
+        """Return the column that holds its times; only of a rule whose rows have one."""
+        assert self.own_time is not None
+        return self.own_time.column
+
+    @property
+    def time_columns(self) -> tuple[Column, ...]:
+        """Return the columns that may hold the time of a row; none if its rows have no time."""
+        return () if self.own_time is None else self.own_time.among or (self.own_time.column,)
+
+    @property
+    def one_time(self) -> bool:
+        """Return whether a single column holds the time of every row."""
+        return self.own_time is not None and not self.own_time.among
+
+    def walks(self) -> list[Selection]:
+        """Return the same rows in parts, each of which an index can have in order: see `OwnTime.walks`."""
+        return [self] if self.own_time is None else [replace(self, own_time=one) for one in self.own_time.walks]
+
+    def timed(self, time: Time, column: Column) -> Selection:
+        """Return the same rows with another time."""
+        return replace(self, own_time=OwnTime(time, column))
 
     def in_scope(self, scope: tuple[Any, ...]) -> Selection:
         """Return the rows of one scope of a cap per scope; the statements are the same for all of them."""
@@ -248,8 +302,9 @@ class _Binder:
         key = self._key(table)
         state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
         self._check_states(state)
-        time_column = self._column(table, rule.bound.time.column, f"rule.{rule.name}.time")
-        time = self._written(time_column, rule.bound.time, f"rule.{rule.name}.time") or rule.bound.time
+        own_time = None if rule.bound.time is None else self._own_time(table, rule.bound.time)
+        if isinstance(rule.bound, Cap) and rule.bound.by is not None:
+            key = self._ordered_key(table, key, rule.bound.by, rule.bound.per)
 
         def column(name: str, entry: str) -> Column:
             return self._column(table, name, f"rule.{rule.name}.{entry}")
@@ -259,8 +314,7 @@ class _Binder:
             table=table,
             rule=rule,
             key=key,
-            time=time,
-            time_column=time_column,
+            own_time=own_time,
             state=state,
             per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
             orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
@@ -275,6 +329,34 @@ class _Binder:
             followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
             has_delete_triggers=any(one.delete_triggers for one in self._parts(table)),
         )
+
+    def _own_time(self, table: TableInfo, time: Time) -> OwnTime:
+        entry = f"rule.{self.rule.name}.time"
+        columns = [self._column(table, name, entry) for name in time.columns]
+        written = [self._written(column, time, entry) or time for column in columns]
+        among = tuple(columns) if time.pick is not None else ()
+        for other in columns[1:]:
+            if (other.type, other.collation) != (columns[0].type, columns[0].collation):
+                types = (
+                    f"{columns[0].name} is {columns[0].type or 'untyped'} and {other.name} {other.type or 'untyped'}"
+                )
+                message = f"{types}: times of two types cannot be compared exactly"
+                self._error(entry, "wrong-time-type", message, "name columns of one type, or write a rule for each")
+        return OwnTime(written[0], columns[0], among)
+
+    def _ordered_key(
+        self, table: TableInfo, key: tuple[Column, ...], by: str, per: tuple[str, ...]
+    ) -> tuple[Column, ...]:
+        """Return the key with the column that orders rows in front; that column's type must be one that can."""
+        entry = f"rule.{self.rule.name}.by"
+        column = self._column(table, by, entry)
+        if column not in key:
+            names = ", ".join(one.name for one in key)
+            fix = f"name a column of the key, or another unique key of the table: `key = [{by!r}]`"
+            self._error(entry, "unordered-key", f"{by} is not in the key of {table.name} ({names})", fix)
+        elif problem := self.types.ordered_key(column):
+            self._error(entry, "unordered-key", problem, "name a time column instead: `time = …`")
+        return (column, *(one for one in key if one != column))
 
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """Return the table and everything that its rows may actually be stored in."""

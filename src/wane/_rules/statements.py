@@ -71,9 +71,10 @@ class RuleStatements:
 
     dialect: Dialect
     lowest: object
-    """A value that sorts before the time of every due row."""
+    """A value that sorts before what the position of every due row begins with."""
     highest: Callable[[datetime], object]
-    """Returns a value that sorts after the time of every row that is due then, where batches end by one."""
+    """Returns a value that sorts after what the position of every row begins with that is due then, where batches end
+    by one."""
     scopes: tuple[Statement, ...]
     """Find the scopes beyond a cap per scope; then, if none of those has anything due, those where something is."""
     scopes_behind: tuple[Statement, ...]
@@ -118,10 +119,10 @@ class RuleStatements:
         """Fill the slots of a statement. Without a floor it begins at the oldest due row, without an end it ends at the
         newest."""
         values: dict[str, object] = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit, SCOPES.name: scopes}
-        # No row has the lowest or the highest time, so the rest of such a position does not count.
+        # No row has the lowest or the highest value, so the rest of such a position does not count.
         rest = (None,) * len(selection.key)
         values |= _numbered("floor", floor or (self.lowest, *rest))
-        if now is not None and "end_time" in statement.parameters:
+        if now is not None and not statement.parameters.keys().isdisjoint(("end_time", "end_key")):
             values |= _numbered("end", end or (self.highest(now), *rest))
         for name, scope in (("scope", selection.scope), ("behind", behind)):
             values |= _numbered(name, [self.dialect.encoded(value) for value in scope or ()])
@@ -163,14 +164,15 @@ def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
 def by_range(dialect: Dialect, selection: Selection) -> bool:
     """Return whether a rule's rows are taken by their position alone, without reading their keys first.
 
-    Not with followers; not if a trigger may retain rows, or marks and moves are to be counted, because the intended
+    Not with followers; not if several columns may hold the time; not if a trigger may retain rows, or marks and moves are to be counted, because the intended
     rows must be known; not if a guard may be written by a transaction that is not committed yet; and on SQLite not with
     keys that differ by case only, because two rows would have the same position.
     """
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
     guarded = dialect.locks_rows and bool(selection.guards)
     loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
-    return not (moves or guarded or loose or selection.followers or selection.has_delete_triggers)
+    several = selection.own_time is not None and bool(selection.own_time.among)
+    return not (moves or guarded or loose or several or selection.followers or selection.has_delete_triggers)
 
 
 def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
@@ -186,6 +188,7 @@ def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
         not dialect.locks_rows
         or moves
         or isinstance(selection.rule.bound, Cap)
+        or not selection.one_time
         or not served(selection, dialect, "postgres")
     ):
         return False
@@ -216,7 +219,7 @@ class _Compiler:
         ranged = by_range(self.dialect, selection)
         return RuleStatements(
             dialect=self.dialect,
-            lowest=self.dialect.lowest(selection.time_column, selection.time),
+            lowest=self._lowest(),
             highest=self._highest,
             scopes=self._scopes(),
             scopes_behind=self._scopes_behind(),
@@ -232,7 +235,15 @@ class _Compiler:
             followers=tuple(self._follower(path) for path in follower_paths(selection)),
         )
 
+    def _lowest(self) -> object:
+        selection = self.selection
+        if selection.own_time is None:
+            return self.dialect.lowest_key(selection.key[0])
+        return self.dialect.lowest(selection.time_column, selection.time)
+
     def _highest(self, now: datetime) -> object:
+        if self.selection.own_time is None:
+            return self.dialect.highest_key(self.selection.key[0])
         column, time, bound = self.selection.time_column, self.selection.time, self.selection.rule.bound
         at = cutoff(self.selection.rule, now) or LATEST
         return self.dialect.highest(column, time, at, inclusive=isinstance(bound, Expiry))

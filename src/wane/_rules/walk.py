@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from wane._contract.model import State
 from wane._db.statement import Parameters, Slot, When
@@ -19,18 +18,19 @@ class Walk:
         self.selection = selection
         self.keys = [f"key_{number}" for number in range(len(selection.key))]
         """The names that `oldest` gives a row's key."""
-        timed = selection.time_column.name
-        self.names = ["row_time", *(f"key_{n}" for n, column in enumerate(selection.key) if column.name != timed)]
+        behind = rows.key_position(selection)
+        keys = [name for name, column in zip(self.keys, selection.key, strict=True) if column in behind]
+        self.names = keys if selection.own_time is None else ["row_time", *keys]
         """The names that `oldest` gives a row's position."""
 
     def each(self) -> list[tuple[Selection, list[State] | None]]:
-        """Split the selection into walks along an index: one for each state and each unit of the time."""
+        """Split the selection into walks along an index: one for each state and each column and unit of the time."""
         states: list[list[State] | None] = [[state] for state in self.selection.rule.states] or [None]
-        return [(replace(self.selection, time=time), one) for one in states for time in self.selection.time.each]
+        return [(part, one) for one in states for part in self.selection.walks()]
 
-    def behind(self, p: Parameters, floor: Sequence[object] | None) -> list[str]:
-        """Write the condition that rows are behind a position: where the batch before ended."""
-        return [] if floor is None else [self._beside(p, ">", "floor", floor)]
+    def behind(self, p: Parameters, floor: Sequence[object] | None, walked: Selection | None = None) -> list[str]:
+        """Write the condition that rows, or those of one walk, are behind a position: where the batch before ended."""
+        return [] if floor is None else [self._beside(p, ">", "floor", floor, walked)]
 
     def up_to(self, p: Parameters, ceiling: Sequence[object], name: str = "ceiling") -> str:
         """Write the condition that rows are at or before a position."""
@@ -40,13 +40,15 @@ class Walk:
         """Bind the parts of a position that was read by `encode_key`."""
         columns = self.rows.position_columns(self.selection)
         return [
-            self.rows.dialect.decode_key(p, f"{name}_{'key' if number else 'time'}", column, value)
-            for number, (column, value) in enumerate(zip(columns, position, strict=True))
+            self.rows.dialect.decode_key(p, f"{name}_{'time' if part == 'row_time' else 'key'}", column, value)
+            for part, column, value in zip(self.names, columns, position, strict=True)
         ]
 
-    def _beside(self, p: Parameters, sign: str, name: str, position: Sequence[object]) -> str:
+    def _beside(
+        self, p: Parameters, sign: str, name: str, position: Sequence[object], walked: Selection | None = None
+    ) -> str:
         columns = self.rows.position_columns(self.selection)
-        mine = self.rows.position(self.selection, "t")
+        mine = self.rows.position(walked or self.selection, "t")
         return self.rows.compare(columns, mine, sign, self.bind(p, name, position))
 
     def oldest(
@@ -65,15 +67,16 @@ class Walk:
         """
         rows, selection = self.rows, self.selection
         n = p.bind("limit", limit)
-        ascending = ", ".join(rows.position(selection, "t"))
         keys = [f"{rows.column(column)} AS {name}" for column, name in zip(selection.key, self.keys, strict=True)]
-        time = rows.dialect.order("t", selection.time_column, selection.time)
         parts = []
         for number, (one, states) in enumerate(self.each()):
-            where = [*rows.due(p, one, now, states, floored=floor is not None, alone=alone), *self.behind(p, floor)]
+            position = rows.position(one, "t")
+            outputs_of_part = keys if one.own_time is None else [*keys, f"{position[0]} AS row_time"]
+            where = rows.due(p, one, now, states, floored=floor is not None, alone=alone)
+            where += self.behind(p, floor, one)
             part = (
-                f"SELECT {', '.join(keys)}, {time} AS row_time\nFROM {rows.dialect.table(selection.table)} AS t\n"
-                f"WHERE {all_of(where)}\nORDER BY {ascending}\nLIMIT {n}"
+                f"SELECT {', '.join(outputs_of_part)}\nFROM {rows.dialect.table(selection.table)} AS t\n"
+                f"WHERE {all_of(where)}\nORDER BY {', '.join(position)}\nLIMIT {n}"
             )
             parts.append(f"SELECT * FROM {nested(part)} AS s{number}")
         # Qualified, because an output may have the name of the key that it shows as text.

@@ -137,9 +137,9 @@ def _summary(
 
 def _window(rule: Rule) -> str:
     if isinstance(rule.bound, Age | Orphans):
-        return f"{format_duration(rule.bound.keep)} after its {rule.bound.time.column}"
+        return f"{format_duration(rule.bound.keep)} after its {rule.bound.time}"
     assert isinstance(rule.bound, Expiry)
-    return f"its {rule.bound.time.column}"
+    return f"its {rule.bound.time}"
 
 
 def unmet_in_words(condition: RowCondition) -> str:

@@ -83,9 +83,9 @@ def _alone(info: TableInfo, schema: Schema) -> bool:
 
 def _time_range(store: Store, table: Table, selections: list[Selection]) -> TimeRangeProbe | None:
     """Choose the column to probe ages by: the one that rows age by before that of their expiry, indexed if possible."""
-    if not selections:
+    by_age = sorted((one for one in selections if one.one_time), key=lambda one: isinstance(one.rule.bound, Expiry))
+    if not by_age:
         return None
-    by_age = sorted(selections, key=lambda one: isinstance(one.rule.bound, Expiry))
     found = (_along(store, table, one) for one in by_age)
     return next((time_range for time_range in found if not time_range.small), None) or _along(store, table, by_age[0])
 

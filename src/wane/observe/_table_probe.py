@@ -67,7 +67,7 @@ class TableProbe:
         for n, selection in enumerate(self.table.selections):
             due = self._rule_due(n)
             # Most rules have nothing due: then there is no oldest row to read.
-            if (due is None or due.rows) and not selection.per:
+            if (due is None or due.rows) and not selection.per and selection.own_time is not None:
                 oldest = partial(probes.oldest_due, selection=selection, now=NOW)
                 wanted[f"oldest due {n}"] = self._rule_probe("oldest due", [selection], oldest)
             if every is not None and not isinstance(selection.rule.bound, Cap):
@@ -125,7 +125,7 @@ class TableProbe:
             RuleFacts(
                 selection,
                 self._rule_due(n),
-                read_time(self._known(f"oldest due {n}"), selection.time),
+                None if selection.own_time is None else read_time(self._known(f"oldest due {n}"), selection.time),
                 self._known(f"soon {n}"),
             )
             for n, selection in enumerate(self.table.selections)

@@ -46,6 +46,10 @@ _DAY = (
 )
 _DATE_AND_CLOCK = _DAY + r"%s([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
 
+_ORDERED_TEXT = (
+    "^([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-7][0-9A-HJKMNP-TV-Z]{25})$"  # UUIDv7, ULID
+)
+
 
 UNQUOTED = frozenset({"smallint", "integer", "bigint", "uuid"})
 """Types whose texts need no quotes or escapes in a list of them, whether JSON's or PostgreSQL's."""
@@ -113,6 +117,23 @@ class PostgresDialect(Dialect):
             f"{expression} ~ {p.bind('shape', _shape(time))}",
             f"{expression} >= {p.bind('earliest', earliest_text(time))}",
         ]
+
+    def greatest(self, expressions: Sequence[str]) -> str:
+        return f"greatest({', '.join(expressions)})"
+
+    def ordered_key(self, alias: str, column: Column) -> list[str]:
+        expression, kind = f"{alias}.{self.quote(column.name)}", _bare(column)
+        if kind in _WHOLE:
+            return []
+        if kind == "uuid":
+            return [f"substr({expression}::text, 15, 1) = '7'"]
+        return [f"{expression} ~ '{_ORDERED_TEXT}'"]
+
+    def lowest_key(self, column: Column) -> object:
+        kind = _bare(column)
+        if kind in _WHOLE:
+            return str(-(2 ** _BITS[kind]))
+        return "00000000-0000-0000-0000-000000000000" if kind == "uuid" else ""
 
     def encoding(self, column: Column, time: Time, *, inclusive: bool) -> Callable[[datetime], object] | None:
         unit, zone = time.unit, time.zone
@@ -348,6 +369,12 @@ class PostgresTypes(Types):
             return ""
         needed = "a date or a text" if time.unit is Unit.DATE else "a text"
         return f'{column.name} is {column.type}, and unit = "{time.unit.value}" needs {needed}'
+
+    def ordered_key(self, column: Column) -> str:
+        kind = _bare(column)
+        if kind in (*_WHOLE, "uuid") or (kind in ("text", "character varying") and not column.loose):
+            return ""
+        return f"{column.name} is {column.type}: only whole numbers, UUIDs and texts (UUIDv7, ULID) ascend"
 
     def state(self, column: Column, state: State) -> str:
         if column.labels:

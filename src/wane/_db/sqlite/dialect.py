@@ -24,6 +24,7 @@ _PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)"""
 _TEXT_TYPES = ("CHAR", "CLOB", "TEXT")
 _DATE = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]"
 _CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-6][0-9]"
+_UUID_7 = "????????-????-7???-????-????????????"
 
 
 class HostClock:
@@ -95,6 +96,25 @@ class SqliteDialect(Dialect):
             return [f"+{expression} <= 9e999", f"{expression} >= {smallest}"]
         earliest = p.bind("earliest", earliest_text(time))
         return [f"typeof({expression}) = 'text'", self._shape(expression, time), f"{expression} >= {earliest}"]
+
+    def greatest(self, expressions: Sequence[str]) -> str:
+        # max() of a NULL is NULL, so each is replaced by another one where it is NULL.
+        rotated = [", ".join([*expressions[at:], *expressions[:at]]) for at in range(len(expressions))]
+        return f"max({', '.join(f'coalesce({one})' for one in rotated)})"
+
+    def ordered_key(self, alias: str, column: Column) -> list[str]:
+        expression = f"{alias}.{self.quote(column.name)}"
+        if not _is_text(column):
+            return [f"+{expression} <= 9e999"]
+        uuid = f"length({expression}) = 36 AND {expression} GLOB '{_UUID_7}' AND {expression} NOT GLOB '*[^-0-9a-f]*'"
+        ulid = f"length({expression}) = 26 AND {expression} GLOB '[0-7]*' AND {expression} NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*'"
+        return [f"typeof({expression}) = 'text'", f"instr({expression}, char(0)) = 0", f"(({uuid}) OR ({ulid}))"]
+
+    def lowest_key(self, column: Column) -> object:
+        return "" if _is_text(column) else -(2**63)
+
+    def highest_key(self, column: Column) -> object:
+        return chr(ord("z") + 1) if _is_text(column) else 2**63 - 1
 
     def _shape(self, expression: str, time: Time) -> str:
         """Write the condition that a text has the shape of a timestamp.
@@ -319,6 +339,13 @@ class SqliteTypes(Types):
         if "BLOB" in column.type:
             return f"{column.name} is declared {column.type}, which holds no timestamps"
         return ""
+
+    def ordered_key(self, column: Column) -> str:
+        if column.collation is not None:
+            return f"{column.name} compares by {column.collation}, not byte by byte, so its order is not that of time"
+        if "INT" in column.type or _is_text(column):
+            return ""
+        return f"{column.name} is declared {column.type or 'without a type'}: only whole numbers and texts (UUIDv7, ULID) ascend"
 
     def state(self, column: Column, state: State) -> str:
         text = _is_text(column)
