@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-import wane._rules.indexes
-from covering import EVENTS, HEALTHY, PLACE, TABLE, codes, finding, findings, loaded
+from covering import EVENTS, HEALTHY, PLACE, TABLE, codes, finding, findings, loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._findings import Finding
+from wane._rules import access
 from wane._rules.queries import queries_of
 from wane._rules.selection import bind_contract
 
@@ -88,13 +90,74 @@ def test_names_that_need_quotes_are_quoted_in_the_printed_statement(database: Da
     assert findings(database, text, strict=True) == []
 
 
-def test_a_missing_index_is_an_error_on_a_large_table(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wane._rules.indexes, "LARGE", 100)
+BY_KEY = "no index finds the rule's oldest rows, so sweeps walk the table by its key, all of it"
+
+
+def test_a_large_table_without_an_index_is_walked_by_its_key(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LARGE", 100)
     database.script(TABLE)
     database.executemany("INSERT INTO events VALUES (?, ?)", ((i, 1_700_000_000_000 + i) for i in range(99)))
-    assert only(findings(database, EVENTS), "no-index").severity == "warning"
+    assert only(findings(database, EVENTS), "no-index").message == NO_INDEX
     database.execute("INSERT INTO events VALUES (100, 1700000000100)")
-    assert only(findings(database, EVENTS), "no-index").severity == "error"
+    one = only(findings(database, EVENTS), "no-index")
+    assert (one.severity, one.message, one.fix) == ("warning", BY_KEY, ddl(database.store, "at, id"))
+    capped = EVENTS.replace('keep = "7d"', "most = 5")
+    assert only(findings(database, capped), "no-index").message == NO_INDEX, "a cap has no other order"
+
+
+# What the query plan decides
+
+
+def events(database: Database, statuses: str, index: str, rows: int = 5_000) -> None:
+    """Rows of `events`, a second apart, whose status is an expression over their number."""
+    database.script(f"{STATED} CREATE INDEX other ON events {index}")
+    database.execute(
+        f"INSERT INTO events (id, status, at, tenant) SELECT n, {statuses}, 1600000000000 + n * 1000, 'acme'"
+        f" FROM {numbers(rows)}"
+    )
+    database.execute("ANALYZE events")
+
+
+@pytest.mark.parametrize("index", ["(at)", "(at, id)", "(at, status)", "(tenant)"])
+def test_an_index_by_time_alone_serves_a_state_that_nearly_all_rows_have(database: Database, index: str) -> None:
+    events(database, "CASE WHEN n % 1000 = 0 THEN 'new' ELSE 'done' END", index)
+    served = "at" in index
+    assert codes(findings(database, STATES + 'when = ["done"]')) == ([] if served else ["no-index"])
+
+
+def test_a_cap_is_served_by_an_index_by_time_alone(database: Database) -> None:
+    events(database, "CASE WHEN n % 1000 = 0 THEN 'new' ELSE 'done' END", "(at, id)")
+    text = STATES.replace('keep = "7d"', 'when = ["done"]\nmost = 50')
+    assert codes(findings(database, text)) == []
+
+
+def test_few_rows_of_a_state_are_read_and_sorted(postgres_database: PostgresDatabase) -> None:
+    events(postgres_database, "CASE WHEN n % 1000 = 0 THEN 'done' ELSE 'new' END", "(status)", rows=50_000)
+    assert codes(findings(postgres_database, STATES + 'when = ["done"]')) == []
+    postgres_database.execute("UPDATE events SET status = 'done' WHERE id % 2 = 0")
+    postgres_database.execute("ANALYZE events")
+    assert codes(findings(postgres_database, STATES + 'when = ["done"]')) == ["no-index"]
+
+
+def test_old_partitions_are_read_whole(postgres_database: PostgresDatabase) -> None:
+    postgres_database.execute(
+        "CREATE TABLE events (id bigint, at bigint NOT NULL, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)"
+    )
+    hour = 3_600_000
+    now = postgres_database.query("SELECT (extract(epoch FROM now()) * 1000)::bigint")[0][0]
+    for n in range(20):
+        begin = now - (10 * 24 - 12 * n + 6) * hour
+        end = begin + 12 * hour
+        postgres_database.execute(f"CREATE TABLE events_{n} PARTITION OF events FOR VALUES FROM ({begin}) TO ({end})")
+    rows = f"SELECT n, {now} - 10 * 24 * {hour}::bigint + n * 80000 FROM {numbers(10_000)}"
+    postgres_database.execute(f"INSERT INTO events {rows}")
+    postgres_database.execute("ANALYZE events")
+    assert codes(findings(postgres_database, EVENTS)) == ["no-index"], "a third of it is due"
+    postgres_database.execute(f"DELETE FROM events WHERE at < {now} - 7 * 24 * {hour}::bigint - {hour}")
+    postgres_database.execute("VACUUM ANALYZE events")
+    assert codes(findings(postgres_database, EVENTS)) == []
 
 
 # Indexes that look as if they served
@@ -307,14 +370,47 @@ def test_a_nested_follower_needs_an_index_too(database: Database) -> None:
     assert findings(database, text, strict=True) == []
 
 
-def test_how_bad_it_is_depends_on_the_table_that_is_read(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wane._rules.indexes, "LARGE", 100)
+def test_only_the_archive_is_refused_a_large_table_without_an_index(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(access, "LARGE", 100)
     database.script(HEALTHY + CHILD)
-    text = f'{EVENTS}with = ["reads.event_id"]'
+    text = f'{EVENTS}with = ["reads.event_id"]\n'
+    archived = f'{text}then = "archive"\n[archive]\nurl = "{tmp_path}"\n[archive.events]\nkeep = "forever"'
     database.executemany("INSERT INTO events VALUES (?, ?)", ((i, 1_700_000_000_000 + i) for i in range(100)))
-    assert only(findings(database, text), "no-reference-index").severity == "warning"
+    assert only(findings(database, archived), "no-reference-index").severity == "warning"
     database.executemany("INSERT INTO reads (id, event_id) VALUES (?, ?)", ((i, i) for i in range(100)))
-    assert only(findings(database, text), "no-reference-index").severity == "error"
+    assert only(findings(database, text), "no-reference-index").severity == "warning"
+    assert only(findings(database, archived), "no-reference-index").severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("index", "serves"),
+    [("(tenant, event_id)", True), ("(event_id, tenant)", True), ("(tenant)", False), ("(kid_id, event_id)", False)],
+)
+def test_an_index_over_what_a_follower_has_in_common_finds_references(
+    database: Database, index: str, serves: bool
+) -> None:
+    database.script(f"{HEALTHY}{CHILD} CREATE INDEX other ON reads {index}")
+    database.execute(f"INSERT INTO events SELECT n, 1600000000000 + n FROM {numbers(3_000)}")
+    database.execute(
+        f"INSERT INTO reads SELECT n, n, CASE WHEN n % 2 = 0 THEN 'run' ELSE 'other' END, n FROM {numbers(3_000)}"
+    )
+    database.script("ANALYZE events; ANALYZE reads")
+    followed = 'with = [{ table = "reads", columns = ["event_id"], where = { tenant = "run" } }]'
+    assert codes(findings(database, f"{EVENTS}{followed}")) == ([] if serves else ["no-reference-index"])
+
+
+def test_an_index_by_the_first_column_of_a_reference_finds_it(database: Database) -> None:
+    database.script(
+        "CREATE TABLE events (tenant text NOT NULL, id bigint NOT NULL, at bigint, PRIMARY KEY (tenant, id));"
+        f"CREATE INDEX events_at ON events (at); {CHILD} CREATE INDEX other ON reads (event_id, id)"
+    )
+    database.execute(f"INSERT INTO events SELECT 'a', n, 1600000000000 + n FROM {numbers(3_000)}")
+    database.execute(f"INSERT INTO reads SELECT n, n, 'a', n FROM {numbers(3_000)}")
+    database.script("ANALYZE events; ANALYZE reads")
+    text = f'{EVENTS}with = [{{ table = "reads", columns = ["tenant", "event_id"] }}]'
+    assert codes(findings(database, text)) == []
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from wane._db.counting import Count, Exactness, Figure
 from wane._db.url import resolve_url
 from wane._findings import Severity
 from wane._keeper import Keeper
+from wane._rules import access
 from wane._schedule.own_tables import clean_own_tables
 from wane._schedule.sql import Alive, Timetable
 from wane._sqlfunctions import install
@@ -396,3 +397,18 @@ def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
         sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 1700 AND state = 'done'")
         monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
         assert world.table("job").pressure.due == Count(1_200)
+
+
+def test_a_large_table_without_an_index_is_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "LARGE", 2_000)
+    with healthy(database) as world:
+        database.execute("DROP INDEX job_age")
+        insert(database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(100, 1_100)))
+        assert world.codes() == [], "small tables are read whole"
+        insert(database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(1_100, 3_100)))
+        database.execute("ANALYZE job")
+        world.settle(hot_read_ms=1_000)
+        [found] = world.keeper.health().findings
+        assert (found.code, found.table, found.severity) == ("no-index", "job", Severity.WARNING)
+        assert "walk the table by its key" in found.message
+        assert found.fix.startswith("CREATE INDEX")

@@ -10,12 +10,28 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from wane._check.encodings import NOT_A_TIME, encodings
-from wane._check.vocabulary import DONE, EXPIRIES, LIFECYCLE, NUMBERS, ROLES, STATES, TIMES, WORK, last_word, words
+from wane._check.vocabulary import (
+    CREATED,
+    DONE,
+    EXPIRIES,
+    HOLDERS,
+    LEADING_TIMES,
+    LIFECYCLE,
+    NUMBERS,
+    PARTS,
+    ROLES,
+    STATE_SUFFIXES,
+    STATES,
+    TIMES,
+    WORK,
+    last_word,
+    words,
+)
 from wane._contract import toml
 from wane._contract.model import State, Time, Unit
 from wane._contract.values import UNDECIDED
@@ -37,6 +53,10 @@ MANY_ROWS = 50_000
 """Beyond this, states are read from an index or from a sample, never by reading the whole table."""
 MOST_STATES = 24
 _LONGEST_STATE = 64
+_LONG_NAME = 2
+_MOSTLY = 0.5
+_FIRST_TIME = datetime(1990, 1, 1, tzinfo=UTC)
+"""What was before is a duration that is written as a time: three seconds are 1970-01-01 00:00:03."""
 
 _UNIT_NAMES = {
     "s": "seconds",
@@ -69,8 +89,12 @@ class TimeColumn:
     """The open question about its encoding, as a sentence."""
     oldest: datetime | None = None
     newest: datetime | None = None
-    empty: bool = False
-    """Whether its values were read, and all of them are NULL."""
+    null_share: float | None = None
+    """The share of NULL among the values that were read; None if none were."""
+    held: bool = False
+    """Whether another column says who holds the row until then."""
+    part: bool = False
+    """Whether the name suggests the expiry of a part of the row, not of the row."""
 
     @property
     def declared(self) -> str:
@@ -95,12 +119,17 @@ class TimeColumn:
     @property
     def expiry(self) -> bool:
         """Return whether the name suggests an expiry."""
-        return not EXPIRIES.isdisjoint(words(self.column.name))
+        return not EXPIRIES.isdisjoint(words(self.column.name)) and not self.part
+
+    @property
+    def empty(self) -> bool:
+        """Return whether its values were read, and all of them are NULL."""
+        return self.null_share == 1.0
 
     @property
     def of_work(self) -> bool:
         """Return whether the name suggests a lease or claim on the row, whose end is not the row's end."""
-        return not WORK.isdisjoint(words(self.column.name))
+        return self.held or not WORK.isdisjoint(words(self.column.name))
 
     def around(self, now: datetime) -> bool:
         """Return whether the values, if there are any, lie around now, as those of an expiry do."""
@@ -116,7 +145,12 @@ class TimeColumn:
     @property
     def of_creation(self) -> bool:
         """Return whether the name suggests when the row was created."""
-        return not ROLES[-1].isdisjoint(words(self.column.name))
+        return not CREATED.isdisjoint(words(self.column.name))
+
+    @property
+    def terminal(self) -> bool:
+        """Return whether the name suggests the last thing that happens to a row."""
+        return any(not names.isdisjoint(words(self.column.name)) for names in ROLES[:3])
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -127,7 +161,9 @@ class TimeColumn:
             return 0, 1  # Nothing is done yet. Ageing by anything else would let unfinished rows leave.
         if self.unit == UNDECIDED:
             return 3, role
-        return (2 if not self.named else 1 if self.newest is None else 0), role
+        # Most rows would never leave by a column that they have not, unless it says that their work is done.
+        rare = not self.terminal and (self.null_share or 0.0) > _MOSTLY
+        return (2 if not self.named else 1 if self.newest is None or rare else 0), role
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +261,21 @@ class Samples:
             return ""
         return _described(shares, time, stateful=state is not None, many=many)
 
+    def always_set(self, table: TableInfo, state: Column, time: Column, *, many: bool) -> set[State] | None:
+        """Return the states in which a nullable column is never NULL; None unless it is always NULL in the others."""
+        seconds = self._seconds()
+        if seconds is None or self._counted.get(table.qualified) == 0:
+            return None
+        try:
+            shares = state_shares(self.store, table, state, time, SHARED_ROWS if many else None, seconds)
+        except Unreachable:
+            raise
+        except StoreError:
+            return None
+        given = {one.state for one in shares if one.without_time == 0 and one.state is not None}
+        pure = all(one.without_time in (0, one.rows) for one in shares)
+        return given if pure and 0 < len(given) < len(shares) else None
+
     def only_row(self, table: TableInfo) -> str:
         """Return what marks the table as a singleton, such as "one row, id = 1"; "" if nothing does."""
         column = table.column(table.primary_key[0]) if len(table.primary_key) == 1 else None
@@ -247,14 +298,18 @@ class Samples:
             for column in table.columns
             if nameable(column.name) and column.name not in referring
         ]
-        return [one for one in found if one is not None]
+        return [
+            replace(one, held=_is_held(table, one.column), part=_is_part(table, one.column))
+            for one in found
+            if one is not None and (one.newest is None or one.newest >= _FIRST_TIME)
+        ]
 
     def _time_column(self, table: TableInfo, column: Column) -> TimeColumn | None:
         units, zoned = self._fitting(column)
         if not units:
             return None
         last = last_word(column.name)
-        named = last in TIMES
+        named = last in TIMES or _declared_as_time(column) or not LEADING_TIMES.isdisjoint(words(column.name)[:1])
         if Unit.NATIVE in units and len(units) == 1:
             return self._typed(table, column, Unit.NATIVE, zoned=zoned, named=True)
         if units == [Unit.DATE]:
@@ -282,8 +337,8 @@ class Samples:
         spread, oldest, newest = _spread(values, Time(column.name, unit, "UTC" if zoned else None))
         ask = _WHOSE_CLOCK.format("") if zoned else ""
         seen = f"{column.type}{spread}"
-        empty = bool(values) and not any(one is not None for one in values or ())
-        return TimeColumn(column, unit, zone, seen, named, ask=ask, oldest=oldest, newest=newest, empty=empty)
+        missing = _null_share(values)
+        return TimeColumn(column, unit, zone, seen, named, ask=ask, oldest=oldest, newest=newest, null_share=missing)
 
     def _encoded(
         self, column: Column, units: Sequence[Unit], values: list[object] | None, *, named: bool
@@ -296,8 +351,8 @@ class Samples:
             if not named:
                 return None
             seen = "its values could not be read" if values is None else "no timestamps seen"
-            empty = bool(values) and not given
-            return TimeColumn(column, UNDECIDED, None, seen, named, f"Its unit is open: {choices}.", empty=empty)
+            ask = f"Its unit is open: {choices}."
+            return TimeColumn(column, UNDECIDED, None, seen, named, ask, null_share=_null_share(values))
         if set(ways) == {NOT_A_TIME}:
             return None
         [(way, _), *others] = ways.most_common()
@@ -316,7 +371,8 @@ class Samples:
         if naive:
             written = ' "UTC" if CURRENT_TIMESTAMP writes it.' if Unit.NATIVE in units and unit == Unit.TEXT else ""
             ask = _WHOSE_CLOCK.format(written)
-        return TimeColumn(column, unit, UNDECIDED if naive else None, seen, named, ask, oldest, newest)
+        zone = UNDECIDED if naive else None
+        return TimeColumn(column, unit, zone, seen, named, ask, oldest, newest, _null_share(values))
 
     # States
 
@@ -324,13 +380,16 @@ class Samples:
         """Return the columns that hold states, or may, the likeliest first."""
         found = [self._states(table, column, many=many) for column in table.columns if nameable(column.name)]
         order = {word: rank for rank, word in enumerate(STATES)}
-        return sorted(
-            (one for one in found if one is not None),
-            key=lambda one: (not one.likely, order.get(last_word(one.column.name), len(order))),
-        )
+
+        def rank(one: States) -> tuple[bool, bool, int]:
+            named = words(one.column.name)
+            return not one.likely, len(named) > 1, min(order.get(word, len(order)) for word in named)
+
+        return sorted((one for one in found if one is not None), key=rank)
 
     def _states(self, table: TableInfo, column: Column, *, many: bool) -> States | None:
-        named = last_word(column.name) in STATES
+        *first, last = words(column.name) or [""]
+        named = last in STATES or (last in STATE_SUFFIXES and not set(STATES).isdisjoint(first))
         unique = any(index.unique and index.columns == (column.name,) for index in table.indexes)
         if unique or column.name in table.primary_key:
             return None
@@ -349,10 +408,12 @@ class Samples:
             return None
         ordered: list[State] = sorted(states, key=lambda one: (str(type(one)), one))  # type: ignore[arg-type]
         if not ordered:
-            return States(column, (), "called like a state; no values seen", likely=True)
+            return States(column, (), "called like a state; no values seen", likely=len(first) < _LONG_NAME)
         where = "holds" if complete else "holds, among the sampled rows,"
         missing = ", and NULL, which no rule selects" if None in values else ""
-        return States(column, tuple(ordered), f"{where} {_listed(ordered)}{missing}", likely=True)
+        # The state of a part of the row (email_change_confirm_status) is called like one, too; values tell.
+        likely = not first or any(str(one).lower() in LIFECYCLE for one in ordered)
+        return States(column, tuple(ordered), f"{where} {_listed(ordered)}{missing}", likely=likely)
 
     def _unnamed_states(self, table: TableInfo, column: Column) -> States | None:
         """Return a column whose values resemble states, for a remark only: outcomes and kinds resemble states, too."""
@@ -368,6 +429,29 @@ class Samples:
 def nameable(name: str) -> bool:
     """Check whether a contract can name a column: an empty name cannot be written, and the placeholder is reserved."""
     return name not in ("", UNDECIDED) and "\x00" not in name
+
+
+def _declared_as_time(column: Column) -> bool:
+    """Check whether the type that a column is declared with names a time; SQLite stores anything in it all the same."""
+    return column.type.upper().startswith(("DATE", "TIMESTAMP"))
+
+
+def _is_held(table: TableInfo, column: Column) -> bool:
+    """Check whether another column of the same words says who holds the row: acquired_by beside acquired_until."""
+    named = set(words(column.name))
+    held = named - EXPIRIES - TIMES
+    return not EXPIRIES.isdisjoint(named) and any(
+        last_word(other.name) in HOLDERS and not held.isdisjoint(words(other.name)[:-1]) for other in table.columns
+    )
+
+
+def _is_part(table: TableInfo, column: Column) -> bool:
+    named = " ".join(words(table.name))
+    return any(word in PARTS and word not in named for word in words(column.name))
+
+
+def _null_share(values: Sequence[object] | None) -> float | None:
+    return None if not values else sum(one is None for one in values) / len(values)
 
 
 def _can_be_state(value: object) -> bool:

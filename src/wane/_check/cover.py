@@ -20,8 +20,9 @@ from wane._db import Store
 from wane._db.counting import count_rows
 from wane._db.schema import Kind, Schema, TableInfo
 from wane._findings import Finding, Severity
+from wane._rules.access import check_indexes
 from wane._rules.holds import lost_holds, report_lost_holds
-from wane._rules.indexes import check_age_index, check_indexes, observed
+from wane._rules.indexes import check_age_index, observed
 from wane._rules.references import check_references
 from wane._rules.report import Report, rule_path
 from wane._rules.rows import rows_of

@@ -1,20 +1,23 @@
 """Proposing a contract for a live database: what `wane init` writes.
 
-The proposal reports what was found and decides nothing. Every table has at least one `"DECIDE"`, every rule has one of
-its own, and no window is ever suggested, so the file cannot pass `wane check` before a person has thought about each
-table. It only reads.
+The proposal reports what was found and decides nothing. Every table that has a section has at least one `"DECIDE"`,
+every rule has one of its own, and no window is ever suggested, so the file cannot pass `wane check` before a person has
+thought about each table. Tables whose rows are parts of others', and have no life of their own, leave with those. It
+only reads.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from wane._check.candidates import Samples, TimeColumn, nameable
+from wane._check.candidates import Samples, States, TimeColumn, nameable
+from wane._check.vocabulary import BOOKKEEPING, words
 from wane._contract import toml
+from wane._contract.model import State
 from wane._contract.names import TableName, join_name
 from wane._contract.values import UNDECIDED
 from wane._db.schema import ForeignKey, Kind, OnDelete, Schema, TableInfo
@@ -48,6 +51,35 @@ class _Child:
     key: ForeignKey
 
 
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What was found in one table."""
+
+    table: TableInfo
+    rows: str
+    """Their number, in words."""
+    many: bool
+    states: tuple[States, ...]
+    state: States | None
+    times: tuple[TimeColumn, ...]
+    expiry: TimeColumn | None
+    time: TimeColumn | None
+    """What its rows age by."""
+    ends: tuple[tuple[TimeColumn, tuple[State, ...]], ...] = ()
+    """The columns that say when a row ended, where each is set in other states, with these states."""
+
+    @property
+    def bounded(self) -> bool:
+        """Return whether anything says when its rows are old."""
+        return self.time is not None or self.expiry is not None
+
+    @property
+    def lives(self) -> bool:
+        """Return whether its rows have a life of their own: a state, an end or an expiry."""
+        ended = self.time is not None and self.time.terminal
+        return self.state is not None or self.expiry is not None or ended
+
+
 class _Proposal:
     def __init__(self, store: Store, url_text: str) -> None:
         self.store = store
@@ -58,6 +90,8 @@ class _Proposal:
         self.names = {table.qualified: _name(table, self.schema, self.known) for table in self.schema.tables}
         self.parts = Counter(table.parent for table in self.schema.tables if table.parent is not None)
         self.children = self._children()
+        self.examined: dict[tuple[str, str], _Examined] = {}
+        self.leads: dict[tuple[str, str], list[TableInfo]] = {}
 
     def text(self) -> str:
         tables: list[str] = []
@@ -70,8 +104,19 @@ class _Proposal:
                 skipped += self._skipped(table)
             elif refusal := self.store.types.rules_allowed(table):
                 excused += [toml.comment(f"{refusal}."), f"{self._key(table)} = {{ elsewhere = {_OPEN} }}"]
+            elif reason := BOOKKEEPING.get(table.name.lower()):
+                excused.append(f"{self._key(table)} = {{ constant = {toml.text(reason)} }}")
             else:
-                tables.append("\n".join(self._table(table, excused)))
+                self.examined[table.qualified] = self._examine(table)
+        for found in self.examined.values():
+            parents = self._leads(found.table)
+            if parents:
+                names = ", ".join(self._key(parent) for parent in parents)
+                skipped.append(toml.comment(f"{self._key(found.table)}: its rows leave with those of {names}."))
+            elif not found.bounded and not found.states and all(one.of_work for one in found.times):
+                excused += self._unbounded(found)
+            else:
+                tables.append("\n".join(self._table(found, excused)))
         scheduler = f"[scheduler]\n{SCHEDULER} = {{ every = {_OPEN} }}"
         parts = [_HEADER.rstrip(), "\n".join(self._store()), scheduler, *tables, "\n".join([*excused, *skipped])]
         return "\n\n".join(parts) + "\n"
@@ -104,16 +149,81 @@ class _Proposal:
 
     # One table
 
-    def _table(self, table: TableInfo, excused: list[str]) -> Iterator[str]:
+    def _examine(self, table: TableInfo) -> _Examined:
         rows, many = self.samples.rows(table)
         states = self.samples.states(table, many=many)
-        state = next((one for one in states if one.likely), None)
-        times = [one for one in self.samples.time_columns(table) if state is None or one.column != state.column]
+        times = self.samples.time_columns(table)
+        likely = [one for one in states if one.likely]
+        ends = {one.column: self._ends(table, one, times, many=many) for one in likely}
+        state = min(likely, key=lambda one: _last_end(ends[one.column]), default=None)
+        times = [one for one in times if state is None or one.column != state.column]
         expiry = None if state is not None else self._expiry(times)
-        # Rows do not age by the time at which a lease or a part of them expires.
-        ages = [one for one in times if not one.expiry] if expiry is None else []
-        time = min(ages, key=lambda one: one.rank, default=None)
+        # Rows do not age by the time at which a lease or a part of them begins or expires.
+        ages = [one for one in times if not (one.expiry or one.of_work or one.part)] if expiry is None else []
+        time = min(ages, key=lambda one: (one.rank, -one.newest.timestamp() if one.newest else 0.0), default=None)
+        found = () if state is None else ends[state.column]
+        known = {one for _, given in found for one in given}
+        apart = len(found) > 1 and len(known) == sum(len(given) for _, given in found)
+        return _Examined(table, rows, many, tuple(states), state, tuple(times), expiry, time, found if apart else ())
 
+    def _ends(
+        self, table: TableInfo, state: States, times: list[TimeColumn], *, many: bool
+    ) -> tuple[tuple[TimeColumn, tuple[State, ...]], ...]:
+        """Return the columns that are set in some states only, always, and named like the end of a row."""
+        found = []
+        for one in times:
+            if one.terminal and one.column.nullable and one.column != state.column:
+                given = self.samples.always_set(table, state.column, one.column, many=many)
+                if given:
+                    found.append((one, tuple(value for value in state.values if value in given)))
+        return tuple(sorted(found, key=lambda end: end[0].rank))
+
+    def _leads(self, table: TableInfo) -> list[TableInfo]:
+        """Return the tables whose rows this table's rows leave with: those that they are parts of, and that end."""
+        if table.qualified not in self.leads:
+            self.leads[table.qualified] = self._find_leads(table)
+        return self.leads[table.qualified]
+
+    def _find_leads(self, table: TableInfo) -> list[TableInfo]:
+        found = self.examined[table.qualified]
+        if found.lives:
+            return []
+        parents = [self.known[name] for name, all_of in self.children.items() if any(c.table is table for c in all_of)]
+        return [
+            parent
+            for parent in parents
+            if parent is not table
+            and (examined := self.examined.get(parent.qualified)) is not None
+            and any(one.table is table and _follows(one, parent) for one in self.children[parent.qualified])
+            and ((examined.bounded and examined.lives) or self._is_part(parent, {table.qualified}))
+        ]
+
+    def _is_part(self, table: TableInfo, below: set[tuple[str, str]]) -> bool:
+        """Check whether a table's rows leave with others, without coming round to a table below it."""
+        if table.qualified in below or self.examined[table.qualified].lives:
+            return False
+        return any(
+            _follows(one, self.known[name])
+            and name in self.examined
+            and (self.examined[name].lives or self._is_part(self.known[name], below | {table.qualified}))
+            for name, children in self.children.items()
+            for one in children
+            if one.table is table and name != table.qualified
+        )
+
+    def _unbounded(self, found: _Examined) -> Iterator[str]:
+        parents = [self.known.get((key.to_schema, key.to_table)) for key in found.table.foreign_keys]
+        leads = [
+            one for one in parents if one is not None and one.qualified in self.examined and one is not found.table
+        ]
+        names = ", ".join(dict.fromkeys(map(self._key, leads)))
+        follow = f" Its rows can leave with those of {names}: name it in `with` there, not here." if names else ""
+        yield toml.comment(f"{self._key(found.table)}: {found.rows}, and no column with timestamps or states.{follow}")
+        yield f"{self._key(found.table)} = {{ constant = {_OPEN} }}"
+
+    def _table(self, found: _Examined, excused: list[str]) -> Iterator[str]:
+        table, rows, many, states, state = found.table, found.rows, found.many, found.states, found.state
+        times, expiry, time = found.times, found.expiry, found.time
         yield f"[table.{self._key(table)}]"
         yield toml.comment(f"{rows[:1].upper()}{rows[1:]}.")
         yield from self._remarks(table)
@@ -151,7 +261,23 @@ class _Proposal:
         if len(rest) > _MOST_REMARKS:
             yield toml.comment(f"And {len(rest) - _MOST_REMARKS} more columns with timestamps.")
         yield ""
-        yield from self._rule(table, state_known=state is not None, time=time, expiry=expiry)
+        if found.ends:
+            yield from self._rules_by_end(found)
+        else:
+            yield from self._rule(table, state_known=state is not None, time=time, expiry=expiry)
+
+    def _rules_by_end(self, found: _Examined) -> Iterator[str]:
+        """Write a rule for each column that says when a row ended: each is set in other states."""
+        for end, given in found.ends:
+            name = words(end.column.name)[0]
+            yield f"[table.{self._key(found.table)}.rule.{toml.key(name)}]"
+            yield toml.comment(
+                f"{toml.key(end.column.name)} is set in {', '.join(map(toml.value, given))}, and in no other state."
+            )
+            yield f"when = {toml.value(list(given))}"
+            yield f"time = {end.declared}"
+            yield f"keep = {_OPEN}"
+            yield from self._references(found.table)
 
     def _rule(
         self, table: TableInfo, *, state_known: bool, time: TimeColumn | None, expiry: TimeColumn | None
@@ -174,7 +300,7 @@ class _Proposal:
             yield f"keep = {_OPEN}"
         yield from self._references(table)
 
-    def _expiry(self, times: list[TimeColumn]) -> TimeColumn | None:
+    def _expiry(self, times: Sequence[TimeColumn]) -> TimeColumn | None:
         """Return the column that holds the rows' expiry; None if there is none.
 
         A lease on a row's work ends without ending the row.
@@ -253,28 +379,78 @@ class _Proposal:
         """Yield suggestions for the rows that refer to this table's, each to be accepted or removed."""
         follow: list[str] = []
         guard: list[str] = []
+        taken: list[str] = []
         for child in self.children.get(table.qualified, ()):
             reference = self._reference(child, table)
             columns = ", ".join(toml.key(name) for name in child.key.columns)
             refers = f"{self._key(child.table)} refers here by {columns}"
-            follows = child.table is not table and (child.key.on_delete is OnDelete.CASCADE or _composed(child))
-            entry = reference if follows else f"{{ referenced_by = {reference} }}"
-            if entry in follow or entry in guard:
+            follows = _follows(child, table)
+            entry = self._follower(child, table, {table.qualified}) if follows else f"{{ referenced_by = {reference} }}"
+            if entry in follow or entry in guard or entry in taken:
                 continue
             if follows:
                 cascade = child.key.on_delete is OnDelete.CASCADE
                 why = "the database cascades" if cascade else "its key contains the reference"
-                yield toml.comment(f"{refers}; {why}, so its rows can leave with the row.")
-                follow.append(entry)
+                # What has no section of its own leaves here; for others it is a suggestion.
+                part = table in self._leads(child.table)
+                yield toml.comment(f"{refers}; {why}, so its rows {'leave' if part else 'can leave'} with the row.")
+                (taken if part else follow).append(entry)
             else:
                 effect = child.key.on_delete
                 what = f" (ON DELETE {effect.value})" if effect is not OnDelete.NO_ACTION else ""
                 yield toml.comment(f"{refers}{what}: it can save the row, or leave with it (`with`).")
                 guard.append(entry)
+        for name, column in self._unenforced(table):
+            yield toml.comment(
+                f"{name}.{toml.key(column)} may refer here, without a foreign key: its rows may save the row (`unless`),"
+                " or leave with it (`with`)."
+            )
+        if taken:
+            yield f"with = [{', '.join(taken)}]"
         if follow:
-            yield "# " + f"with = [{', '.join(follow)}]"
+            suggested = f"with = [{', '.join([*taken, *follow])}]"
+            yield f"# or: {suggested}" if taken else f"# {suggested}"
         if guard:
             yield "# " + f"unless = [{', '.join(guard)}]"
+
+    def _follower(self, child: _Child, parent: TableInfo, above: set[tuple[str, str]]) -> str:
+        """Write a follower, with the followers of its own that have no section."""
+        inner = [
+            self._follower(one, child.table, above | {child.table.qualified})
+            for one in self.children.get(child.table.qualified, ())
+            if one.table.qualified not in above | {child.table.qualified}
+            and _follows(one, child.table)
+            and child.table in self._leads(one.table)
+        ]
+        reference = self._reference(child, parent)
+        if not inner:
+            return reference
+        name, key = self.names[child.table.qualified], child.key
+        full = {"table": str(name), "columns": list(key.columns)}
+        if key.to_columns != (parent.primary_key or _unique_key(parent)):
+            full["to"] = list(key.to_columns)
+        written = toml.value(full).removesuffix("}").rstrip()
+        return f"{written}, with = [{', '.join(inner)}] }}"
+
+    def _unenforced(self, table: TableInfo) -> Iterator[tuple[str, str]]:
+        """Yield columns of other tables that are called and typed like a reference to this table's key."""
+        keys = [table.primary_key, *(index.columns for index in table.indexes if index.unique)]
+        single = {mine for names in keys if len(names) == 1 and (mine := table.column(names[0] or "")) is not None}
+        called = {
+            (name, mine.type)
+            for mine in single
+            for name in (f"{_singular(table.name)}_{mine.name}".lower(), mine.name.lower())
+            if len(words(name)) > 1
+        }
+        for other in self.examined.values():
+            for column in other.table.columns:
+                if (
+                    other.table is not table
+                    and (column.name.lower(), column.type) in called
+                    and (column.name,) != other.table.primary_key
+                    and not any(column.name in one.columns for one in other.table.foreign_keys)
+                ):
+                    yield self._key(other.table), column.name
 
     def _reference(self, child: _Child, parent: TableInfo) -> str:
         name, key = self.names[child.table.qualified], child.key
@@ -292,7 +468,7 @@ def _name(table: TableInfo, schema: Schema, known: dict[tuple[str, str], TableIn
     return TableName(table.name, None if first == table.schema else table.schema)
 
 
-def _age(time: TimeColumn | None, times: list[TimeColumn]) -> TimeColumn | None:
+def _age(time: TimeColumn | None, times: Sequence[TimeColumn]) -> TimeColumn | None:
     """Return the column that says how old rows are whose work is not done; None if there is none, or all are done."""
     if time is None or not time.done or not time.column.nullable:
         return None
@@ -331,3 +507,17 @@ def _holds_secret(url: str) -> bool:
     """
     bare = _FROM_ENVIRONMENT.sub("", url).replace(":@", "@")
     return any(mask(one).replace("=***", "=") != one for one in (bare, unquote(bare)))
+
+
+def _follows(child: _Child, parent: TableInfo) -> bool:
+    """Check whether the child's rows are to leave with the parent's, if any."""
+    return child.table is not parent and (child.key.on_delete is OnDelete.CASCADE or _composed(child))
+
+
+def _last_end(ends: tuple[tuple[TimeColumn, tuple[State, ...]], ...]) -> tuple[int, int]:
+    """Rank a state by the end of a row that it decides: what happens last comes first."""
+    return min((one.rank for one, _ in ends), default=(9, 9))
+
+
+def _singular(name: str) -> str:
+    return name.removesuffix("s")

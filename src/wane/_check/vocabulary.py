@@ -34,15 +34,27 @@ TIMES = _set(
     " seen"
 )
 
-EXPIRIES = _set("expires expire expiry expiration expiring lease until")
+LEADING_TIMES = _set("date time datetime timestamp ts")
+"""Words that name a time at the beginning of a name as well: date_done."""
 
-WORK = _set("lease leased claim claimed lock locked visible invisible visibility reserved")
+EXPIRIES = _set("expires expire expiry expiration expiring exp lease until")
+
+WORK = _set("lease leased claim claimed lock locked visible invisible visibility reserved acquired held owned picked")
 """A lease or claim on a row: when it ends, the row does not."""
+
+HOLDERS = _set("by owner holder worker")
+"""What ends the name of a column that says who holds a lease: acquired_by beside acquired_until."""
+
+PARTS = _set("cache cached result token password secret key certificate cookie code link url signature")
+"""Parts of a row that expire without it, unless the table is about them."""
 
 NUMBERS = _set("id ids key uuid guid count version")
 """Numbers that are not timestamps, even if their values resemble one."""
 
 STATES = ("status", "state", "phase", "stage")
+
+STATE_SUFFIXES = _set("type name code")
+"""What may follow such a word in the name of a column that holds a state: state_type."""
 
 LIFECYCLE = _set(
     "new queued pending waiting ready scheduled available active open running processing claimed locked sending started"
@@ -52,14 +64,35 @@ LIFECYCLE = _set(
 )
 
 DONE = _set(
-    "finished completed ended closed resolved processed handled sent delivered drained done acked acknowledged published"
-    " dispatched consumed relayed forwarded"
+    "finished finish completed complete completion ended end closed close resolved processed handled sent delivered"
+    " drained done acked acknowledged published dispatched consumed relayed forwarded stopped stop finalized finalised"
+    " terminated"
 )
 """The work on a row is done: while such a time is NULL, it is not, and the row is needed."""
 
+CREATED = _set("created create received enqueued inserted added occurred logged attempted recorded started start")
+_DELETED = _set("deleted delete pruned purged")
 ROLES = (
-    DONE | _set("archived cancelled canceled abandoned deleted pruned"),
-    _set("updated modified changed seen last synced beat heartbeat touched read"),
-    _set("created received enqueued inserted added occurred logged attempted recorded"),
+    _DELETED,
+    DONE | _set("archived cancelled canceled abandoned discarded"),
+    _set("failed aborted rejected errored revoked"),
+    _set("updated update modified changed seen last latest synced beat heartbeat touched read"),
+    CREATED,
+    _set("scheduled schedule run due next eta available queued"),
 )
-"""The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early."""
+"""The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early. When work is to
+begin comes last: it says nothing about its end."""
+
+BOOKKEEPING = {
+    "alembic_version": "the version of the schema, by Alembic",
+    "django_migrations": "the migrations of the schema, by Django",
+    "schema_migrations": "the versions of the schema, by its migration tool",
+    "ar_internal_metadata": "facts about the schema, by Rails",
+    "migrations": "the migrations of the schema, by Laravel",
+    "flyway_schema_history": "the migrations of the schema, by Flyway",
+    "databasechangelog": "the migrations of the schema, by Liquibase",
+    "databasechangeloglock": "the lock of Liquibase",
+    "goose_db_version": "the versions of the schema, by goose",
+    "river_migration": "the migrations of the schema, by River",
+}
+"""Tables of migration tools: a row for each change of the schema."""

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from wane._contract.names import TableName
 from wane._db.migrations import Migration, pending
+from wane._db.queryplan import QueryPlan
 from wane._db.schema import Column, Schema, TableInfo
 from wane._db.statement import Dialect, Execute, Parameters, Statement, Types
 from wane._db.transaction import Transaction
@@ -192,6 +193,10 @@ class Store(ABC):
     @abstractmethod
     def explain(self, statement: Statement) -> str:
         """Return the query plan, as the database prints it; the statement does not run."""
+
+    @abstractmethod
+    def query_plan(self, statement: Statement) -> QueryPlan:
+        """Return what the query plan of a statement reads; the statement does not run."""
 
     @abstractmethod
     def estimate(self, statement: Statement) -> int | None:

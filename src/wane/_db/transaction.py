@@ -73,6 +73,10 @@ class Transaction(ABC):
     def close_gate(self, table: TableInfo) -> None:
         """Wait until no transaction is inside the table's gate, and block others until this one has ended."""
 
+    @abstractmethod
+    def limit(self, seconds: float) -> None:
+        """Let nothing take longer than this, from here to the end of the transaction; raise TimedOut if it does."""
+
     def finish(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         """Run the last statement of the transaction, at the latest with the commit; return no rows.
 

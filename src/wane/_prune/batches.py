@@ -28,6 +28,8 @@ from wane.errors import Locked, TimedOut
 from wane.events import BatchTaken, Listener, SlowedDown, nobody
 
 STOPPED = "stop requested"
+BATCH_SECONDS = 30.0
+"""How long a batch may take, before it is retried smaller."""
 
 
 class Closed(Exception):
@@ -127,6 +129,7 @@ class Batches:
         """Run one batch: the body changes rows and calls `record`."""
         with self.store.transaction(durable=self.durable) as transaction:
             began = time.monotonic()
+            transaction.limit(BATCH_SECONDS)
             batch = OpenBatch(transaction, self.begin(transaction), self.audit, began)
             yield batch
             audit = batch.finish()
@@ -141,9 +144,9 @@ class Batches:
         self.audit = replace(self.audit, counts=add_counts(self.audit.counts, self.last.counts))
         self.seconds, self.worked = seconds, seconds if worked is None else worked
 
-    def adapt(self) -> None:
-        """Choose the size of the next batch, and emit what this one changed."""
-        self._costs.add(self.last.rows, self.worked)
+    def adapt(self, rows: int | None = None) -> None:
+        """Choose the size of the next batch, and emit what this one changed; `rows`: those that it read, if known."""
+        self._costs.add(self.last.rows if rows is None else rows, self.worked)
         self.size = self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds())
         self.emit()
 

@@ -1,7 +1,7 @@
 """Rules bound to the database, ready to take rows, and refused if taking them would break a promise.
 
-What `check --cover` reports as an error about a rule (an uncounted cascade, a missing index on a large table) stops
-that rule here, whether the check was run or not.
+What `check --cover` reports as an error about a rule (an uncounted cascade, a lost hold) stops that rule here, whether
+the check was run or not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeVar
 
@@ -20,8 +20,8 @@ from wane._db import Store
 from wane._db.counting import count_rows
 from wane._db.schema import Schema, TableInfo
 from wane._findings import did_you_mean, errors_of
+from wane._rules.access import check_indexes, walks_by_key
 from wane._rules.holds import lost_holds, report_lost_holds
-from wane._rules.indexes import check_indexes
 from wane._rules.references import check_references
 from wane._rules.report import Report
 from wane._rules.selection import Selection, bind_rule
@@ -44,6 +44,8 @@ class _Seen:
     """How often the store had been reopened by then."""
     selections: dict[tuple[TableName, Rule], Selection]
     lost_holds: list[str]
+    walked: set[tuple[TableName, Rule]] = field(default_factory=set)
+    """The rules whose tables are walked by key."""
 
 
 class Bindings:
@@ -78,6 +80,10 @@ class Bindings:
             seen.selections[table.name, rule] = known
         return known
 
+    def walks_by_key(self, table: Table, rule: Rule) -> bool:
+        """Return whether sweeps walk the table of a bound rule by its key: see `wane._rules.access`."""
+        return self._seen is not None and (table.name, rule) in self._seen.walked
+
     def rebind(self, table: Table, rule: Rule) -> Selection:
         """Bind a rule to the schema as it is now."""
         self.forget()
@@ -109,6 +115,8 @@ class Bindings:
             findings = errors_of(report.findings)
         if selection is None or findings:
             raise BindError(f"{table.name}.{rule.name} cannot take rows from {self.store.shown}", findings)
+        if walks_by_key(self.store, selection, self._rows(selection.table)):
+            seen.walked.add((table.name, rule))
         return selection
 
     def _rows(self, table: TableInfo) -> int | None:

@@ -32,8 +32,8 @@ from wane._ledger import Ledger, SweepCost
 from wane._prune.pace import Pace, foresee, learn_costs
 from wane._prune.plan import BudgetStop, Plan, Step, StepStatement, Takes
 from wane._prune.preview import preview
+from wane._rules.access import check_indexes
 from wane._rules.holds import lost_holds, report_lost_holds
-from wane._rules.indexes import check_indexes
 from wane._rules.probes import overlapping
 from wane._rules.queries import queries_of
 from wane._rules.reads import count_due, read_due

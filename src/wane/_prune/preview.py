@@ -12,12 +12,14 @@ from wane._db.statement import Statement
 from wane._prune.sql_cold_tier import locked_columns, months, shown_moving
 from wane._prune.sql_postgres import Closing, closing_followers, closing_references
 from wane._prune.take import rechecks
+from wane._rules.indexes import has_time_index
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, losing
 from wane._rules.statements import statements_of
 
 _MANY = "if a row has more followers than fit into a batch"
 _LOCKED = "if others hold locks"
+_LARGE = "if the table is large, without an index that serves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,16 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         if losing is not None and isinstance(action, ToColdTier):
             statement = shown_moving(rows.dialect, action.schema, losing, statement)
         keys = [("…",) * len(selection.key)]
-        filled = rule.fill(statement, scoped, now, keys=keys, limit=limit, follower_limit=limit, behind=scoped.scope)
+        filled = rule.fill(
+            statement,
+            scoped,
+            now,
+            keys=keys,
+            limit=limit,
+            follower_limit=limit,
+            behind=scoped.scope,
+            slice_rows=limit,
+        )
         shown.append(ShownStatement(purpose, filled))
 
     def close(closings: Sequence[Closing]) -> None:
@@ -61,6 +72,15 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         for statement in rule.scopes[1:]:
             add("if nothing leaves: find others", statement)
 
+    def add_slices() -> None:
+        if rule.slices is not None and not has_time_index(selection, rows.dialect, "postgres" if locks else "sqlite"):
+            add(f"{_LARGE}: find where the first slice ends", rule.slices.first)
+            add(f"{_LARGE}: find where the next one ends", rule.slices.next)
+            add(f"{_LARGE}: find the due rows in it", rule.slices.due)
+            if rule.take_range is not None:
+                add(f"{_LARGE}: lock them", rule.lock)
+                add(f"{_LARGE}: take them", rule.take)
+
     for statement in rule.scopes[:1]:
         add("find the scopes beyond the cap", statement)
     closings = closing_references(rows, selection) if locks else []
@@ -79,6 +99,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add(f"{_LOCKED}: take them", rule.take)
         add_next_scopes()
         add_later()
+        add_slices()
         return shown
     if not isinstance(action, ToArchive):  # The archive knows which rows it copied.
         add("find the oldest due rows", rule.candidates)
@@ -108,4 +129,5 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         add(f"{_MANY}: check whether any of {one.name} is left", one.remaining)
     add_next_scopes()
     add_later()
+    add_slices()
     return shown

@@ -111,6 +111,8 @@ class PostgresRowTaker(RowTaker):
         selection, rule = batch.selection, self.statements(batch.selection)
         most = min(batch.limit, batch.most)
         closed = self.close_references(selection)
+        if batch.slice_rows:
+            return self._take_slice(replace(batch, skip_locked=batch.skip_locked or closed))
         if rule.take_range is None or batch.skip_locked:
             skip = batch.skip_locked or closed
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))

@@ -34,6 +34,8 @@ class SqliteRowTaker(RowTaker):
     def take(self, batch: Batch) -> Taken:
         if batch.skip_locked or batch.limit > batch.most:
             batch = replace(batch, limit=min(batch.limit, batch.most), skip_locked=False)
+        if batch.slice_rows:
+            return self._take_slice(batch)
         rule = self.statements(batch.selection)
         if rule.unheld is None or rule.batch_end is None or rule.take_range is None:
             return self._take_locked(batch)

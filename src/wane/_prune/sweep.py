@@ -36,7 +36,9 @@ from wane._prune.pace import Pace
 from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
 from wane._prune.sql_outbox import write_taken_event
+from wane._prune.sql_walk import WalkCursors
 from wane._prune.take import Batch, Position, Taken
+from wane._rules.access import can_walk_by_key
 from wane._rules.reads import any_due
 from wane._rules.rows import cutoff
 from wane._rules.selection import Selection
@@ -240,6 +242,10 @@ class _RuleSweep:
         """Whether what is left of the budget is too little for the next row with its followers."""
         self.calling: tuple[Selection, BatchCall | None] | None = None
         """What takes the batches of a bound rule in one call each, if they can be."""
+        self.by_key = False
+        """Whether batches walk the table by its key."""
+        self.unwalked = False
+        """Whether the walk began behind the first key, so that rows before it are still to be walked."""
         self.began = time.monotonic()
 
     def run(self) -> SweptRule:
@@ -360,7 +366,7 @@ class _RuleSweep:
         due = self.due if self.planned is None else self.planned.rows
         of = None if due is None else min(due, self.budget.rows)
         self.sweeper.listener(WorkProgressed("sweep", str(self.table.name), self.rule.name, "row", 0, of))
-        floor, skip_locked = None, False
+        floor, skip_locked = self._begin_walk(by_key=self._walks_by_key()), False
         while True:
             if self.sweeper.stop.is_set():
                 return Outcome.STOPPED, STOPPED
@@ -375,19 +381,44 @@ class _RuleSweep:
                 taken = self._batch(floor, skip_locked=skip_locked)
             except SchemaChanged as problem:
                 self._bind_again(problem)
-                floor = None
+                floor = self._begin_walk(by_key=self._walks_by_key())
                 continue
             except (Locked, TimedOut) as problem:
+                if self._takes_too_long(problem):
+                    floor = self._begin_walk(by_key=True)
+                    continue
                 skip_locked = self._slow_down(problem, skip_locked=skip_locked)
                 continue
             floor = taken.floor
-            self.batches.adapt()
-            if taken.done:
+            self.batches.adapt(self.batches.size if self.by_key else None)
+            if taken.done and not self.unwalked:
                 return Outcome.DONE, ""
+            if taken.done:
+                self.unwalked, floor = False, None
             self.batches.pause()
+
+    def _walks_by_key(self) -> bool:
+        return self.sweeper.bindings.walks_by_key(self.table, self.rule)
+
+    def _begin_walk(self, *, by_key: bool) -> Position | None:
+        """Return where the first batch begins: with the oldest row, or with the key where the walk before ended."""
+        self.by_key = by_key
+        floor = None
+        if by_key and not self.nothing_due:
+            store = self.sweeper.store
+            floor = WalkCursors(store.dialect, store.reader(PROBE_SECONDS)).of(self.selection)
+        self.unwalked = floor is not None
+        return floor
+
+    def _takes_too_long(self, problem: Locked | TimedOut) -> bool:
+        """Check whether not even the smallest batch is found in time: the query plan was wrong about its index."""
+        smallest = self.batches.size <= self.sweeper.pace.least_batch
+        return isinstance(problem, TimedOut) and smallest and not self.by_key and can_walk_by_key(self.selection)
 
     def _has_more(self, floor: Position | None) -> bool:
         """Check whether another batch would find anything: a budget that was just enough is not exhausted."""
+        if self.by_key:
+            return True  # Unknown until the walk ends.
         try:
             return any_due(self.sweeper.store, self.selection, self.now, floor, PROBE_SECONDS)
         except (Locked, TimedOut):
@@ -413,7 +444,7 @@ class _RuleSweep:
 
     def _call(self, batch: Batch) -> Taken | None:
         """Take one or more batches in one call; None if the batch is to be taken statement by statement."""
-        if self.audit_id is None or batch.skip_locked or batch.limit <= 0:
+        if self.audit_id is None or batch.skip_locked or batch.limit <= 0 or batch.slice_rows:
             return None
         if self.calling is None or self.calling[0] is not self.selection:
             self.calling = self.selection, self._batch_call()
@@ -469,15 +500,24 @@ class _RuleSweep:
         limit = most
         if self.planned is not None:
             limit = min(most, self.planned.rows - self.counts[str(self.table.name)])
-        return Batch(self.selection, self.now, limit, most, floor, skip_locked, whole)
+        return Batch(self.selection, self.now, limit, most, floor, skip_locked, whole, size if self.by_key else 0)
 
     def _take(self, transaction: Transaction, batch: Batch) -> Taken:
         if batch.limit <= 0 or self.nothing_due:
             # Recorded in the audit trail, like every sweep that took nothing.
             return Taken({}, batch.floor, done=True)
         taken = take_all_scopes(transaction, batch)
+        if self.by_key:
+            self._move_cursor(transaction, taken)
         self.too_little_left = batch.whole and not taken.done and not any(taken.counts.values())
         return taken
+
+    def _move_cursor(self, transaction: Transaction, taken: Taken) -> None:
+        cursors = WalkCursors(transaction.dialect, transaction.execute)
+        if taken.done:
+            cursors.forget(self.selection)
+        elif taken.floor is not None:
+            cursors.move(self.selection, taken.floor, self.now)
 
     def _spent(self) -> str:
         if self.planned is not None and self.counts[str(self.table.name)] >= self.planned.rows:
@@ -492,10 +532,22 @@ class _RuleSweep:
         """Skip locked rows and take less; at the smallest batch, give up. Return whether locked rows are skipped."""
         pace, can_skip = self.sweeper.pace, not isinstance(self.rule.bound, Cap)
         if self.batches.size <= pace.least_batch and (skip_locked or not can_skip):
-            raise problem
+            raise _failed(problem, self.batches.size)
         self.batches.slow_down(problem, pace.pause_seconds(pace.target_seconds))
         return can_skip
 
     def _emit_budget(self, spent: str) -> None:
         label = self.table.label(self.rule)
         self.sweeper.listener(BudgetExhausted(self.table.scheduler, str(self.table.name), self.rule.name, label, spent))
+
+
+def _failed(problem: Locked | TimedOut, size: int) -> Locked | TimedOut:
+    """Return the error of a sweep that gives up; one without an index for its guards or followers is the usual cause."""
+    if isinstance(problem, Locked):
+        return problem
+    failed = TimedOut(
+        f"a batch of {size} rows did not finish in its time; nothing of it was taken",
+        "`wane check --cover` prints the indexes that are missing",
+    )
+    failed.__cause__ = problem
+    return failed

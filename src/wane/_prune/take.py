@@ -50,6 +50,8 @@ class Batch:
     skip_locked: bool = False
     whole: bool = False
     """Take no row's followers before the row: what does not fit this time fits the next."""
+    slice_rows: int = 0
+    """Walk the table by its key, this many rows of it, due or not; the floor is a key then. 0: follow the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,31 @@ class RowTaker(ABC):
         if not found:
             return Taken({}, batch.floor, done=True)
         width = len(selection.key)
-        floor: Position | None = found[-1][width:]
         last = len(found) < batch.limit
-        keys = self.lock(selection, [row[:width] for row in found], skip_locked=batch.skip_locked)
+        return self._take_found(batch, [row[:width] for row in found], found[-1][width:], last=last)
+
+    def _take_slice(self, batch: Batch) -> Taken:
+        """Take the due rows among the next ones by key, whether any is due or not."""
+        selection, rule = batch.selection, self.statements(batch.selection)
+        assert rule.slices is not None
+        width = len(selection.key)
+        find = rule.slices.first if batch.floor is None else rule.slices.next
+        rows = batch.slice_rows
+        ends = self.transaction.read(rule.fill(find, selection, floor=batch.floor, slice_rows=rows))
+        if not ends:
+            return Taken({}, batch.floor, done=True)
+        [(*edges, count)] = ends
+        within = tuple(edges[:width]), tuple(edges[width:])
+        limit = min(batch.limit, batch.most, self.transaction.most_values // width)
+        found = self.transaction.read(rule.fill(rule.slices.due, selection, batch.now, limit=limit, within=within))
+        cut = len(found) == limit
+        end, last = found[-1] if cut else within[1], count < rows and not cut
+        return self._take_found(batch, found, end, last=last) if found else Taken({}, end, done=last)
+
+    def _take_found(self, batch: Batch, found: list[Key], floor: Position | None, *, last: bool) -> Taken:
+        """Lock rows that were found, check them again, and take them; `floor` is where they end."""
+        selection, rule = batch.selection, self.statements(batch.selection)
+        keys = self.lock(selection, found, skip_locked=batch.skip_locked)
         if not rechecks(selection):
             # Nothing leaves with these rows and nothing retains them: the statement that takes them is the second
             # check.

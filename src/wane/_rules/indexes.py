@@ -1,80 +1,29 @@
-"""Whether a rule's rows can be found without reading the whole table.
+"""Which indexes serve a rule whatever its rows are: by their columns.
 
 An index serves a rule if it leads with the columns that the rule compares for equality, then the time, so that the
-oldest due rows are the first ones of a range. A partial index serves if the rule implies its predicate.
+oldest due rows are the first ones of a range. A partial index serves if the rule implies its predicate. Others may serve
+a table as it is now: see `wane._rules.access`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from wane._contract.mistakes import key_path
 from wane._contract.model import Expiry, Pick, State, Table, Time
 from wane._db import Store
-from wane._db.schema import Column, Index, TableInfo
+from wane._db.schema import Column, Index
 from wane._db.statement import Dialect
 from wane._findings import Severity
-from wane._rules.report import Report, rule_path
+from wane._rules.report import Report
 from wane._rules.selection import BoundCondition, BoundReference, Selection
-
-LARGE = 100_000
-"""From this many rows on, a missing index is an error: every batch would read the whole table."""
 
 _NULL_TEST = re.compile(r'"?(?P<column>[^"]+?)"? IS (?P<negated>NOT )?NULL', re.IGNORECASE)
 _COMPARISON = re.compile(r'\(?"?(?P<column>\w+)"?\)?(?:::[\w ]+)? (?:=|IN) (?P<values>.+)', re.IGNORECASE | re.DOTALL)
 _LITERAL = re.compile(r"'((?:[^']|'')*)'|\b(\d+)\b")
 _FINDS_EQUAL = ("btree", "hash")
-
-
-RowCount = Callable[[TableInfo], int | None]
-"""Returns the approximate number of rows of a table; None if that is unknown."""
-
-
-def check_indexes(store: Store, selection: Selection, rows: RowCount, report: Report) -> None:
-    """Report rules that would read whole tables, with the statement that creates the missing index."""
-    path = rule_path(selection)
-    if not _walked(store.dialect, selection):
-        report.add(
-            _severity(rows(selection.table)),
-            "no-index",
-            selection.name,
-            path,
-            f"{selection.time.column} writes numbers as texts, which no index has in order, so every batch reads the whole table",
-            "write all of its timestamps in one way",
-        )
-    for one in unserved(selection, store.kind) if _walked(store.dialect, selection) else ():
-        among = one.own_time is not None and one.own_time.among
-        report.add(
-            _severity(rows(selection.table)),
-            "no-index",
-            selection.name,
-            path,
-            f"no index finds the rule's oldest rows{f' by {one.time_column.name}' if among else ''},"
-            " so every batch reads the whole table",
-            store.index_ddl(
-                selection.table,
-                wanted_columns(one),
-                None if one.own_time is None else one.time_column,
-                " AND ".join(f"{store.dialect.quote(name)} IS NULL" for name in _earlier(one)),
-            ),
-        )
-    for reference in _references(selection):
-        if not any(_leads(index, reference) for index in reference.table.indexes):
-            names = ", ".join(column.name for column in reference.columns)
-            report.add(
-                _severity(rows(reference.table)),
-                "no-reference-index",
-                selection.name,
-                path,
-                f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
-                store.index_ddl(reference.table, reference.columns, None),
-            )
-
-
-def _severity(rows: int | None) -> Severity:
-    return Severity.ERROR if rows is not None and rows >= LARGE else Severity.WARNING
 
 
 def wanted_columns(selection: Selection) -> list[Column]:
@@ -112,7 +61,7 @@ def unserved(selection: Selection, store: str) -> list[Selection]:
     return [one for one in parts if not any(serves(index, one, store) for index in selection.table.indexes)]
 
 
-def _earlier(selection: Selection) -> list[str]:
+def earlier_columns(selection: Selection) -> list[str]:
     """Return the columns that are NULL in rows whose time is in the walked one, because the first that is not counts."""
     own = selection.own_time
     if own is None or not own.walked or own.time.pick is not Pick.FIRST:
@@ -120,18 +69,25 @@ def _earlier(selection: Selection) -> list[str]:
     return [column.name for column in own.among[: own.among.index(own.column)]]
 
 
-def _walked(dialect: Dialect, selection: Selection) -> bool:
+def is_ordered(dialect: Dialect, selection: Selection) -> bool:
     """Return whether an index can have the order of a rule's rows."""
     return selection.own_time is None or dialect.walks(selection.time_column, selection.time)
 
 
+def has_time_index(selection: Selection, dialect: Dialect, store: str) -> bool:
+    """Check whether an index finds the rule's oldest rows first."""
+    return is_ordered(dialect, selection) and not unserved(selection, store)
+
+
+def has_reference_index(reference: BoundReference) -> bool:
+    """Check whether an index finds the rows that refer to one row."""
+    return any(_leads(index, reference) for index in reference.table.indexes)
+
+
 def served(selection: Selection, dialect: Dialect, store: str) -> bool:
     """Check whether an index serves every step of taking a rule's rows."""
-    return (
-        _walked(dialect, selection)
-        and not unserved(selection, store)
-        and all(any(_leads(index, one) for index in one.table.indexes) for one in _references(selection))
-    )
+    followers = [one.reference for follower in selection.followers for one in follower.walk()]
+    return has_time_index(selection, dialect, store) and all(map(has_reference_index, (*selection.guards, *followers)))
 
 
 def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, ...] | None:
@@ -240,18 +196,13 @@ def _terms(predicate: str) -> Iterable[str]:
 def _null(selection: Selection) -> set[str]:
     columns = [*selection.saved_while_not_null, *([selection.orphan] if selection.orphan is not None else [])]
     columns += [one.column for one in selection.where if one.null and not one.comparisons]
-    return {*(column.name for column in columns), *_earlier(selection)}
+    return {*(column.name for column in columns), *earlier_columns(selection)}
 
 
 def _not_null(selection: Selection) -> set[str]:
     time = () if selection.own_time is None else (selection.time_column,)
     where = (one.column for one in selection.where if not one.null)
     return {column.name for column in (*selection.saved_while_null, *time, *where)}
-
-
-def _references(selection: Selection) -> list[BoundReference]:
-    followers = [one for follower in selection.followers for one in follower.walk()]
-    return [*selection.guards, *(follower.reference for follower in followers)]
 
 
 def _leads(index: Index, reference: BoundReference) -> bool:

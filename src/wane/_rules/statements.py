@@ -21,6 +21,7 @@ from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
 from wane._rules.selection import BoundFollower, Selection, follower_paths, locked_paths
+from wane._rules.slices import SliceStatements, slice_statements
 from wane._rules.walk import Walk
 
 FollowerPath = tuple[BoundFollower, ...]
@@ -99,6 +100,8 @@ class RuleStatements:
     """Take the oldest due rows up to the end of the batch; None if the rule's rows are taken by their keys only."""
     at_once: AtOnceStatements | None
     """Take full batches without locking rows first; None if that is not safe."""
+    slices: SliceStatements | None
+    """Walk the table by its key; None if the order of time decides what is due."""
     followers: tuple[FollowerStatements, ...]
     """For every follower, the deepest first."""
 
@@ -115,6 +118,8 @@ class RuleStatements:
         follower_limit: int = 0,
         scopes: int = MOST_SCOPES,
         behind: Scope | None = None,
+        slice_rows: int = 0,
+        within: tuple[Sequence[object], Sequence[object]] | None = None,
     ) -> Statement:
         """Fill the slots of a statement. Without a floor it begins at the oldest due row, without an end it ends at the
         newest."""
@@ -124,6 +129,9 @@ class RuleStatements:
         values |= _numbered("floor", floor or (self.lowest, *rest))
         if now is not None and not statement.parameters.keys().isdisjoint(("end_time", "end_key")):
             values |= _numbered("end", end or (self.highest(now), *rest))
+        values["slice_rows"] = slice_rows
+        for name, key in zip(("first", "last"), within or (rest, rest), strict=True):
+            values |= _numbered(name, key)
         for name, scope in (("scope", selection.scope), ("behind", behind)):
             values |= _numbered(name, [self.dialect.encoded(value) for value in scope or ()])
         return (statement if keys is None else self.dialect.fill_keys(statement, keys)).fill(now, values)
@@ -232,6 +240,7 @@ class _Compiler:
             batch_end=self._batch_end() if ranged and not locks else None,
             take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
             at_once=self._at_once() if takes_at_once(self.dialect, selection) else None,
+            slices=None if isinstance(selection.rule.bound, Cap) else slice_statements(self.rows, selection),
             followers=tuple(self._follower(path) for path in follower_paths(selection)),
         )
 

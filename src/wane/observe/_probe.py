@@ -13,8 +13,10 @@ from wane._contract.model import Contract
 from wane._db import Store
 from wane._findings import Finding
 from wane._ledger import RuleSweeps
+from wane._rules.access import check_indexes
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.probes import Probe
+from wane._rules.report import Report
 from wane.errors import StoreError, Unreachable
 from wane.observe._binding import BoundContract, bind_tables
 from wane.observe._facts import Facts
@@ -78,7 +80,7 @@ class Prober:
             problem,
             swept,
             functions_fingerprint(store, reading.left(OWN_SECONDS)),
-            tuple(_broken_promises(reading, swept)),
+            (*_broken_promises(reading, swept), *_missing_indexes(reading, tables)),
         )
 
     def _begin(self, store: Store, seconds: float) -> Reading:
@@ -133,3 +135,13 @@ def _broken_promises(reading: Reading, swept: dict[tuple[str, str], RuleSweeps])
     live.invariants()
     report_lost_holds(lost_holds(reading.store, bound.schema), live.report)
     return live.report.findings
+
+
+def _missing_indexes(reading: Reading, tables: Sequence[TableProbe]) -> list[Finding]:
+    """Report the indexes without which sweeps read all of a large table."""
+    rows = {one.table.info.qualified: one.rows.rows for one in tables if one.rows is not None}
+    report = Report(reading.contract)
+    for one in tables:
+        for selection in one.table.selections:
+            check_indexes(reading.store, selection, lambda table: rows.get(table.qualified), report, large_only=True)
+    return report.findings

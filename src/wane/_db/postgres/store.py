@@ -27,6 +27,7 @@ from wane._db.postgres.reflect import read_schemas, reflect
 from wane._db.postgres.settings import BY_INDEX, SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally
 from wane._db.postgres.transaction import LOCAL_SETTINGS, PostgresTransaction, beginning, inside, opened
 from wane._db.postgres.watch import PostgresWatch
+from wane._db.queryplan import QueryPlan, read_postgres_plan
 from wane._db.schema import Column, Schema, TableInfo, index_name
 from wane._db.statement import Execute, Statement
 from wane._db.store import Store, Watch
@@ -321,6 +322,12 @@ class PostgresStore(Store):
         with self._turn, _explained("the statement cannot be explained"), self._looking() as connection:
             found = connection.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
         return "\n".join(line for (line,) in found)
+
+    def query_plan(self, statement: Statement) -> QueryPlan:
+        with self._turn, _explained("the statement cannot be explained"), self._looking() as connection:
+            explained = connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
+            [([tree],)] = explained.fetchall()
+        return read_postgres_plan(tree["Plan"])
 
     def estimate(self, statement: Statement) -> int | None:
         with self._turn, _explained("the statement cannot be explained"), self._looking(_ESTIMATE) as connection:

@@ -74,6 +74,9 @@ class PostgresTransaction(Transaction):
     def change(self, statement: Statement) -> int:
         return self._cursor.execute(statement.text.encode(), statement.parameters).rowcount
 
+    def limit(self, seconds: float) -> None:
+        del seconds  # Each statement has a limit already: `LOCAL_SETTINGS`.
+
     def run_final_statement(self) -> None:
         if self.final_statement is not None:
             self.change(self.final_statement)

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from wane._contract.names import TableName, join_name
 from wane._db.migrations import pending
+from wane._db.queryplan import QueryPlan, read_sqlite_plan
 from wane._db.schema import Column, Schema, TableInfo, index_name
 from wane._db.sqlite.clock import ClockMark, steady_now
 from wane._db.sqlite.dialect import SqliteDialect, SqliteTypes, literal
@@ -24,6 +25,7 @@ from wane._db.sqlite.digests import register
 from wane._db.sqlite.file import OpenFiles, suggest_file
 from wane._db.sqlite.reflect import reflect
 from wane._db.sqlite.transaction import (
+    STEPS_BETWEEN_CHECKS,
     SqliteTransaction,
     can_write,
     reading_text,
@@ -42,8 +44,6 @@ R = TypeVar("R")
 
 OLDEST_VERSION = (3, 35, 0)
 BUSY_SECONDS = 5.0
-_STEPS_BETWEEN_LOOKS = 5_000
-"""Virtual machine steps between two checks of the clock: well below a millisecond."""
 _LEAST_ROW_BYTES = 4
 """The smallest size of a row of any table."""
 
@@ -257,7 +257,7 @@ class SqliteStore(Store):
         deadline = time.monotonic() + seconds
         with self._turn, _explained("the database refused to answer"):
             connection = self._connection
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
             try:
                 return connection.execute(statement.text, statement.parameters).fetchall()
             finally:
@@ -272,6 +272,11 @@ class SqliteStore(Store):
             depth[identifier] = depth.get(parent, -1) + 1
             lines.append("  " * depth[identifier] + detail)
         return "\n".join(lines)
+
+    def query_plan(self, statement: Statement) -> QueryPlan:
+        with self._turn, _explained("the statement cannot be explained"):
+            found = self._connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.parameters).fetchall()
+        return read_sqlite_plan(found)
 
     def estimate(self, statement: Statement) -> int | None:
         del statement  # SQLite's planner does not report its estimates.
@@ -330,9 +335,12 @@ class SqliteStore(Store):
             # work.
             with self._turn, _explained("the database refused"):
                 own = self._connection_for(disk=durable, writers=False)
-                with writing(own, busy_seconds=self._waiting.busy_seconds):
-                    yield SqliteTransaction(own)
-                    self._require_same_files()
+                try:
+                    with writing(own, busy_seconds=self._waiting.busy_seconds):
+                        yield SqliteTransaction(own)
+                        self._require_same_files()
+                finally:
+                    own.set_progress_handler(None, 0)
             return
         used = driver_connection(connection, sqlite3.Connection)
         with _explained("the database refused"), reading_text(used):

@@ -18,6 +18,8 @@ from wane._db.transaction import Transaction
 R = TypeVar("R")
 
 _ASK_AGAIN_SECONDS = 0.002
+STEPS_BETWEEN_CHECKS = 5_000
+"""Virtual machine steps between two checks of the clock: well below a millisecond."""
 
 
 class SqliteTransaction(Transaction):
@@ -39,6 +41,10 @@ class SqliteTransaction(Transaction):
 
     def change(self, statement: Statement) -> int:
         return self._cursor.execute(statement.text, statement.parameters).rowcount
+
+    def limit(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self._connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -1,0 +1,83 @@
+"""A table walked by its key, a bounded number of rows at a time: for rules whose rows no index has in order of time.
+
+A slice is what lies between two keys. Its ends are found along the index of the key; the due rows in it are found by
+every condition of `Rows.due`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wane._db.statement import NOW, Parameters, Slot, Statement
+from wane._rules.rows import Rows, all_of, nested
+from wane._rules.selection import Selection
+
+_LIMIT = Slot("limit")
+_ROWS = Slot("slice_rows")
+
+
+@dataclass(frozen=True, slots=True)
+class SliceStatements:
+    """The statements that walk a table by its key."""
+
+    first: Statement
+    """Find the first and the last key of the first slice, and how many rows it has."""
+    next: Statement
+    """The same for the slice behind a key."""
+    due: Statement
+    """Find the keys of the due rows between two keys, in their order."""
+
+
+def slice_statements(rows: Rows, selection: Selection) -> SliceStatements:
+    """Write the statements that walk the table of a rule by its key."""
+    writer = _Writer(rows, selection)
+    return SliceStatements(writer.ends(behind=False), writer.ends(behind=True), writer.due())
+
+
+class _Writer:
+    def __init__(self, rows: Rows, selection: Selection) -> None:
+        self.rows, self.dialect, self.selection = rows, rows.dialect, selection
+        self.table = f"{self.dialect.table(selection.table)} AS t"
+        self.columns = [rows.column(column) for column in selection.key]
+        self.names = [f"key_{number}" for number in range(len(selection.key))]
+
+    def ends(self, *, behind: bool) -> Statement:
+        p = self.rows.parameters()
+        where = [*self.rows.identified(self.selection, "t"), *([self._beside(p, ">", "floor")] if behind else [])]
+        named = ", ".join(f"{column} AS {name}" for column, name in zip(self.columns, self.names, strict=True))
+        condition = f"\nWHERE {all_of(where)}" if where else ""
+        rows = (
+            f"SELECT {named}\nFROM {self.table}{condition}\nORDER BY {', '.join(self.columns)}\n"
+            f"LIMIT {p.bind('slice_rows', _ROWS)}"
+        )
+        ends = [
+            f"(SELECT * FROM slice ORDER BY {', '.join(f'{name}{how}' for name in self.names)} LIMIT 1) AS {alias}"
+            for alias, how in (("first", ""), ("last", " DESC"))
+        ]
+        outputs = [self.dialect.encode_key(f"{alias}.{name}") for alias in ("first", "last") for name in self.names]
+        return p.statement(
+            f"WITH slice AS MATERIALIZED {nested(rows)}\n"
+            f"SELECT {', '.join(outputs)}, (SELECT count(*) FROM slice)\nFROM {', '.join(ends)}"
+        )
+
+    def due(self) -> Statement:
+        p = self.rows.parameters()
+        where = [
+            self._beside(p, ">=", "first"),
+            self._beside(p, "<=", "last"),
+            self.dialect.recheck(self.rows.due(p, self.selection, NOW)),
+        ]
+        keys = ", ".join(map(self.dialect.encode_key, self.columns))
+        return p.statement(
+            f"SELECT {keys}\nFROM {self.table}\nWHERE {all_of(where)}\nORDER BY {', '.join(self.columns)}\n"
+            f"LIMIT {p.bind('limit', _LIMIT)}"
+        )
+
+    def _beside(self, p: Parameters, sign: str, name: str) -> str:
+        slots: Sequence[Slot] = [Slot(f"{name}_{number}") for number in range(len(self.columns))]
+        bound = [
+            self.dialect.decode_key(p, f"{name}_key", column, slot)
+            for column, slot in zip(self.selection.key, slots, strict=True)
+        ]
+        return self.rows.compare(self.selection.key, self.columns, sign, bound)
