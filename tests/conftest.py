@@ -44,7 +44,9 @@ THROUGH_A_POOLER = (
     "db/test_pooler.py",
 )
 """What runs behind a connection pooler too: a session is no transaction's own there."""
-ALTERNATING = tuple(f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue"))
+ALTERNATING = tuple(
+    f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue", "webhooks")
+)
 """Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on all."""
 ON_ONE_STORE = ("tests/archive/", "tests/cli/")
 """Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""

@@ -55,6 +55,12 @@ def prepare(database: Database) -> dict[str, set[int]]:
 
 @pytest.mark.parametrize("when", ["planned", "written", "committed", "batch", "evicted"])
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.sampled(
+    *("a follower removed-planned", "a follower removed-committed", "a follower removed-evicted"),
+    *("a follower added-written", "a follower added-batch", "followers in another order-committed"),
+    *("followers in another order-batch", "a follower exchanged-written", "a follower exchanged-committed"),
+    *("the rule renamed-planned", "the rule renamed-evicted"),
+)
 def test_a_sweep_that_was_cut_off_ends_in_order(
     sqlite_database: SqliteDatabase, tmp_path: Path, change: str, when: str
 ) -> None:

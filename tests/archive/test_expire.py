@@ -354,7 +354,7 @@ def test_who_dies_between_the_commits_is_finished_by_the_next_and_reported_once(
 
 
 @pytest.mark.frames_on_spark  # What held rows left with is found there.
-@pytest.mark.sampled("sqlite")
+@pytest.mark.sampled
 def test_what_is_left_after_a_restore_is_held_and_expires_as_before(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         # Copies that leave are taken out by Delta Lake, which writes the rest of their files in types of its own.

@@ -16,6 +16,7 @@ from wane.errors import ArchiveError, ContractError
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled
 def test_an_archive_with_a_special_path_lives_its_whole_life(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     folder = tmp_path / "My Project #1 ü u\u0308 %o a?b {c,d} *e* : $f &'\"`~;=@<>,!"
     folder.mkdir()

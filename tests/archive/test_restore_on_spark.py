@@ -49,7 +49,7 @@ def test_chosen_rows_move_back_exactly_and_are_protected_until_their_time(databa
         assert not list((tmp_path / "cold" / ".restore").glob("*/*")), "nothing staged is left behind"
 
 
-@pytest.mark.sampled("sqlite")
+@pytest.mark.sampled
 def test_rows_are_chosen_by_sweep_and_by_key(database: Database, tmp_path: Path) -> None:
     events(database, 20)
     known = ever(database)
@@ -89,7 +89,7 @@ def test_a_column_whose_name_spark_would_take_apart_comes_back(sqlite_database: 
         assert sqlite_database.query('SELECT id, "a.b`c" FROM event WHERE id IN (3, 4)') == [(3, "3"), (4, "4")]
 
 
-@pytest.mark.sampled("sqlite")
+@pytest.mark.sampled
 def test_a_byte_that_changed_in_the_archive_lets_nothing_come_back(database: Database, tmp_path: Path) -> None:
     events(database, 30)
     with cold_keeper(database, tmp_path) as cold:

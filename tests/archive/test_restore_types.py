@@ -118,6 +118,7 @@ def test_rows_of_postgres_come_back_as_they_were_on_spark(
 @pytest.mark.on_spark
 @settings(max_examples=1)
 @given(rows=rows_of(SQLITE, 60).filter(lambda rows: len(rows) > 20))
+@pytest.mark.sampled
 def test_rows_of_sqlite_come_back_as_they_were_on_spark(
     rows: list[tuple[Any, ...]], sqlite_database: SqliteDatabase, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

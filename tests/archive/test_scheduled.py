@@ -74,6 +74,7 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
 
 
 @pytest.mark.frames_on_spark
+@pytest.mark.sampled
 def test_a_step_of_maintenance_that_fails_stops_no_other(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_task_that_loses_its_connection_is_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled
 def test_a_task_that_never_gets_through_fails_with_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as raised:
         answers(SparkExecutor(SparkSettings()).run(losing(tmp_path, 99), 2))
@@ -111,6 +112,7 @@ def test_a_busy_sqlite_is_reported_as_locked(
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled
 def test_a_task_whose_connection_is_terminated_costs_nothing(clusters: Any, tmp_path: Path) -> None:
     with clusters["postgres"].database() as database:
         events(database, ROWS)

@@ -144,6 +144,7 @@ def test_mistakes_are_reported(shop: SqliteDatabase, wane: Wane, folder: Path) -
     assert wane("archive", "survey", "evnt").code == 1
 
 
+@pytest.mark.sampled
 def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder: Path) -> None:
     old_events(sqlite_database)
     (folder / "wane.toml").write_text(KEPT.format(url=f'"{sqlite_database.url}"'))

@@ -15,7 +15,7 @@ from wane._db.statement import Statement
 from wane._db.store import Store
 from wane._rules.queries import queries_of
 
-ROWS = 20_000
+ROWS = 8_000
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 7, 1, tzinfo=UTC)
 STATES = ["queued", "running", "failed", "completed", "cancelled"]
@@ -30,7 +30,7 @@ class Kind:
         self.time = time
 
     def value(self, number: int) -> object:
-        timestamp = FIRST + timedelta(minutes=20 * number)
+        timestamp = FIRST + timedelta(minutes=50 * number)
         if self.time.unit is Unit.MILLISECONDS:
             return int(timestamp.timestamp() * 1000)
         if self.time.unit is Unit.ISO:
@@ -134,7 +134,7 @@ def test_rows_without_states_are_read_off_the_index(database: Database, kind: Ki
 def test_states_of_other_types_are_read_off_the_index(database: Database, states: list[State]) -> None:
     database.execute("CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state smallint, happened bigint)")
     start = int(FIRST.timestamp() * 1000)
-    rows = [(n, n % 5, start + n * 1_200_000) for n in range(ROWS // 2)]
+    rows = [(n, n % 5, start + n * 3_000_000) for n in range(ROWS // 2)]
     database.executemany("INSERT INTO job VALUES (?, ?, ?)", rows)
     database.script("CREATE INDEX job_due ON job (state, happened, id); ANALYZE job;")
     check_statements(

@@ -27,7 +27,7 @@ from wane._prune.sweep import Outcome, Sweeper
 
 pytestmark = pytest.mark.crash
 
-KILLS = int(os.environ.get("WANE_KILLS", "12"))
+KILLS = int(os.environ.get("WANE_KILLS", "8"))
 STEPS = {"look", "lock", "recheck", "followers", "take", "audit", "commit", "pause"}
 WINDOW_SECONDS = 0.4
 ENOUGH = 150

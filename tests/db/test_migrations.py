@@ -136,6 +136,7 @@ with open_store(resolve_url(sys.argv[1])) as store:
 
 
 @pytest.mark.parametrize("processes", [2, 10])
+@pytest.mark.sampled("sqlite-10", "postgres-2")
 def test_processes_that_start_at_once_apply_each_migration_once_and_none_fails(
     database: Database, processes: int
 ) -> None:

@@ -31,6 +31,7 @@ def test_months_are_archived_on_spark_and_then_dropped(postgres_database: Postgr
         assert [sum(entry.counts.values()) for entry in dropped] == [0], "its rows had left before it did"
 
 
+@pytest.mark.sampled
 def test_a_runner_archives_rows_and_lets_their_months_go(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
     reported: list[Event] = []

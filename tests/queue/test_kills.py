@@ -21,7 +21,7 @@ from wane.queue import Queue, RetryPolicy
 
 pytestmark = pytest.mark.crash
 
-KILLS = int(os.environ.get("WANE_KILLS", "12"))
+KILLS = int(os.environ.get("WANE_KILLS", "8"))
 AT_ONCE = 4
 SEED = 11
 
