@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
-from servers import Database
+from servers import Database, PostgresDatabase
 from wane._check.cover import READ_SECONDS, cover
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -70,3 +74,16 @@ def finding(severity: str, code: str, table: str, path: str, message: str, fix: 
 
 def codes(found: list[Finding]) -> list[str]:
     return [one.code for one in found]
+
+
+@contextmanager
+def role(database: PostgresDatabase, grants: str) -> Iterator[str]:
+    """The URL of a plain role with these rights and no others. `ROLE` in the grants stands for it."""
+    name = f"wane_test_{secrets.token_hex(6)}"
+    database.script(f"CREATE ROLE {name} LOGIN; {grants.replace('ROLE', name)}")
+    parts = urlsplit(database.url)
+    host = parts.netloc.rpartition("@")[2]
+    try:
+        yield urlunsplit(parts._replace(netloc=f"{name}@{host}"))
+    finally:
+        database.script(f"DROP OWNED BY {name}; DROP ROLE {name}")

@@ -36,6 +36,8 @@ class Finding:
     path: str = ""
     table: str = ""
     line: int | None = field(default=None, compare=False)
+    accepted: str | None = None
+    """Why the contract accepts it, with the end of that; None if it does not."""
 
     @property
     def subject(self) -> str:
@@ -57,6 +59,7 @@ class Finding:
             "table": self.table,
             "message": self.message,
             "fix": self.fix,
+            "accepted": self.accepted,
         }
 
 
@@ -67,6 +70,11 @@ def pasted(*words: object) -> str:
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def open_errors(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the errors that the contract does not accept."""
+    return [finding for finding in errors_of(findings) if finding.accepted is None]
 
 
 def did_you_mean(word: object, allowed: Iterable[object]) -> str:

@@ -22,6 +22,7 @@ from itertools import pairwise
 from statistics import median
 
 from wane._contract.model import Age, Cap, Contract, ExcuseKind, Mark, State, Table
+from wane._contract.names import TableName
 
 _MOST_POINTS = 60
 _LEAST_POINTS = 4
@@ -211,7 +212,7 @@ def find_limit(contract: Contract, name: str, rows: int, found: Trend | None) ->
     """Return the limit of a table with `rows` rows now, where `found` is what arrives; None if nothing bounds it."""
     limits: list[Limit | None] = []
     for excused, excuse in contract.excused:
-        if str(excused) == name and excuse.kind in _CONSTANT:
+        if excused.covers(TableName.parse(name)) and excuse.kind in _CONSTANT:
             most = rows if excuse.rows is None else excuse.rows
             limits.append(Limit(most, most))
     for table in contract.tables:

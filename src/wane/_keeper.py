@@ -121,9 +121,11 @@ class Keeper:
 
     def check_live(self) -> list[Finding]:
         """Report every promise of the contract that the database breaks now."""
+        from wane._check.acceptance import accept
         from wane._check.live import live
 
-        return [*live(self.store, self.contract), *self.archive.findings()]
+        findings = [*live(self.store, self.contract), *self.archive.findings()]
+        return accept(self.contract, findings, self.store.now().date(), ran={"live"})
 
     def _archive_table(self, table: str) -> None:
         """Move what is due of one table to the archive, or raise: whole months leave only after their rows did."""
@@ -452,15 +454,25 @@ class Keeper:
         return take_snapshots(self.store, self.contract, listener=self._listener)
 
     def audit(
-        self, *, kind: str | None = None, table: str | None = None, since: datetime | None = None, limit: int = 100
+        self,
+        *,
+        kind: str | None = None,
+        table: str | None = None,
+        since: datetime | None = None,
+        own: bool = True,
+        limit: int = 100,
     ) -> list[AuditEntry]:
-        """Read the audit trail, newest first."""
+        """Read the audit trail, newest first; without `own` only what left the users' tables, not Wane's own."""
         from wane._arguments import require_limit
         from wane._ledger import Ledger
+        from wane._schedule.own_tables import own_names
 
         self.store.require_migrated()
+        without = () if own else own_names(self.store)
         with self.store.snapshot() as transaction:
-            return Ledger.of(transaction).trail(kind=kind, table=table, since=since, limit=require_limit(limit))
+            return Ledger.of(transaction).trail(
+                kind=kind, table=table, since=since, without=without, limit=require_limit(limit)
+            )
 
     def plan(
         self,

@@ -6,7 +6,7 @@ The statements are the same on both stores, except for how timestamps and JSON a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
@@ -188,9 +188,10 @@ class Ledger:
         rule: str | None = None,
         since: datetime | None = None,
         sweeps_only: bool = False,
+        without: Collection[str] = (),
         limit: int,
     ) -> list[AuditEntry]:
-        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand."""
+        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand, and `without` tables."""
         p = self._parameters()
         conditions = ["1 = 1"]
         if kind is not None:
@@ -203,6 +204,8 @@ class Ledger:
             conditions.append(f"executed_at >= {p.bind('since', self.dialect.encode_time(since))}")
         if sweeps_only:
             conditions.append("run_id IS NOT NULL")
+        for number, name in enumerate(without):
+            conditions.append(f"table_name <> {p.bind(f'without{number}', name)}")
         columns = ", ".join(("id", *self._audit_columns))
         found = self._run(
             p,
@@ -260,6 +263,22 @@ class Ledger:
             f" AND row_count > 0 ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
         )
         return [SweepCost(int(rows), int(batches), float(seconds)) for rows, batches, seconds in found]
+
+    def archive_costs(self, table: str, rule: str, limit: int) -> list[SweepCost]:
+        """Return what the latest sweeps of a rule that filled the archive took, from plan to end, newest first."""
+        p = self._parameters()
+        found = self._run(
+            p,
+            f"SELECT s.archived, s.planned_at, s.changed_at FROM {self.dialect.own_table('archive_sweep')} AS s"
+            f" JOIN {self.dialect.own_table('audit')} AS a ON a.id = s.audit_id AND a.row_count > 0"
+            f" WHERE s.table_name = {p.bind('table', table)} AND s.rule = {p.bind('rule', rule)} AND s.state = 'done'"
+            f" ORDER BY s.id DESC LIMIT {p.bind('limit', limit)}",
+        )
+        decode = self.dialect.decode_time
+        return [
+            SweepCost(sum(_json(archived).values()), 1, (decode(ended) - decode(planned)).total_seconds())
+            for archived, planned, ended in found
+        ]
 
     def pruned_since(self, since: datetime) -> dict[str, int]:
         """Count the rows that left each table since a time, by the audit trail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings
+from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, role
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 FOLLOW = 'with = ["reads.event_id"]'
@@ -420,22 +420,37 @@ def test_row_security_is_reported(postgres_database: PostgresDatabase, contract:
     postgres_database.script(MARKED + "CREATE INDEX at ON events (at, id)")
     assert findings(postgres_database, contract, strict=True) == []
     postgres_database.script("ALTER TABLE events ENABLE ROW LEVEL SECURITY")
-    assert findings(postgres_database, contract) == [
-        finding(
-            "warning",
-            "row-security",
-            "events",
-            PLACE,
-            "row-level security of events hides rows from roles it applies to; Wane refuses to read so",
-            "run Wane as the table's owner or as a role with BYPASSRLS",
-        )
-    ]
+    assert findings(postgres_database, contract) == [], "it does not apply to a superuser"
+    with role(postgres_database, "GRANT SELECT ON events TO ROLE") as url:
+        found = [one for one in findings(postgres_database, contract, url=url) if one.code == "row-security"]
+        assert found == [
+            finding(
+                "warning",
+                "row-security",
+                "events",
+                PLACE,
+                "row-level security of events hides rows from this role; Wane refuses to read so",
+                "run Wane as the table's owner or as a role with BYPASSRLS",
+            )
+        ]
 
 
 def test_row_security_of_a_follower_is_reported(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(HEALTHY + child() + "ALTER TABLE reads ENABLE ROW LEVEL SECURITY")
-    [one] = findings(postgres_database, EVENTS + FOLLOW)
-    assert (one.code, one.message.partition(" hides")[0]) == ("row-security", "row-level security of reads")
+    twice = f"{EVENTS}{FOLLOW}\n[table.events.rule.older]\nkeep = '90d'\n{FOLLOW}"
+    assert findings(postgres_database, twice) == [], "it does not apply to a superuser"
+    with role(postgres_database, "GRANT SELECT ON events, reads TO ROLE") as url:
+        [one] = [one for one in findings(postgres_database, twice, url=url) if one.code == "row-security"]
+    assert one.message.partition(" hides")[0] == "row-level security of reads", "once, for both rules"
+
+
+def test_an_update_of_rows_that_leave_in_the_same_batch_is_a_note(database: Database) -> None:
+    """The newest state of a run follows the run, and the run refers to it."""
+    database.script(HEALTHY + child() + "CREATE INDEX reads_event ON reads (event_id);")
+    database.execute("ALTER TABLE events ADD COLUMN read_id bigint REFERENCES reads (id) ON DELETE SET NULL")
+    [one] = [one for one in findings(database, EVENTS + FOLLOW) if one.code == "silent-update"]
+    assert (one.severity, one.fix) == ("note", "nothing, if each refers to its own rows")
+    assert "changes read_id of events when reads's rows leave, and events's rows leave with them" in one.message
 
 
 def test_a_foreign_key_of_an_attached_database_is_its_own(sqlite_database: SqliteDatabase) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, loaded
+from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, loaded, role
 from servers import Database, PostgresDatabase
 from wane._check.cover import cover
 from wane._db import open_store
@@ -27,19 +25,6 @@ keep = "7d"
 """
 OTHERS = HEALTHY + HEALTHY.replace("events", "others")
 GRANT = "grant the role what it needs, or use another"
-
-
-@contextmanager
-def role(database: PostgresDatabase, grants: str) -> Iterator[str]:
-    """The URL of a plain role with these rights and no others. `ROLE` in the grants stands for it."""
-    name = f"wane_test_{secrets.token_hex(6)}"
-    database.script(f"CREATE ROLE {name} LOGIN; {grants.replace('ROLE', name)}")
-    parts = urlsplit(database.url)
-    host = parts.netloc.rpartition("@")[2]
-    try:
-        yield urlunsplit(parts._replace(netloc=f"{name}@{host}"))
-    finally:
-        database.script(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 def test_a_table_that_may_not_be_read_fails_alone(postgres_database: PostgresDatabase) -> None:

@@ -782,3 +782,10 @@ def test_out_of_time_the_rest_is_proposed_without_a_look(
     assert "# Not looked at: there was no time left." in text
     assert tomllib.loads(text)["table"]["t"]["time"] == {"column": "created_at_ms", "unit": OPEN}
     assert_open_everywhere(text, tmp_path)
+
+
+def test_the_record_of_a_migration_tool_needs_no_line(sqlite_database: Database) -> None:
+    sqlite_database.execute("CREATE TABLE alembic_version (version_num text PRIMARY KEY)")
+    text = proposed(sqlite_database)
+    assert "# alembic_version is Alembic's record of schema changes: it needs no line." in text
+    assert "[table.alembic_version]" not in text

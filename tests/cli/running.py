@@ -61,7 +61,7 @@ class Result:
         document = self.document
         if isinstance(document, list):
             return document
-        if document.keys() == {"format", "items"}:
+        if "items" in document:
             return document["items"]
         return {key: value for key, value in document.items() if key != "format" or value != FORMAT}
 

@@ -156,7 +156,10 @@ def test_a_filter_that_no_audit_row_passes_is_reported(wane: Wane, fused: Databa
     assert wane("audit", "list", "--kind", "prune").code == 0, "there is no trail yet"
     wane("prune", "inbox.failed", "--limit", "1")
     done = wane("audit", "list", "--kind", "pruen")
-    assert (done.code, done.err) == (4, "the audit trail has no row of the kind 'pruen'; it has: prune\n")
+    assert (done.code, done.err) == (
+        4,
+        "the audit trail has no row of the kind 'pruen'; did you mean 'prune'? it may be: prune\n",
+    )
     assert wane("audit", "list", "--kind", "mark", "--json").code == 4
     assert wane("audit", "list", "--table", "inbx").code == 4
     assert wane("audit", "list", "--since", "2100-01-01").code == 0
@@ -168,3 +171,11 @@ def test_an_empty_contract_is_no_success(wane: Wane, fused: Database) -> None:
         assert wane(*words).code == 4, words
     assert "warning empty-contract" in wane("check").out
     assert "nothing was swept" in wane("sweep").err
+
+
+def test_an_approval_says_where_the_budget_ends_a_sweep(wane: Wane, fused: Database, folder: Path) -> None:
+    contract = folder / "wane.toml"
+    contract.write_text(contract.read_text() + "\n[budget]\nrows = 500\n")
+    done = wane("approve", "--yes")
+    assert "its budget ends a sweep after 500 rows, so that takes 3 sweeps or more" in done.err
+    assert "raise table.inbox.rule.failed.budget.rows" in done.err

@@ -10,7 +10,8 @@ import pytest
 from cli.conftest import Wane
 from cli.running import fill
 from servers import Database
-from wane._cli.sparkline import short, sparkline
+from wane._cli.output import size_text
+from wane._cli.sparkline import sparkline
 from wane._keeper import open_keeper
 from wane.observe._sql_snapshots import Snapshot, Snapshots
 
@@ -42,7 +43,7 @@ def test_all_tables_in_one_table(wane: Wane, filled: Database, monkeypatch: pyte
     assert done.code == 0
     assert all(len(line) <= 80 for line in done.out.splitlines())
     [line] = [line for line in done.out.splitlines() if line.startswith("inbox")]
-    assert line.split()[1:6] == ["900,000", "123MB", "+10,000", "10", "410"]
+    assert line.split()[1:7] == ["900,000", "123", "MB", "+10,000", "10", "410"]
     assert "n/a" in done.out
     assert "warning: inbox has 900,000 rows and comes near 1,000,000, in about 10 days by its rate" in done.err
     assert wane("growth", "show").out == done.out
@@ -117,10 +118,17 @@ def test_a_terminal_without_unicode_gets_a_course_in_ascii(process: Wane, databa
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (999, "999"), (1_000, "1.00k"), (12_345, "12.3k"), (123_456, "123k"), (5e6, "5.00M"), (2e9, "2.00G")],
+    [
+        *[(0, "0 B"), (999, "999 B"), (1_000, "1.00 kB"), (12_345, "12.3 kB"), (123_456, "123 kB"), (None, "?")],
+        *[(999_999, "1.00 MB"), (5_000_000, "5.00 MB"), (2 * 10**9, "2.00 GB"), (3 * 10**18, "3000 PB")],
+    ],
 )
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert short(value) == text
+def test_sizes_are_short(value: int | None, text: str) -> None:
+    assert size_text(value) == text
+
+
+def test_a_size_that_was_estimated_is_marked() -> None:
+    assert size_text(57_344, exact=False) == "~57.3 kB"
 
 
 def test_a_course_of_any_length_fits() -> None:

@@ -316,3 +316,17 @@ def test_a_signal_stops_between_two_batches(
     write_contract(folder, ready.url)
     done = wane("sweep", "--approve", "inbox.failed", "--fast", "--json")
     assert done.json["rules"][0]["counts"]["inbox"] == left - 2
+
+
+def test_a_boolean_state_is_written_as_in_the_contract(wane: Wane, database: Database, folder: Path) -> None:
+    database.execute("CREATE TABLE log (id integer PRIMARY KEY, done boolean NOT NULL, at_ms bigint)")
+    database.executemany("INSERT INTO log VALUES (?, ?, 1)", [(1, True), (2, False)])
+    database.execute("UPDATE log SET at_ms = 1700000000000")
+    text = CONTRACT.partition("[table.inbox]")[0] + (
+        '[table.log]\nwhy = "x"\nscheduler = "tick"\nstate = "done"\nlive = [false]\n'
+        'time = {{ column = "at_ms", unit = "ms" }}\n[table.log.rule.old]\nwhen = [true]\nkeep = "7d"\n'
+    )
+    write_contract(folder, database.url, text)
+    assert wane("migrate").code == 0
+    assert wane("prune", "log", "--state", "true", "--older-than", "7d", "--yes").code == 0
+    assert database.query("SELECT id FROM log") == [(2,)]

@@ -68,6 +68,7 @@ def test_a_finding_knows_its_table() -> None:
         "table": "core.inbox",
         "message": "m",
         "fix": "f",
+        "accepted": None,
     }
 
 

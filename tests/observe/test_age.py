@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ def ms(timestamp: datetime) -> int:
     return round(timestamp.timestamp() * 1000)
 
 
-def oldest(keeper: Keeper, table: str) -> datetime | None:
+def oldest(keeper: Keeper, table: str) -> date | None:
     [found] = [one.oldest for one in keeper.pressure() if one.table == table]
     return found
 

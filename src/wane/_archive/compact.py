@@ -70,11 +70,16 @@ class Compaction:
             with self.upkeep.leases([name], sweeps) as leases:
                 sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
                 months = self.small(name, least_files, sweeps)[:most_months]
+                rows, of = 0, _rows(months)
                 for number, files in enumerate(months):
-                    context = self.upkeep.context
-                    context.listener(WorkProgressed("compact", name, None, "month", number, len(months)))
+                    self._progress(name, rows, of)
                     self._month(name, files, leases, done)
+                    rows = _rows(months[: number + 1])
+                self._progress(name, rows, of)
         return done
+
+    def _progress(self, name: str, rows: int, of: int) -> None:
+        self.upkeep.context.listener(WorkProgressed("compact", name, None, "row", rows, of))
 
     def small(self, name: str, least_files: int, sweeps: dict[int, ArchivedSweep]) -> list[list[ColdFile]]:
         """Return the small files of every month that has at least `least_files` of them, the oldest month first."""
@@ -174,6 +179,10 @@ class Compaction:
             if str(table.name) == name and not isinstance(rule.bound, Forever) and rule.bound.time is not None
         ]
         return [one for one in dict.fromkeys([*times, PARENT, KEY]) if one in columns]
+
+
+def _rows(months: Sequence[Sequence[ColdFile]]) -> int:
+    return sum(file.rows for files in months for file in files)
 
 
 def _moved(cold: ColdTable, part: Path, path: str, texts: Sequence[str]) -> NewFile:

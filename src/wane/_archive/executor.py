@@ -94,9 +94,8 @@ class _Job:
             done = 0
             while job.is_alive():
                 job.join(_POLL_SECONDS)
-                before, done = done, max(done, self._done())
-                if done > before:
-                    progress(done, self._count)
+                done = max(done, self._done())
+                progress(done, self._count)
                 yield from _new(self._early.value, given)
         finally:
             if job.is_alive():  # The caller no longer waits for the answers.

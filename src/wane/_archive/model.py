@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from wane._prune.sweep import Outcome
@@ -207,8 +207,9 @@ class Surveyed:
     """"exact", "estimate" or "at least"."""
     bytes: int | None
     bytes_exactness: str | None
-    oldest: datetime | None
-    newest: datetime | None
+    oldest: datetime | date | None
+    """The day, where the column has days."""
+    newest: datetime | date | None
     rows_per_day: float | None
     """What arrives; None if the parts of the last weeks were not similar, or it is unknown."""
     tends_to: int | None

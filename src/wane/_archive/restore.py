@@ -358,11 +358,17 @@ class _Restore:
                 restore.protect_until,
             )
             task = _numbered(partial(load_piece, job), pieces)
-            self._progress(0, len(pieces))
-            answers(self.context.executor.run(task, len(pieces), self._progress))
+            progress = partial(self._progress, restore.id)
+            progress()
+            answers(self.context.executor.run(task, len(pieces), progress))
+            progress()
 
-    def _progress(self, done: int, of: int) -> None:
-        self.context.listener(WorkProgressed("restore", str(self.table.name), None, "piece", done, of))
+    def _progress(self, restore: int, *_: int) -> None:
+        """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch."""
+        with self.store.transaction() as transaction:
+            pieces = RestoreJournal(transaction).pieces(restore)
+        done, of = sum(piece.looked_at for piece in pieces), sum(piece.rows for piece in pieces)
+        self.context.listener(WorkProgressed("restore", str(self.table.name), None, "row", done, of))
 
     def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:
         """Remove copies of rows that are back from the archive.

@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -36,8 +36,9 @@ from wane._db.schema import TableInfo
 from wane._db.space import read_sizes
 from wane._db.space_model import Size
 from wane._db.statement import Statement
-from wane._db.timestamps import read_time
+from wane._db.timestamps import read_time, shown_time
 from wane._forecast import Limit, Trend, arriving, days_to, find_limit, shifted, window_limit
+from wane._rules.excuses import excused_tables
 from wane._rules.indexes import observed
 from wane._rules.probes import overlapping
 from wane._rules.queries import queries_of
@@ -86,8 +87,9 @@ class Surveyor:
         queries = [query for one in hot for query in one.queries()]
         numbers = self._count(queries)
         found = [one.surveyed(numbers[str(one.table.name)]) for one in hot]
-        for name in [*(name for name, _ in self.contract.excused), *self._only_following()]:
-            info = schema.find(name.schema, name.name)
+        others = [(one.name, one.info) for one in excused_tables(self.contract, schema)]
+        others += [(name, schema.find(name.schema, name.name)) for name in self._only_following()]
+        for name, info in others:
             if info is not None and (not only or str(name) in only):
                 found.append(self._counted(str(name), info))
         return found + [one for cold in colds if not only or cold.name in only for one in self._cold(cold)]
@@ -121,7 +123,9 @@ class Surveyor:
         status = status_of(cold)
         if status is None:
             return
-        months, edges, rate = _aggregate(frame(self.executor.spark(), cold), self._selection_of(cold.name))
+        selection = self._selection_of(cold.name)
+        months, times, rate = _aggregate(frame(self.executor.spark(), cold), selection)
+        edges = _shown(times, selection)
         keep = next((one.keep for one in self.contract.archive if str(one.table) == cold.name), None)
         limit = None if isinstance(keep, Forever) else window_limit(rate, keep)
         size = Size(status.bytes)
@@ -261,7 +265,7 @@ class _Hot:
             leaving=self._leaving_a_day(due),
             limit=limit,
             due=due,
-            edges=self.edges,
+            edges=_shown(self.edges, self.arrival or next(iter(self.selections), None)),
             months=months,
         )
 
@@ -287,7 +291,7 @@ def _surveyed(
     leaving: float = 0.0,
     limit: Limit | None = None,
     due: Mapping[int, Count] | None = None,
-    edges: tuple[datetime | None, datetime | None] = (None, None),
+    edges: tuple[date | None, date | None] = (None, None),
     months: dict[str, int] | None = None,
 ) -> Surveyed:
     rows, net = None if count is None else count.rows, None if rate is None else shifted(rate, -leaving)
@@ -305,6 +309,14 @@ def _surveyed(
         **stated_each("due", due or {}),
         months=months or {},
     )
+
+
+def _shown(
+    edges: tuple[datetime | None, datetime | None], selection: Selection | None
+) -> tuple[date | None, date | None]:
+    """Return the oldest and the newest time as they are shown: days, if the column has days."""
+    oldest, newest = edges if selection is None else (shown_time(edge, selection.time) for edge in edges)
+    return oldest, newest
 
 
 def _months(oldest: datetime, newest: datetime) -> Iterator[Slice]:

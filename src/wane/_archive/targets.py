@@ -21,6 +21,7 @@ from wane._db import Store
 from wane._db.schema import Schema, TableInfo
 from wane._db.transaction import Transaction
 from wane._prune.binding import Bindings
+from wane._rules.excuses import excused_tables, mentioned_tables
 from wane._rules.rows import rows_of
 from wane._rules.selection import READABLE, BoundFollower
 from wane.errors import ArchiveError, StoreError, WrongArgument
@@ -153,10 +154,8 @@ def beside(store: Store, contract: Contract, tables: RestoreTables, into: str) -
 
 def _used(contract: Contract, schema: Schema, tables: RestoreTables) -> set[tuple[str, str]]:
     """Return every table that the contract mentions, by the database's names: none of them may be a side table."""
-    names = [table.name for table in contract.tables] + [name for name, _ in contract.excused]
-    names += [follower.reference.table for _, _, follower in contract.followers()]
-    found = (schema.find(name.schema, name.name) for name in names)
-    return {info.qualified for info in found if info is not None} | {one.table.qualified for one in tables.targets}
+    matched = (one.info.qualified for one in excused_tables(contract, schema) if one.info is not None)
+    return mentioned_tables(contract, schema) | {*matched} | {one.table.qualified for one in tables.targets}
 
 
 def _names(tables: RestoreTables, into: str) -> Iterator[TableName]:

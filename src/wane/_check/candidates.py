@@ -278,6 +278,8 @@ class Samples:
 
     def only_row(self, table: TableInfo) -> str:
         """Return what marks the table as a singleton, such as "one row, id = 1"; "" if nothing does."""
+        if not table.primary_key and table.columns and len(self.sample(table, table.columns[0], 2) or []) == 1:
+            return "one row"
         column = table.column(table.primary_key[0]) if len(table.primary_key) == 1 else None
         values = [] if column is None else self.sample(table, column, 2) or []
         if column is None or not values or any(value != values[0] for value in values):

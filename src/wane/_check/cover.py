@@ -7,20 +7,22 @@ any.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from wane._archive.dialects import archive_dialect
 from wane._archive.sql import bind_archive
+from wane._check.bookkeeping import bookkeeping_tool
 from wane._check.values import check_done, check_excuse, check_states, check_times
 from wane._contract.mistakes import key_path
-from wane._contract.model import Contract, Excuse, ToArchive
+from wane._contract.model import Contract, ToArchive
 from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.counting import count_rows
-from wane._db.schema import Kind, Schema, TableInfo
-from wane._findings import Finding, Severity
+from wane._db.schema import Schema, TableInfo
+from wane._findings import Finding, Severity, many
 from wane._rules.access import check_indexes
+from wane._rules.excuses import HOLDS_ROWS, ExcusedTable, excused_tables, mentioned_tables
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.indexes import check_age_index, observed
 from wane._rules.references import check_references
@@ -28,9 +30,6 @@ from wane._rules.report import Report, rule_path
 from wane._rules.rows import rows_of
 from wane._rules.selection import READABLE, Selection, bind_age, bind_contract
 from wane.errors import BindError
-
-HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
-"""Tables that can grow: views hold no rows, foreign tables are bounded elsewhere, partitions belong to their parent."""
 
 _MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:_with)?")
 READ_SECONDS = 2.0
@@ -90,11 +89,34 @@ def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Seq
 def _check_tables(
     store: Store, contract: Contract, schema: Schema, seconds: float, strictness: Severity, report: Report
 ) -> None:
+    excused = excused_tables(contract, schema)
+    _check_named(contract, schema, excused, report)
+    for one in excused:
+        with report.alone(one.name, one.path):
+            check_excuse(store, one, seconds, report)
+    _list_matches(contract, excused, report)
+    for table in contract.tables:
+        info = schema.find(table.name.schema, table.name.name)
+        if info is not None and info.kind in READABLE:
+            with report.alone(table.name, key_path(["table", table.name])):
+                check_states(store, table, info, seconds, strictness, report)
+    for shown, info in _unmentioned(contract, schema):
+        if tool := bookkeeping_tool(info):
+            message = f"recognised as {tool}'s record of schema changes: it needs no rule and no excuse"
+            report.add(Severity.NOTE, "bookkeeping-table", shown, "", message)
+        else:
+            fix = f"add [{key_path(['table', shown])}] with a rule, or give the reason under [excused]"
+            report.add(strictness, "uncovered-table", shown, "", UNCOVERED, fix)
+
+
+def _check_named(contract: Contract, schema: Schema, excused: Sequence[ExcusedTable], report: Report) -> None:
+    """Check that tables which the contract names are in the database, and are named once."""
     named: dict[tuple[str, str], TableName] = {}
-    for name, path, excuse in _named(contract):
+    ruled = [(table.name, key_path(["table", table.name])) for table in contract.tables]
+    for name, path in [*ruled, *((one.name, one.path) for one in excused)]:
         info = schema.find(name.schema, name.name)
         if info is None:
-            if excuse is not None or not any(rule.active for rule in contract.table(name).rules):
+            if (name, path) not in ruled or not any(rule.active for rule in contract.table(name).rules):
                 # Binding has reported it for all others.
                 message = f"the database has no table {name}"
                 report.add(Severity.WARNING, "missing-table", name, path, message, "remove it here")
@@ -103,35 +125,43 @@ def _check_tables(
         if other != name:
             message = f"{name} and {other} are the same table, {info.schema}.{info.name}"
             report.add(Severity.ERROR, "said-twice", name, path, message, "keep one of the two")
-        if excuse is not None:
-            with report.alone(name, path):
-                check_excuse(store, name, info, excuse, seconds, report)
-    for table in contract.tables:
-        info = schema.find(table.name.schema, table.name.name)
-        if info is not None and info.kind in READABLE:
-            with report.alone(table.name, key_path(["table", table.name])):
-                check_states(store, table, info, seconds, strictness, report)
-    for shown in uncovered(contract, schema):
-        fix = f"add [{key_path(['table', shown])}] with a rule, or give the reason under [excused]"
-        report.add(strictness, "uncovered-table", shown, "", UNCOVERED, fix)
+
+
+def _list_matches(contract: Contract, excused: Sequence[ExcusedTable], report: Report) -> None:
+    """List the tables that each pattern excuses, so that one that matches later is seen; report one without any."""
+    for pattern in [name for name, _ in contract.excused if name.is_pattern]:
+        path = key_path(["excused", pattern])
+        tables = [str(one.name) for one in excused if one.key == pattern]
+        if tables:
+            message = f"{pattern} excuses {many(len(tables), 'table')}: {', '.join(tables)}"
+            report.add(Severity.NOTE, "excused-by-pattern", pattern, path, message)
+        else:
+            message = f"the database has no table that matches {pattern} and is not named elsewhere"
+            report.add(Severity.WARNING, "missing-table", pattern, path, message, "remove it here")
 
 
 def uncovered(contract: Contract, schema: Schema) -> list[TableName]:
     """Return the tables that the contract should cover and does not."""
-    names = [name for name, _, _ in _named(contract)]
-    names += [follower.reference.table for _, _, follower in contract.followers()]
-    named = {info.qualified for name in names if (info := schema.find(name.schema, name.name)) is not None}
+    return [name for name, info in _unmentioned(contract, schema) if not bookkeeping_tool(info)]
+
+
+def _unmentioned(contract: Contract, schema: Schema) -> list[tuple[TableName, TableInfo]]:
+    """Return the tables that are neither ruled nor excused, and follow no other."""
+    excused = {one.info.qualified for one in excused_tables(contract, schema) if one.info is not None}
+    named = mentioned_tables(contract, schema) | excused
+    names = {table.name.name for table in contract.tables} | {name.name for name, _ in contract.excused}
+    names |= {follower.reference.table.name for _, _, follower in contract.followers()}
     # References from any schema matter, so all schemas are read; only those that the contract is for must be covered.
     schemas = contract.store.schemas
     return [
-        TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema)
+        (TableName(info.name, None if info.schema in schema.search_path[:1] else info.schema), info)
         for info in schema.tables
         if (not schemas or info.schema in schemas)
         and info.kind in HOLDS_ROWS
         and info.parent is None
         and not info.is_side_table
         and info.qualified not in named
-        and not _archived(contract, info, {name.name for name in names})
+        and not _archived(contract, info, names)
     ]
 
 
@@ -139,11 +169,3 @@ def _archived(contract: Contract, info: TableInfo, names: set[str]) -> bool:
     """Check whether a table is a month that was moved to the schema of archived tables: it is retained on purpose."""
     match = _MONTH.fullmatch(info.name)
     return info.schema == contract.roles.archive_schema and match is not None and match["table"] in names
-
-
-def _named(contract: Contract) -> Iterator[tuple[TableName, str, Excuse | None]]:
-    """Yield every table that the contract rules or excuses, with its key path and its excuse."""
-    for table in contract.tables:
-        yield table.name, key_path(["table", table.name]), None
-    for name, excuse in contract.excused:
-        yield name, key_path(["excused", name]), excuse

@@ -21,10 +21,11 @@ from wane._contract.model import Cap, Contract, Excuse, Expiry, Mark, Rule, Tabl
 from wane._db import Store
 from wane._db.schema import Schema, TableInfo
 from wane._db.statement import Parameters, Statement, When
-from wane._db.timestamps import read_time
+from wane._db.timestamps import read_time, shown_time
 from wane._findings import Finding, Severity, many, pasted
 from wane._ledger import Ledger, RuleSweeps
 from wane._prune.sql_fuse import FuseStates
+from wane._rules.excuses import excused_tables
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.probes import UNREAD, Probe, Probes
 from wane._rules.reads import read_probes
@@ -192,7 +193,7 @@ class Live:
                 late = min(late, self.now - last.last_at - every)
             if late > self.contract.health.grace:
                 message = (
-                    f"its oldest due row ({oldest:%Y-%m-%d %H:%M:%S} UTC) should have left {about(late)} ago: "
+                    f"its oldest due row ({_row_time(oldest, selection.time)}) should have left {about(late)} ago: "
                     f"it is past its window and a sweep every {format_duration(every)}"
                 )
                 fix = f"run {pasted('plan', selection.label)}, and check who sweeps it: `wane health`"
@@ -247,18 +248,17 @@ class Live:
 
     def _excuses(self) -> Iterator[Question]:
         """Yield a check for each excuse that promises a number of rows: singletons are single, constants constant."""
-        for name, excuse in self.contract.excused:
-            info = self.schema.find(name.schema, name.name)
-            if info is None or excuse.rows is None:
+        for one in excused_tables(self.contract, self.schema):
+            if one.info is None or one.excuse.rows is None:
                 continue
             yield Question(
                 "false-excuse",
-                str(name),
-                key_path(["excused", name]),
+                str(one.name),
+                one.path,
                 "whether its excuse is true",
-                partial(_rows, info=info, most=excuse.rows),
-                partial(_describe_excuse, excuse=excuse),
-                limit=excuse.rows,
+                partial(_rows, info=one.info, most=one.excuse.rows),
+                partial(_describe_excuse, excuse=one.excuse),
+                limit=one.excuse.rows,
             )
 
     def _references(self) -> list[Question]:
@@ -423,6 +423,12 @@ def _describe_claims(count: str, every: str) -> tuple[str, str]:
         f"{many(count, 'claim')} ended more than {every} ago, neither taken over nor given back",
         "run workers that claim, or give them back: `wane claims return-expired`",
     )
+
+
+def _row_time(instant: datetime, time: Time) -> str:
+    """Format a row's time: `2026-01-10 08:00:00 UTC`, or the day of a column of days."""
+    shown = shown_time(instant, time)
+    return f"{shown:%Y-%m-%d %H:%M:%S} UTC" if isinstance(shown, datetime) else f"{shown}"
 
 
 def about(length: timedelta) -> str:

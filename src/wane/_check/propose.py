@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from wane._check.bookkeeping import bookkeeping_tool
 from wane._check.candidates import Samples, States, TimeColumn, nameable
-from wane._check.vocabulary import BOOKKEEPING, words
+from wane._check.vocabulary import words
 from wane._contract import toml
 from wane._contract.model import State
 from wane._contract.names import TableName, join_name
@@ -102,10 +103,12 @@ class _Proposal:
                 continue
             if table.kind not in READABLE or table.parent in self.known or not table.name:
                 skipped += self._skipped(table)
+            elif tool := bookkeeping_tool(table):
+                skipped.append(
+                    toml.comment(f"{self._key(table)} is {tool}'s record of schema changes: it needs no line.")
+                )
             elif refusal := self.store.types.rules_allowed(table):
                 excused += [toml.comment(f"{refusal}."), f"{self._key(table)} = {{ elsewhere = {_OPEN} }}"]
-            elif reason := BOOKKEEPING.get(table.name.lower()):
-                excused.append(f"{self._key(table)} = {{ constant = {toml.text(reason)} }}")
             else:
                 self.examined[table.qualified] = self._examine(table)
         for found in self.examined.values():
@@ -233,7 +236,7 @@ class _Proposal:
             excused.append(toml.comment(f"{self._key(table)} = {{ singleton = {toml.text(only)} }}"))
         yield f"why = {_OPEN}"
         yield f"scheduler = {toml.text(SCHEDULER)}"
-        yield from self._row_key(table)
+        yield from self._row_key(table, singleton=bool(only))
         if state is not None:
             yield toml.comment(state.sentence)
             yield f"state = {toml.text(state.column.name)}"
@@ -335,7 +338,7 @@ class _Proposal:
         if not all(nameable(column.name) for column in table.columns):
             yield toml.comment("It has columns that a contract cannot name.")
 
-    def _row_key(self, table: TableInfo) -> Iterator[str]:
+    def _row_key(self, table: TableInfo, *, singleton: bool) -> Iterator[str]:
         if table.primary_key:
             return
         key = _unique_key(table)
@@ -344,7 +347,8 @@ class _Proposal:
             yield f"key = {toml.value(key)}"
         else:
             yield toml.comment("No primary key and no other key: rules need columns that are unique and never NULL.")
-            yield f"key = [{_OPEN}]"
+            line = f"key = [{_OPEN}]"
+            yield toml.comment(line) if singleton else line  # One row needs no key until it has rules.
 
     # Names
 

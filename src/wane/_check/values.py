@@ -13,12 +13,12 @@ from wane._check.vocabulary import DONE, TIMES, last_word, words
 from wane._contract import toml
 from wane._contract.mistakes import key_path
 from wane._contract.model import Excuse, Expiry, Table, Time, Unit
-from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.counting import Exactness, distinct, has_more_rows_than
 from wane._db.schema import Column, TableInfo
 from wane._db.timestamps import DIGITS
 from wane._findings import Severity, many
+from wane._rules.excuses import ExcusedTable
 from wane._rules.indexes import serves
 from wane._rules.reads import count_due_without, count_never_due, sample_times
 from wane._rules.report import Report, rule_path
@@ -194,13 +194,11 @@ def _check_encoding(
         )
 
 
-def check_excuse(
-    store: Store, name: TableName, info: TableInfo, excuse: Excuse, seconds: float, report: Report
-) -> None:
+def check_excuse(store: Store, table: ExcusedTable, seconds: float, report: Report) -> None:
     """Check that an excuse that promises a number of rows is true."""
-    if excuse.rows is None:
+    name, info, excuse, path = table.name, table.info, table.excuse, table.path
+    if excuse.rows is None or info is None:
         return
-    path = key_path(["excused", name])
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
     more = has_more_rows_than(store, info, excuse.rows, seconds)
     if more is None:

@@ -82,17 +82,3 @@ ROLES = (
 )
 """The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early. When work is to
 begin comes last: it says nothing about its end."""
-
-BOOKKEEPING = {
-    "alembic_version": "the version of the schema, by Alembic",
-    "django_migrations": "the migrations of the schema, by Django",
-    "schema_migrations": "the versions of the schema, by its migration tool",
-    "ar_internal_metadata": "facts about the schema, by Rails",
-    "migrations": "the migrations of the schema, by Laravel",
-    "flyway_schema_history": "the migrations of the schema, by Flyway",
-    "databasechangelog": "the migrations of the schema, by Liquibase",
-    "databasechangeloglock": "the lock of Liquibase",
-    "goose_db_version": "the versions of the schema, by goose",
-    "river_migration": "the migrations of the schema, by River",
-}
-"""Tables of migration tools: a row for each change of the schema."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,9 @@ from wane._cli.confirm import NOTHING_DONE, confirm
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.output import count_text, many, print_findings, print_fitting, print_line, time_text
 from wane._cli.values import parse_length
+from wane._contract.lookup import find_rule, find_table
+from wane._contract.mistakes import key_path
+from wane._contract.model import Contract
 from wane._db.counting import REVIEW_SECONDS
 from wane._findings import pasted
 from wane._keeper import Keeper
@@ -65,7 +69,8 @@ def approve(
         "approved": given,
         "problems": [finding.as_dict() for finding in review.problems],
     }
-    return CommandResult(data, partial(_print_given, given), 1 if failed else NOTHING_DONE if declined else 0)
+    code = 1 if failed else NOTHING_DONE if declined else 0
+    return CommandResult(data, partial(_print_given, given, keeper.contract), code)
 
 
 def _question(waiting: Sequence[FusedRule]) -> str:
@@ -130,8 +135,15 @@ def _cells(one: FusedRule, timespec: str) -> dict[str, str]:
     }
 
 
-def _print_given(given: Sequence[Approval]) -> None:
+def _print_given(given: Sequence[Approval], contract: Contract) -> None:
     for one in given:
         name = escape(f"{one.table}.{one.rule}")
         until = time_text(one.expires_at)
         print_line(f"[bold]{name}[/] may take {many(one.rows, 'row')} (plan {one.plan}), until {until} at the latest")
+        most = find_rule(find_table(contract, one.table), one.rule).budget.rows
+        if one.rows > most:
+            setting = key_path(["table", one.table, "rule", one.rule, "budget", "rows"])
+            print_line(
+                f"  [yellow]its budget ends a sweep after {many(most, 'row')},[/] so that takes"
+                f" {math.ceil(one.rows / most):,} sweeps or more; to take more in one, raise {escape(setting)}"
+            )

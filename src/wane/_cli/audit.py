@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, command
-from wane._cli.output import counts_text, print_fitting, print_line, time_text
+from wane._cli.output import counts_text, many, print_fitting, print_line, time_text
 from wane._cli.values import parse_time
+from wane._db.counting import Count, Exactness, stated
+from wane._findings import did_you_mean
 from wane._keeper import Keeper
 from wane._ledger import AuditEntry
+from wane._schedule.own_tables import own_names
 
 _LATEST = 1_000
 """How many of the latest audit rows are read to name what there is instead."""
@@ -32,35 +36,57 @@ def audit_list(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="An ISO 8601 time, unix seconds, or a duration such as 7d.")
     ] = None,
+    own: Annotated[
+        bool, typer.Option("--own", help="List what left Wane's own tables too; --table lists one of them as well.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="The most to show.")] = 50,
 ) -> CommandResult:
     """List the audit trail, newest first. Exits 4 if it has no row at all of the kind or of the table."""
     keeper = call.open(call.load(without_file=WITHOUT_TABLES))
     after = None if since is None else parse_time(since, keeper.store.now(), "--since")
-    entries = keeper.audit(kind=kind, table=name, since=after, limit=limit)
-    unknown = "" if entries else _unknown(keeper, kind, name)
+    filters: dict[str, Any] = {"kind": kind, "table": name, "since": after}
+    entries = keeper.audit(**filters, own=own or name is not None, limit=limit)
+    left_out = 0 if own or name is not None else len(_own(keeper, filters))
+    unknown = "" if entries or left_out else _unknown(keeper, kind, name)
 
     def show() -> None:
         print_trail(entries)
         if unknown or not entries:
             print_line(f"[yellow]{escape(unknown)}[/]" if unknown else "no audit row was found")
+        if left_out:
+            some = f"{_LATEST:,} or more rows" if left_out >= _LATEST else many(left_out, "row")
+            print_line(f"{some} of Wane's own tables left out: --own lists them")
 
     data = [{**asdict(entry), "rows": entry.rows} for entry in entries]
-    return CommandResult(data, show, NOTHING_DONE if unknown else 0)
+    exactness = Exactness.AT_LEAST if left_out >= _LATEST else Exactness.EXACT
+    document = {"items": data, **stated("own_left_out", Count(left_out, exactness))}
+    return CommandResult(document, show, NOTHING_DONE if unknown else 0)
+
+
+def _own(keeper: Keeper, filters: Mapping[str, Any]) -> list[AuditEntry]:
+    """Return the rows of Wane's own tables that are not listed, up to the number that is read."""
+    rows = (
+        one for name in own_names(keeper.store) for one in keeper.audit(**{**filters, "table": name}, limit=_LATEST)
+    )
+    return list(islice(rows, _LATEST))
 
 
 def _unknown(keeper: Keeper, kind: str | None, name: str | None) -> str:
-    """Return which filter no audit row can pass; "" if there is one for each."""
+    """Return which filter no audit row can pass, and what may have been meant; "" if there is one for each."""
     latest = keeper.audit(limit=_LATEST)
-    if not latest:
+    if kind is not None and latest and not keeper.audit(kind=kind, limit=1):
+        return _nothing_of("kind", kind, {one.kind for one in latest})
+    if name is None or keeper.audit(table=name, limit=1):
         return ""
-    if kind is not None and not keeper.audit(kind=kind, limit=1):
-        known = ", ".join(sorted({one.kind for one in latest}))
-        return f"the audit trail has no row of the kind {kind!r}; it has: {known}"
-    if name is not None and not keeper.audit(table=name, limit=1):
-        known = ", ".join(sorted({one.table for one in latest}))
-        return f"the audit trail has no row of the table {name!r}; it has: {known}"
-    return ""
+    declared = {str(table.name) for table in keeper.contract.tables}
+    if name in declared:
+        return f"the audit trail has no row of the table {name!r} yet"
+    return _nothing_of("table", name, declared | {one.table for one in latest})
+
+
+def _nothing_of(what: str, word: str, known: set[str]) -> str:
+    hints = [did_you_mean(word, known), f"it may be: {', '.join(sorted(known))}" if known else ""]
+    return f"the audit trail has no row of the {what} {word!r}; {' '.join(filter(None, hints))}".removesuffix("; ")
 
 
 def print_trail(entries: Sequence[AuditEntry]) -> None:
@@ -86,7 +112,7 @@ def _cells(entry: AuditEntry, timespec: str) -> dict[str, str]:
         "table": escape(entry.table),
         "rule": escape(entry.rule or str(entry.inputs.get("rule", ""))),
         "rows": _direction(entry) + counts_text(dict(counts)),
-        "batches": str(entry.batches),
+        "batches": str(entry.batches or ""),
         "by": escape(entry.actor),
         "run": escape(entry.run or ""),
     }

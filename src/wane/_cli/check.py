@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, astuple
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -15,6 +16,7 @@ import typer
 from rich.markup import escape
 
 from wane._archive.facade import Archive
+from wane._check.acceptance import accept
 from wane._check.cover import cover
 from wane._check.live import live
 from wane._check.propose import propose
@@ -31,7 +33,7 @@ from wane._contract.show import markdown, rows
 from wane._contract.values import UNDECIDED
 from wane._db import open_store
 from wane._db.url import resolve_url, unset_variable
-from wane._findings import Finding, Severity, errors_of
+from wane._findings import Finding, Severity, open_errors
 from wane._keeper import database_url
 
 app = typer.Typer()
@@ -81,13 +83,16 @@ def check(
         raise typer.BadParameter(f"--json and --format {form} exclude each other", param_hint="--format")
     reading = read_contract(call.contract)
     contract, findings, database = reading.contract, list(reading.findings), ""
+    ran, today = {"contract"}, datetime.now(UTC).date()
     if contract is not None and (cover_ or live_):
         database_at = database_url(call.url, contract)
         with open_store(database_at, contract.store, audit=contract.covers_audit, read_only=True) as store:
-            database = store.shown
+            database, today = store.shown, store.now().date()
             if cover_:
+                ran |= {"database", "archive"}
                 findings += cover(store, contract, strict=strict)
             if live_:
+                ran |= {"live"}
                 broken = [*live(store, contract), *Archive(store, contract, actor="").findings()]
                 findings += [one for one in broken if one not in findings]  # Both report what does not fit.
     elif contract is not None and call.url is None:
@@ -97,6 +102,8 @@ def check(
         message = "it declares no table, so nothing is ever pruned"
         fix = "write a [table.NAME] for each table, or let `wane init` propose them"
         findings.append(Finding(Severity.WARNING, "empty-contract", message, fix, str(call.contract)))
+    if contract is not None:
+        findings = accept(contract, findings, today, ran=ran)
 
     data = _as_json(contract, database, findings, show=show)
 
@@ -112,7 +119,7 @@ def check(
         FindingFormat.SARIF: lambda: print_json(sarif(findings, call.contract)),
         FindingFormat.GITHUB: lambda: typer.echo(workflow_commands(findings, call.contract), nl=False),
     }
-    code = 1 if errors_of(findings) else NOTHING_DONE if empty else 0
+    code = 1 if open_errors(findings) else NOTHING_DONE if empty else 0
     return CommandResult(data, printers[form], code)
 
 
@@ -129,7 +136,7 @@ def _unset(contract: Contract) -> list[Finding]:
 
 def _as_json(contract: Contract | None, database: str, findings: list[Finding], *, show: bool) -> dict[str, object]:
     result: dict[str, object] = {
-        "ok": not errors_of(findings),
+        "ok": not open_errors(findings),
         "fingerprint": None if contract is None else fingerprint(contract),
         "database": database or None,
         "findings": [finding.as_dict() for finding in findings],
@@ -156,7 +163,7 @@ def _show(contract: Contract, *, as_markdown: bool) -> None:
 def _print_verdict(contract: Contract | None, path: Path, database: str, findings: list[Finding]) -> None:
     counts = summary(findings)
     subject = escape(f"{path} against {database}" if database else str(path))
-    if contract is None or errors_of(findings):
+    if contract is None or open_errors(findings):
         print_line(f"[red]{subject}: {counts}[/]")
     else:
         covered = f"{many(len(contract.tables), 'table')} with rules, {len(contract.excused)} excused"
@@ -205,10 +212,14 @@ def init(
 
 
 def _exists(out: Path) -> bool:
-    """Return whether there is a file of that name; raise if it is a directory, or no file can have the name."""
+    """Return whether there is a file of that name; raise if it is a directory, or no file can be written there."""
     try:
         if out.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        if not out.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder")
+        if not os.access(out.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, "its folder cannot be written")
         return out.exists()
     except OSError as problem:
         raise _unwritable(out, problem) from None

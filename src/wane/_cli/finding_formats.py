@@ -33,7 +33,8 @@ def workflow_commands(findings: Sequence[Finding], contract: Path) -> str:
         file, line = _position(one, contract)
         where = {"file": file, "line": line, "title": one.code}
         properties = ",".join(f"{key}={_property(str(value))}" for key, value in where.items() if value is not None)
-        lines.append(f"::{_COMMANDS[one.severity]} {properties}::{_data(_text(one))}\n")
+        level = _COMMANDS[one.severity if one.accepted is None else Severity.NOTE]
+        lines.append(f"::{level} {properties}::{_data(_text(one))}\n")
     return "".join(lines)
 
 
@@ -48,10 +49,18 @@ def sarif(findings: Sequence[Finding], contract: Path) -> dict[str, Any]:
             "level": one.severity.value,
             "message": {"text": _text(one)},
             "locations": [_location(one, contract)],
+            **_suppressed(one),
         }
         for one in findings
     ]
     return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _suppressed(finding: Finding) -> dict[str, Any]:
+    """Return the suppression of a finding that the contract accepts."""
+    if finding.accepted is None:
+        return {}
+    return {"suppressions": [{"kind": "inSource", "status": "accepted", "justification": finding.accepted}]}
 
 
 def _rule(one: Explanation) -> dict[str, Any]:
@@ -78,6 +87,8 @@ def _location(finding: Finding, contract: Path) -> dict[str, Any]:
 def _text(finding: Finding) -> str:
     about = finding.path or finding.table
     message = f"{about}: {finding.message}" if about else finding.message
+    if finding.accepted is not None:
+        return f"{message}\naccepted: {finding.accepted}"
     return f"{message}\nfix: {finding.fix}" if finding.fix else message
 
 

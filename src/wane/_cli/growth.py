@@ -9,8 +9,8 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, many, print_line, print_widest, prints_unicode, table, time_text
-from wane._cli.sparkline import short, sparkline
+from wane._cli.output import console, many, print_line, print_widest, prints_unicode, size_text, table, time_text
+from wane._cli.sparkline import sparkline
 from wane._forecast import DaysTo, Verdict
 from wane.observe._growth import TableGrowth
 
@@ -95,7 +95,7 @@ def _print_all(found: list[TableGrowth], thresholds: list[int]) -> None:
         cells = [
             escape(one.table),
             rows_text(one),
-            "?" if one.bytes is None else ("" if one.bytes_exact else "~") + short(one.bytes) + "B",
+            size_text(one.bytes, exact=one.bytes_exact),
             rate_text(one),
             *(days_text(each) for each in one.days),
         ]
@@ -107,7 +107,7 @@ def _print_all(found: list[TableGrowth], thresholds: list[int]) -> None:
 
 def _print_one(one: TableGrowth) -> None:
     out = console()
-    size = "" if one.bytes is None else f", {'' if one.bytes_exact else '~'}{short(one.bytes)}B with indexes"
+    size = "" if one.bytes is None else f", {size_text(one.bytes, exact=one.bytes_exact)} with indexes"
     out.print(
         f"[bold]{escape(one.table)}[/] {rows_text(one)} rows{size}, measured {time_text(one.taken_at) or 'never'}",
         soft_wrap=True,

@@ -19,6 +19,7 @@ from wane._cli.output import (
     print_line,
     print_widest,
     share_text,
+    size_text,
     summary,
     table,
     time_text,
@@ -27,7 +28,6 @@ from wane.observe._health import Health, TableHealth
 from wane.observe._pressure import Pressure
 
 app = typer.Typer()
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @command(app, "pressure")
@@ -50,6 +50,11 @@ def _print_pressure(found: Sequence[Pressure]) -> None:
             share_text(one.share),
         )
     console().print(shown)
+    if slow := [one.table for one in found if one.lacks_index]:
+        print_line(
+            f"oldest and newest of {escape(', '.join(slow))} are unknown: no index is ordered by time;"
+            " `wane check --cover` prints the CREATE INDEX"
+        )
 
 
 @command(app, "health")
@@ -77,7 +82,8 @@ def _print_health(found: Health) -> None:
         late, swept = _length(one.late_seconds), time_text(one.last_sweep) or ("never" if one.every_seconds else "")
         read = "" if one.hot_read_ms is None else f"{one.hot_read_ms:g} ms"
         oldest = _length(one.oldest_age_seconds)
-        wide.add_row(name, rows, _bytes(one.bytes, one.bytes_exact), oldest, due, late, swept, _drain(one), read)
+        size = "" if one.bytes is None else size_text(one.bytes, exact=one.bytes_exact)
+        wide.add_row(name, rows, size, oldest, due, late, swept, _drain(one), read)
         narrow.add_row(name, rows, due, late, swept)
     print_widest(wide, narrow)
     print_findings(found.findings)
@@ -100,13 +106,3 @@ def _drain(one: TableHealth) -> str:
     if drain is not None:
         return f"{SIGNS[drain.exactness].strip()} {about(timedelta(seconds=drain.value))}"
     return "?" if one.pruned_per_hour is None else "never"
-
-
-def _bytes(number: int | None, exact: bool) -> str:
-    if number is None:
-        return ""
-    sign = "" if exact else "~"
-    size, unit = float(number), 0
-    while size >= 1000 and unit + 1 < len(_UNITS):
-        size, unit = size / 1000, unit + 1
-    return sign + (f"{size:.0f}" if unit == 0 or size >= 100 else f"{size:.1f}") + f" {_UNITS[unit]}"

@@ -6,9 +6,10 @@ import json
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from io import TextIOWrapper
 
 from rich.console import Console
@@ -26,6 +27,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 _LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.NOTE: logging.INFO}
 SIGNS = {Exactness.EXACT: "", Exactness.ESTIMATE: "~", Exactness.AT_LEAST: "≥ ", Exactness.AT_MOST: "≤ "}
 """What stands before a number that was not counted."""
+_SIZE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _UNFOLDED = 10_000
 """Columns where the output is not a terminal: a line that a script or a file reads is never folded."""
 
@@ -105,23 +107,30 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
     """Print findings for people, worst first, each with its fix."""
     if _Lines.as_json:
         for finding in findings:
-            _log(_LEVELS[finding.severity], "wane.finding", **finding.as_dict())
+            level = _LEVELS[finding.severity] if finding.accepted is None else logging.INFO
+            _log(level, "wane.finding", **finding.as_dict())
         return
     out = console(stderr=stderr)
     order = list(Severity)
-    for finding in sorted(findings, key=lambda one: order.index(one.severity)):
-        colour = _COLOURS[finding.severity]
-        head = f"[{colour}]{finding.severity.value}[/] [dim]{finding.code}[/] [bold]{escape(finding.subject)}[/]"
+    for finding in sorted(findings, key=lambda one: (one.accepted is not None, order.index(one.severity))):
+        colour, word = _COLOURS[finding.severity], finding.severity.value
+        if finding.accepted is not None:
+            colour, word = "dim", f"accepted {word}"
+        head = f"[{colour}]{word}[/] [dim]{finding.code}[/] [bold]{escape(finding.subject)}[/]"
         out.print(head, soft_wrap=True)
         out.print(f"  {escape(finding.message)}", soft_wrap=True)
-        if finding.fix:
+        if finding.accepted is not None:
+            out.print(f"  [dim]accepted:[/] {escape(finding.accepted)}", soft_wrap=True)
+        elif finding.fix:
             out.print(f"  [green]fix:[/] {escape(finding.fix)}", soft_wrap=True)
 
 
 def summary(findings: list[Finding]) -> str:
-    """Summarise findings: `2 errors, 1 warning`."""
-    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
-    return ", ".join(many(count, severity.value) for severity, count in counts.items() if count) or "nothing to report"
+    """Summarise findings: `2 errors, 1 warning, 1 accepted`."""
+    counts = Counter(finding.severity for finding in findings if finding.accepted is None)
+    parts = [many(counts[severity], severity.value) for severity in Severity if counts[severity]]
+    accepted = sum(finding.accepted is not None for finding in findings)
+    return ", ".join([*parts, *([f"{accepted:,} accepted"] if accepted else [])]) or "nothing to report"
 
 
 def many(count: int, noun: str, *, bold: bool = False) -> str:
@@ -192,10 +201,23 @@ def counted(count: Count | None, noun: str) -> str:
     return f"{text} {noun}{'' if text == '1' else 's'}"
 
 
-def time_text(time: datetime | None, timespec: str = "seconds") -> str:
-    """Format a time in UTC, to the `seconds`, `minutes` or `days`."""
+def size_text(count: int | None, *, exact: bool = True) -> str:
+    """Format a number of bytes: `950 B`, `12.3 kB`, `~4.00 MB`, or `?`."""
+    if count is None:
+        return "?"
+    size, unit = float(count), 0
+    while abs(size) >= 999.5 and unit + 1 < len(_SIZE_UNITS):
+        size, unit = size / 1_000, unit + 1
+    digits = 0 if unit == 0 or abs(size) >= 99.95 else 1 if abs(size) >= 9.995 else 2
+    return f"{'' if exact else '~'}{size:.{digits}f} {_SIZE_UNITS[unit]}"
+
+
+def time_text(time: date | None, timespec: str = "seconds") -> str:
+    """Format a time in UTC, to the `seconds`, `minutes` or `days`; of a day alone, the day."""
     if time is None:
         return ""
+    if not isinstance(time, datetime):
+        return time.isoformat()
     utc = time.astimezone(UTC).replace(tzinfo=None)
     return utc.date().isoformat() if timespec == "days" else utc.isoformat(" ", timespec)
 

@@ -219,13 +219,16 @@ def _stops(step: Step) -> str | None:
 
 
 def _total(made: Plan) -> str:
-    """Summarise the plan: `~1,234 rows due under 3 rules, and 56 that leave with them`."""
+    """Summarise the plan: `~1,234 rows due under 3 rules, and 56 that leave with them`, and what is broken."""
+    broken = many(len(made.problems), "error")
+    if not made.steps:
+        return f"[red]nothing could be planned:[/] {broken}" if made.problems else "no rule to plan"
     with_them = sum_counts(count for step in made.steps for count in step.followers.values())
     text = f"[bold]{counted(made.total, 'row')}[/] due under {many(len(made.steps), 'rule')}"
-    if with_them == Count(0):
-        return text
-    leaves = "leaves" if with_them == Count(1) else "leave"
-    return f"{text}, and {count_text(with_them)} that {leaves} with {'it' if made.total == Count(1) else 'them'}"
+    if with_them != Count(0):
+        leaves = "leaves" if with_them == Count(1) else "leave"
+        text += f", and {count_text(with_them)} that {leaves} with {'it' if made.total == Count(1) else 'them'}"
+    return f"{text}; [red]{broken}[/]" if made.problems else text
 
 
 def print_statements(step: Step, *, values: bool = True) -> None:

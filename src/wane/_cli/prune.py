@@ -104,7 +104,8 @@ def _target(contract: Contract, target: str) -> tuple[str, str | None]:
 def _states(contract: Contract, table: str, texts: list[str] | None) -> list[State] | None:
     """Return states as the contract writes them: on the command line a number is a text."""
     declared = [one for one in contract.tables if str(one.name) == table]
-    known = {str(state): state for one in declared for rule in one.rules for state in rule.states}
+    states = [state for one in declared for rule in one.rules for state in rule.states]
+    known = {str(state).lower() if isinstance(state, bool) else str(state): state for state in states}
     return [known.get(text, text) for text in texts] if texts else None
 
 

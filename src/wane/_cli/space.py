@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import many, print_line, print_widest, seconds_text, table, time_text
-from wane._cli.sparkline import short
+from wane._cli.output import many, print_line, print_widest, seconds_text, size_text, table, time_text
 from wane._cli.values import parse_time
 from wane._contract.duration import parse_duration
 from wane.observe._space import Advice, FileVacuumed, Space, SpaceOfTable, advised
@@ -89,7 +88,7 @@ def _print_vacuumed(done: FileVacuumed) -> None:
     left = f", {many(done.left_pages, 'page')} left" if done.left_pages else ""
     took = seconds_text(done.seconds) or "no time"
     print_line(
-        f"gave back {many(done.pages, 'page')}, {short(done.bytes)}B, in {took}{left}{words.get(done.ended, '')}"
+        f"gave back {many(done.pages, 'page')}, {size_text(done.bytes)}, in {took}{left}{words.get(done.ended, '')}"
     )
 
 
@@ -104,10 +103,10 @@ def _print(found: Space) -> None:
         narrow.add_row(*(cells[column] for column in few))
     print_widest(full, narrow)
     database = found.database
-    free = "" if database.free_pages is None else f", {short(database.free_bytes)}B of it free"
-    log = f", {short(database.log_bytes)}B in its log" if database.log_bytes else ""
+    free = "" if database.free_pages is None else f", {size_text(database.free_bytes)} of it free"
+    log = f", {size_text(database.log_bytes)} in its log" if database.log_bytes else ""
     print_line(
-        f"the database takes {short(database.bytes)}B{free}{log}; freed since {time_text(found.since, 'minutes')}"
+        f"the database takes {size_text(database.bytes)}{free}{log}; freed since {time_text(found.since, 'minutes')}"
     )
     for about, advice in [("", one) for one in found.advice] + advised(found.tables):
         _print_advice(about, advice)
@@ -115,17 +114,16 @@ def _print(found: Space) -> None:
 
 def _cells(one: SpaceOfTable) -> dict[str, str]:
     size = one.space
-    about = "" if size.exact else "~"
     change = one.changed_bytes
     return {
         "table": escape(one.table),
-        "size": f"{about}{short(size.bytes)}B",
-        "indexes": f"{short(size.index_bytes)}B",
+        "size": size_text(size.bytes, exact=size.exact),
+        "indexes": size_text(size.index_bytes, exact=size.exact),
         "rows": "?" if size.rows is None else f"~{size.rows:,}",
         "pruned": "?" if one.pruned_rows is None else f"{one.pruned_rows:,}",
-        "freed": "?" if one.freed_bytes is None else f"~{short(one.freed_bytes)}B",
-        "on disk": "?" if change is None else f"{'+' if change >= 0 else '−'}{short(abs(change))}B",
-        "unused": "?" if size.unused_bytes is None else f"~{short(size.unused_bytes)}B",
+        "freed": size_text(one.freed_bytes, exact=False),
+        "on disk": "?" if change is None else f"{'+' if change >= 0 else '−'}{size_text(abs(change))}",
+        "unused": size_text(size.unused_bytes, exact=False),
         "dead": "" if size.dead_rows is None else f"{size.dead_rows:,}",
     }
 

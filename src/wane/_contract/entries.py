@@ -7,8 +7,9 @@ another. The JSON Schema for editors is generated from the same models.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo
 
@@ -44,6 +45,7 @@ class WindowName(str):
 
 
 _COLUMN = Text("a column's name", blank=True)
+_CODE = re.compile("^[a-z]+(-[a-z]+)*$")
 _TEN_YEARS = timedelta(days=3_650)
 
 
@@ -62,6 +64,24 @@ def _sentence(value: object) -> str:
     if not value.strip():
         raise Refused("empty", "write a sentence")
     return value.strip()
+
+
+def _finding_code(value: object) -> str:
+    if not isinstance(value, str) or not _CODE.search(value):
+        raise Refused(f"{written(value)} is not a code", "write it as the finding shows it: delete-trigger")
+    return value
+
+
+def _last_day(value: object) -> date:
+    require_decided(value)
+    try:
+        if isinstance(value, str):
+            return date.fromisoformat(value)
+    except ValueError:
+        pass
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    raise Refused(f"{written(value)} is not a day", "write a date such as 2027-01-31")
 
 
 def _columns(value: object) -> tuple[str, ...]:
@@ -185,6 +205,8 @@ _UNITS_SCHEMA = {
     ]
 }
 
+FindingCode = Annotated[str, ReadBy(_finding_code, {"type": "string", "pattern": _CODE.pattern})]
+LastDay = Annotated[date, ReadBy(_last_day, {"type": "string", "format": "date"})]
 Keep = Annotated[
     timedelta | Forever | WindowName,
     ReadBy(
@@ -475,6 +497,17 @@ class ExcuseEntry(Entry):
     def kinds(self) -> list[tuple[ExcuseKind, str]]:
         given = [(kind, getattr(self, kind.value)) for kind in ExcuseKind]
         return [(kind, reason) for kind, reason in given if reason is not None]
+
+
+class AcceptEntry(Entry):
+    """A finding that is accepted: it is shown as such, and counts for nothing."""
+
+    code: FindingCode = Field(description="The code of the finding.")
+    at: Sentence | None = Field(
+        default=None, description="The key or the table that it is about, as it shows it; a key above includes it."
+    )
+    reason: Sentence = Field(description="Why it is accepted.")
+    until: LastDay | None = Field(default=None, description="The last day on which it is; no end if left out.")
 
 
 class TableEntry(Entry):

@@ -38,6 +38,7 @@ _PROSE = {
     "age",
     "reason",
     "path",
+    "accepted",
     "positions",
     "windows",
     "strict",

@@ -18,7 +18,19 @@ from wane._findings import Finding, errors_of, many
 from wane.errors import ContractError
 from wane.reference import contract_path, names
 
-KEYS = ("include", "strict", *SECTIONS, "scheduler", "window", "floor", "table", "excused", "archive", "partition")
+KEYS = (
+    "include",
+    "strict",
+    *SECTIONS,
+    "scheduler",
+    "window",
+    "floor",
+    "table",
+    "excused",
+    "accept",
+    "archive",
+    "partition",
+)
 """The keys at the top of a file."""
 _REFERENCE = "reference:"
 _LINE = re.compile(r"\(at line (\d+), column")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from wane._contract.model import Contract, Rule, Table
+from wane._contract.names import TableName
 from wane._findings import did_you_mean
 from wane.errors import UnknownRule, UnknownTable
 
@@ -17,7 +18,7 @@ def find_table(contract: Contract, name: str) -> Table:
         if str(table.name) == name:
             return table
     for excused, excuse in contract.excused:
-        if str(excused) == name:
+        if str(excused) == name or (excused.is_pattern and _matches(excused, name)):
             raise UnknownTable(f"{name} has no rules: it is excused as {excuse.kind.value} ({excuse.reason})")
     for table, rule, follower in contract.followers():
         if str(follower.reference.table) == name:
@@ -25,6 +26,13 @@ def find_table(contract: Contract, name: str) -> Table:
     names = [str(table.name) for table in contract.tables]
     rules = [f"{table.name}.{rule.name}" for table in contract.tables for rule in table.rules]
     raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]) or _list(names))
+
+
+def _matches(pattern: TableName, name: str) -> bool:
+    try:
+        return pattern.covers(TableName.parse(name))
+    except ValueError:
+        return False
 
 
 def _list(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -253,6 +253,29 @@ class Excuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """A finding that a user has seen and accepts, with the reason."""
+
+    code: str
+    at: str
+    """The key or the table that it is about, or a key above; "" for findings about neither."""
+    reason: str
+    until: date | None = None
+    """The last day on which it is accepted; None: no end."""
+    file: str = ""
+    path: str = ""
+    line: int | None = None
+
+    def matches(self, finding: Finding) -> bool:
+        """Return whether a finding is meant: of this code, and about this table, or this key or one below it."""
+        if finding.code != self.code:
+            return False
+        if not self.at:
+            return not finding.path and not finding.table
+        return self.at in (finding.table, finding.path) or finding.path.startswith((f"{self.at}.", f"{self.at}["))
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """The life of one table."""
 
@@ -355,6 +378,7 @@ class Contract(Settings):
     archive_url: str | None = field(default=None, repr=False)
     archive: tuple[ArchiveTable, ...] = ()
     partitions: tuple[Partitioned, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
     strict: bool = False
     positions: Mapping[str, tuple[str, int]] = field(default_factory=dict, repr=False, compare=False)
     """The file and the line of every key, by its dotted path."""

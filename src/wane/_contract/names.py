@@ -48,6 +48,11 @@ def _quoted(part: str) -> str:
     return '"' + part.replace('"', '""') + '"' if needed else part
 
 
+@lru_cache(maxsize=1_000)
+def _glob(part: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, part.split("*"))), re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
     """A table, with its schema if the contract gives one."""
@@ -61,6 +66,19 @@ class TableName:
         if len(parts) > 2:
             raise Refused(f"{text!r} has too many parts", "write table or schema.table")
         return cls(name=parts[-1], schema=parts[0] if len(parts) == 2 else None)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Return whether it stands for several tables: it has a `*`, which stands for any characters."""
+        return "*" in self.name or "*" in (self.schema or "")
+
+    def covers(self, other: TableName) -> bool:
+        """Return whether it is the other name, or a pattern that the other one matches. A schema must be written."""
+        if (self.schema is None) != (other.schema is None):
+            return False
+        return _glob(self.name).fullmatch(other.name) is not None and (
+            self.schema is None or _glob(self.schema).fullmatch(other.schema or "") is not None
+        )
 
     def __str__(self) -> str:
         return join_name([self.name] if self.schema is None else [self.schema, self.name])

@@ -15,12 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from wane._contract.duration import Forever
-from wane._contract.entries import ArchiveTableEntry, ExcuseEntry, PartitionEntry, SchedulerEntry, TableEntry
+from wane._contract.entries import (
+    AcceptEntry,
+    ArchiveTableEntry,
+    ExcuseEntry,
+    PartitionEntry,
+    SchedulerEntry,
+    TableEntry,
+)
 from wane._contract.lint import lint
 from wane._contract.mistakes import Mistakes, describe, key_path
-from wane._contract.model import ArchiveTable, Contract, Excuse, Partitioned, Scheduler, Table, ToArchive, ToColdTier
+from wane._contract.model import (
+    Accepted,
+    ArchiveTable,
+    Contract,
+    Excuse,
+    Partitioned,
+    Scheduler,
+    Table,
+    ToArchive,
+    ToColdTier,
+)
 from wane._contract.names import TableName
 from wane._contract.origins import Origins
+from wane._contract.positions import nearest_line
 from wane._contract.rules import Declarations, KeyPath, check_name, read_excuse, read_rules, read_table
 from wane._contract.settings import SECTIONS, merged, set_in
 from wane._contract.values import URL, read_window
@@ -107,6 +125,7 @@ class _Resolver:
             archive_url=self.archive_url,
             archive=tuple(entries["archive"].values()),
             partitions=tuple(entries["partition"].values()),
+            accepted=tuple(one for file in self.files for one in _read_accepted(file)),
             strict=self.strict,
             **self.settings,
         )
@@ -218,6 +237,10 @@ class _Resolver:
         return floor
 
     def _archive(self, one: _Declaration) -> ArchiveTable | None:
+        if not isinstance(one.data, dict):
+            fix = "the archive's address is `url`; a table has its own [archive.NAME] with `keep`"
+            one.file.mistakes.error(one.path, "wrong-type", f"found {describe(one.data)}, expected a table", fix)
+            return None
         entry = one.file.mistakes.read(ArchiveTableEntry, one.data, one.path)
         if entry is None:
             return None
@@ -295,6 +318,20 @@ class _Resolver:
                 del excused[name]
             elif excuse.path in rules.above:
                 del tables[name]
+
+
+def _read_accepted(file: SourceFile) -> Iterator[Accepted]:
+    """Yield the findings that a file accepts."""
+    given, mistakes = file.data.get("accept", []), file.mistakes
+    if not isinstance(given, list):
+        mistakes.error(["accept"], "wrong-type", f"found {describe(given)}, expected a list", "write [[accept]]")
+        return
+    for number, data in enumerate(given):
+        path: KeyPath = ["accept", number]
+        entry = mistakes.read(AcceptEntry, data, path)
+        if entry is not None:
+            where = (mistakes.file, key_path(path), nearest_line(mistakes.lines, path))
+            yield Accepted(entry.code, entry.at or "", entry.reason, entry.until, *where)
 
 
 def _declarations(file: SourceFile, section: str) -> Iterator[_Declaration]:

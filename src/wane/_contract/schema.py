@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from wane._contract.entries import (
+    AcceptEntry,
     ArchiveTableEntry,
     Entry,
     ExcuseEntry,
@@ -28,6 +29,7 @@ from wane._contract.settings import SECTIONS, Section
 from wane._contract.values import Duration, Url, Window
 
 _MODELS: tuple[type[Entry | Section], ...] = (
+    AcceptEntry,
     ArchiveTableEntry,
     ExcuseEntry,
     GuardEntry,
@@ -85,7 +87,12 @@ def json_schema() -> dict[str, Any]:
                         ]
                     }
                 ),
-                "description": "Tables without rules, and why.",
+                "description": "Tables without rules, and why; `*` stands for any characters.",
+            },
+            "accept": {
+                "type": "array",
+                "items": _to("AcceptEntry"),
+                "description": "Findings that are accepted, and why.",
             },
             "archive": {
                 **_named(_to("ArchiveTableEntry")),

@@ -137,6 +137,8 @@ class TableInfo:
     delete_triggers: tuple[Trigger, ...] = ()
     row_security: bool = False
     """PostgreSQL: policies may hide rows from a reader."""
+    hides_rows: bool = False
+    """PostgreSQL: they apply to the role that reads, which neither owns the table nor bypasses them."""
     parent: tuple[str, str] | None = None
     """(schema, table) at the root of the tree that a partition belongs to or an inheriting table inherits from."""
     ancestors: tuple[tuple[str, str], ...] = ()

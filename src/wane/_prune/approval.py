@@ -19,7 +19,7 @@ from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import is_named, require_known
 from wane._contract.model import Contract, Mark, Rule, Table
 from wane._db import Store
-from wane._db.counting import REVIEW_SECONDS, Count, Exactness
+from wane._db.counting import READ_SECONDS, REVIEW_SECONDS, Count, count_rows
 from wane._db.transaction import Transaction
 from wane._findings import Finding, pasted
 from wane._ledger import AuditEntry, Ledger
@@ -28,7 +28,7 @@ from wane._prune.admission import require_admin
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS, Fuse
 from wane._prune.plan import Step
-from wane._prune.planning import build_plan
+from wane._prune.planning import plan_step
 from wane._prune.sql_fuse import Approval, FuseStates
 from wane._rules.reads import count_due
 from wane._rules.selection import Selection
@@ -83,7 +83,7 @@ class Approver:
         self.store.require_migrated()
         require_known(self.contract, only)
         now, bindings = self.store.now(), Bindings(self.store, self.contract)
-        blown: dict[str, Fuse] = {}
+        rules: list[FusedRule] = []
         problems: list[Finding] = []
         for table, rule in self._rules(only):
             try:
@@ -93,10 +93,8 @@ class Approver:
                 continue
             found = fuse.probe(self.store, self.contract.sweep, selection, now, seconds)
             if found.blown:
-                blown[selection.label] = found
-        steps = build_plan(self.store, self.contract, now=now, only=list(blown), seconds=seconds).steps if blown else ()
-        rules = tuple(self._fused(step, blown[f"{step.table}.{step.rule}"], now) for step in steps)
-        return FuseReview(now, fingerprint(self.contract), self.store.identity(), rules, tuple(problems))
+                rules.append(self._fused(selection, found, now, seconds))
+        return FuseReview(now, fingerprint(self.contract), self.store.identity(), tuple(rules), tuple(problems))
 
     def _rules(self, only: Collection[str]) -> list[tuple[Table, Rule]]:
         """Return the rules that the fuse may stop: those that unattended sweeps take rows by."""
@@ -108,14 +106,21 @@ class Approver:
             and (not only or is_named(only, table.name, rule.name))
         ]
 
-    def _fused(self, step: Step, found: Fuse, now: datetime) -> FusedRule:
+    def _fused(self, selection: Selection, found: Fuse, now: datetime, seconds: float) -> FusedRule:
+        step = self._step(selection, found, now, seconds)
         state = FuseStates(self.store.dialect, self.store.reader(PROBE_SECONDS)).of(step.table, step.rule)
         approval = None if state is None else state.approved(fingerprint(self.contract), now)
         if found.due is None or found.rows is None:
             return FusedRule(step, found.blown, None, approval)
-        share, due, rows = found.due / max(found.rows, 1), Count(found.due), Count(found.rows)
-        counted = replace(step, due=due, table_rows=rows, share=share, share_exactness=Exactness.EXACT)
+        counted = replace(step, share=found.due / max(found.rows, 1))
         return FusedRule(counted, found.blown, self._fingerprint(step, found.due, now), approval)
+
+    def _step(self, selection: Selection, found: Fuse, now: datetime, seconds: float) -> Step:
+        """Plan a rule by what the fuse counted; what it could not count in time is estimated."""
+        known = None if found.due is None else Count(found.due)
+        seconds = READ_SECONDS if known is None else seconds
+        rows = count_rows(self.store, selection.table, seconds) if found.rows is None else Count(found.rows)
+        return plan_step(self.store, selection, now, seconds, rows, swept=True, explain=False, known=known)
 
     def _fingerprint(self, step: Step, rows: int, now: datetime) -> str:
         promised = [fingerprint(self.contract), self.store.identity(), step.table, step.rule, now.isoformat(), rows]
@@ -179,7 +184,7 @@ class Approver:
             "planned_at": approval.planned_at.isoformat(),
             "expires_at": approval.expires_at.isoformat(),
         }
-        Ledger.of(transaction).record(AuditEntry(kind, approval.table, self.actor, inputs, {}, now))
+        Ledger.of(transaction).record(AuditEntry(kind, approval.table, self.actor, inputs, {}, now, batches=0))
 
 
 def ask_fuse(store: Store, contract: Contract, selection: Selection, now: datetime) -> tuple[Fuse, Approval | None]:

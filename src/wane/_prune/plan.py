@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wane._db.counting import Count, Exactness, Figure, read_stated, stated, stated_each
+from wane._db.timestamps import DAY_SHAPE
 from wane._findings import Finding
 from wane.errors import PlanError
 
@@ -80,8 +81,9 @@ class Step:
     """Rows are due strictly before it; for an expiry, at or before it. A cap has none."""
     due: Count | None
     """None: could not be counted in the time allowed."""
-    oldest: datetime | None
-    newest: datetime | None
+    oldest: datetime | date | None
+    """The time of the oldest due row; the day, where the column has days."""
+    newest: datetime | date | None
     followers: dict[str, Count | None]
     table_rows: Count | None
     share: float | None
@@ -201,10 +203,15 @@ def _decode(content: Any) -> Any:
 
 def _decode_step(step: dict[str, Any]) -> dict[str, Any]:
     counts = _read_counts(step, "due", "followers", "table_rows", "saved_by_followers")
+    edges = {name: date.fromisoformat(step[name]) for name in ("oldest", "newest") if _is_day(step.get(name))}
     takes = step.get("takes")
     if isinstance(takes, dict):
         takes = {**takes, "exactness": takes.get("low_seconds_exactness")}
-    return {**step, **counts, "takes": takes}
+    return {**step, **counts, **edges, "takes": takes}
+
+
+def _is_day(value: object) -> bool:
+    return isinstance(value, str) and DAY_SHAPE.fullmatch(value) is not None
 
 
 def _read_counts(report: dict[str, Any], *names: str) -> dict[str, Any]:

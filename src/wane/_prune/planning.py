@@ -27,6 +27,7 @@ from wane._db.counting import (
 )
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
+from wane._db.timestamps import shown_time
 from wane._findings import Finding, Severity, errors_of
 from wane._ledger import Ledger, SweepCost
 from wane._prune.pace import Pace, foresee, learn_costs
@@ -121,9 +122,13 @@ def plan_step(
     swept: bool,
     explain: bool,
     limit: int = BATCH_ROWS,
+    known: Count | None = None,
 ) -> Step:
-    """Plan what one rule would take of a table with `rows` rows; its statements are shown with a batch of `limit`."""
-    due = read_due(store, selection, now, seconds)
+    """Plan what one rule would take of a table with `rows` rows; its statements are shown with a batch of `limit`.
+
+    `known` is how many rows are due, if that was counted.
+    """
+    due = read_due(store, selection, now, seconds, known)
     statements = tuple(
         StepStatement(
             one.purpose,
@@ -140,8 +145,8 @@ def plan_step(
         action=action_name(selection.rule),
         cutoff=cutoff(selection.rule, now),
         due=due.count,
-        oldest=due.oldest,
-        newest=due.newest,
+        oldest=shown_time(due.oldest, selection.time),
+        newest=shown_time(due.newest, selection.time),
         followers=dict(due.followers),
         table_rows=rows,
         share=None if share is None else share.value,
@@ -200,8 +205,10 @@ def _due_once(
 def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: float) -> Step:
     """Return the step with how long its next sweep takes, and which budget ends it, as far as that is known."""
     leaving = sum_counts([step.due, *step.followers.values()])
-    if step.action == "archive" or not step.swept or not leaving.rows:
+    if not step.swept or not leaving.rows:
         return step
+    if step.action == "archive":
+        return replace(step, takes=_archive_takes(store, contract, step, leaving, seconds))
     costs = learn_costs(sweeps := _costs(store, step, seconds))
     if costs is None:
         spent = "rows" if leaving.rows > rule.budget.rows else ""
@@ -226,10 +233,23 @@ def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: fl
 def _costs(store: Store, step: Step, seconds: float) -> list[SweepCost]:
     if not store.migrated:
         return []
+    ledger = Ledger(store.dialect, store.reader(seconds))
+    read = ledger.archive_costs if step.action == "archive" else ledger.sweep_costs
     try:
-        return Ledger(store.dialect, store.reader(seconds)).sweep_costs(step.table, step.rule, _LEARNED_SWEEPS)
+        return read(step.table, step.rule, _LEARNED_SWEEPS)
     except TimedOut:
         return []
+
+
+def _archive_takes(store: Store, contract: Contract, step: Step, leaving: Count, seconds: float) -> Takes | None:
+    """Learn from the latest sweeps of the archive: each is one piece of work, from its plan to its end."""
+    costs = learn_costs(sweeps := _costs(store, step, seconds))
+    if costs is None:
+        return None
+    number = 1 if step.due is None else math.ceil(step.due.rows / contract.spark.sweep_rows)
+    low, high = sorted(one.of(leaving.rows, number) for one in costs)
+    exactness = Exactness.AT_LEAST if leaving.exactness is Exactness.AT_LEAST else Exactness.ESTIMATE
+    return Takes(round(low, 3), round(high * _BESIDES, 3), exactness, len(sweeps))
 
 
 def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> BudgetStop | None:

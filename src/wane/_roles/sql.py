@@ -18,6 +18,7 @@ from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.schema import PRESSURE_FUNCTION, PRESSURE_VIEW, Schema, TableInfo
 from wane._db.statement import Dialect, Execute, Types
 from wane._roles.model import RoleStatement
+from wane._rules.excuses import excused_tables
 from wane._rules.selection import Selection, bind_contract, follower_paths, locked_paths
 
 _MAINTAIN_SINCE = 170000
@@ -174,10 +175,9 @@ class RolePlanner:
         ]
         for selection in self._selections:
             rights += [_Right(admin, *table.qualified, privilege) for table, privilege in self._swept(selection)]
-        for name in [name for name, _ in self._contract.excused]:
-            table = self._schema.find(name.schema, name.name)
-            if table is not None:  # An excuse is checked by counting.
-                rights.append(_Right(admin, *table.qualified, _SELECT))
+        for one in excused_tables(self._contract, self._schema):
+            if one.info is not None:  # An excuse is checked by counting.
+                rights.append(_Right(admin, *one.info.qualified, _SELECT))
         outbox = self._contract.events.outbox
         if outbox is not None:
             name = TableName.parse(outbox.table)

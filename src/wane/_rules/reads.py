@@ -67,10 +67,10 @@ def any_due(store: Store, selection: Selection, now: datetime, floor: Sequence[o
     return passed >= MOST_SCOPES and bool(keys_due(store, selection, now, 1, seconds))
 
 
-def read_due(store: Store, selection: Selection, now: datetime, seconds: float) -> DueRows:
-    """Read what a rule would take now."""
+def read_due(store: Store, selection: Selection, now: datetime, seconds: float, known: Count | None = None) -> DueRows:
+    """Read what a rule would take now; `known` is how many rows that are, if it was counted."""
     queries = queries_of(store)
-    counted = count(
+    counted = known or count(
         store,
         queries.count_due(selection, now),
         seconds,

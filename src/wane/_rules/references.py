@@ -17,6 +17,7 @@ from wane._contract.names import TableName, join_name
 from wane._db.schema import Column, ForeignKey, OnDelete, Schema, TableInfo, Trigger
 from wane._db.statement import Dialect
 from wane._findings import Severity
+from wane._rules.excuses import excused_tables
 from wane._rules.report import Report, rule_path
 from wane._rules.selection import BoundFollower, BoundReference, Selection
 
@@ -119,17 +120,21 @@ class _Check:
             self._add(Severity.ERROR, "uncounted-cascade", message, decide)
         elif key.on_delete in (OnDelete.SET_NULL, OnDelete.SET_DEFAULT):
             message = f"the foreign key {key.name} changes {columns} of {shown} when {table.name}'s rows leave"
-            self._add(Severity.WARNING, "silent-update", message, decide)
+            if (schema, name) in [one.qualified for one in above]:
+                # Their rows leave in the same batch, after those that follow them.
+                message += f", and {shown}'s rows leave with them: only one that refers to another's would stay"
+                self._add(Severity.NOTE, "silent-update", message, "nothing, if each refers to its own rows")
+            else:
+                self._add(Severity.WARNING, "silent-update", message, decide)
         else:
             message = f"{reference} refers to {table.name}, so its rows cannot leave while they are referred to"
             self._add(Severity.ERROR, "unguarded-reference", message, decide)
 
     def _excuse(self, schema: str, name: str) -> str:
         """Return the kind of the excuse which promises that nothing deletes from the table, if it has one."""
-        for one, excuse in self.contract.excused:
-            found = self.schema.find(one.schema, one.name)
-            if found is not None and found.qualified == (schema, name) and excuse.kind in UNTOUCHABLE:
-                return excuse.kind.value
+        for one in excused_tables(self.contract, self.schema):
+            if one.info is not None and one.info.qualified == (schema, name) and one.excuse.kind in UNTOUCHABLE:
+                return one.excuse.kind.value
         return ""
 
     def _triggers(self, table: TableInfo, part: TableInfo) -> None:
@@ -143,13 +148,12 @@ class _Check:
             )
 
     def row_security(self, table: TableInfo) -> None:
-        if table.row_security:
-            self._add(
-                Severity.WARNING,
-                "row-security",
-                f"row-level security of {table.name} hides rows from roles it applies to; Wane refuses to read so",
-                "run Wane as the table's owner or as a role with BYPASSRLS",
-            )
+        """Report once, however many rules take rows of the table, that policies hide rows from this role."""
+        message = f"row-level security of {table.name} hides rows from this role; Wane refuses to read so"
+        known = (one.message for one in self.report.findings if one.code == "row-security")
+        if table.hides_rows and message not in known:
+            fix = "run Wane as the table's owner or as a role with BYPASSRLS"
+            self._add(Severity.WARNING, "row-security", message, fix)
 
     def _add(self, severity: Severity, code: str, message: str, fix: str) -> None:
         self.report.add(severity, code, self.name, self.path, message, fix)

@@ -22,6 +22,11 @@ _ROWS = 10_000
 _MOST_LETTERS = 1_000
 
 
+def own_names(store: Store) -> list[str]:
+    """Return the names under which the audit trail records Wane's own tables."""
+    return [str(table.name) for table in own_contract(store, Contract(None, ())).tables]
+
+
 def own_contract(store: Store, contract: Contract) -> Contract:
     """Build the contract for Wane's own tables, with the windows that the user's contract gives."""
     postgres = store.kind == "postgres"

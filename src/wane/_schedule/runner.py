@@ -215,11 +215,13 @@ class Runner:
                 waits.append(seconds)
                 if window is not None and (runs := left[scheduler.name]) is not None:
                     left[scheduler.name] = runs - 1
-            if all(runs == 0 for runs in left.values()):
+            last = all(runs == 0 for runs in left.values())
+            if last:
                 self._scheduled.set()
-                return True
             executor.heartbeat(store, "waiting")
-            between.run(store, queue, executor)
+            between.run(store, queue, executor)  # Also once where every window is one process, started by cron.
+            if last:
+                return True
             self._ending.wait(max(min(waits), 0.01))
             return False
 

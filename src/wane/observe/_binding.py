@@ -11,6 +11,7 @@ from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.schema import Column, Kind, Schema, TableInfo
 from wane._findings import Finding
+from wane._rules.excuses import excused_tables
 from wane._rules.indexes import find_way, observed
 from wane._rules.probes import ProbedTable, TimeRangeProbe
 from wane._rules.selection import READABLE, Selection, bind_age, bind_rule
@@ -63,8 +64,10 @@ def bind_tables(store: Store, contract: Contract) -> BoundContract:
                 None if table.append_only or table.scheduler is None else every.get(table.scheduler),
                 _alone(info, schema),
             )
-    for name in [*(one.reference.table for _, _, one in contract.followers()), *dict(contract.excused)]:
-        info = schema.find(name.schema, name.name)
+    following = (one.reference.table for _, _, one in contract.followers())
+    others = [(name, schema.find(name.schema, name.name)) for name in following]
+    others += [(one.name, one.info) for one in excused_tables(contract, schema)]
+    for name, info in others:
         if info is not None and info.kind in READABLE:
             tables.setdefault(info.qualified, ProbedTable(name, info, alone=_alone(info, schema)))
     return BoundContract(

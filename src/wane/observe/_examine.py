@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from wane._check.acceptance import accept
 from wane._check.live import forgiven, late_by
 from wane._contract.model import Cap, Contract, Mark
 from wane._contract.names import TableName
 from wane._db.schema import Kind
+from wane._db.timestamps import shown_time
 from wane._findings import Finding
 from wane._forecast import days_to
 from wane._ledger import RuleSweeps
@@ -56,7 +58,9 @@ def examine(facts: Facts, contract: Contract, archive: Sequence[Finding] | None 
     )
     if archive is None:
         archive = [] if own is None else own.archive
-    return judge(read, contract, facts.bound.misfits, [*facts.promises, *archive])
+    judged = judge(read, contract, facts.bound.misfits, [*facts.promises, *archive])
+    findings = accept(contract, judged.findings, facts.now.date(), ran={"health"})
+    return replace(judged, findings=tuple(findings))
 
 
 def _table(one: TableFacts, facts: Facts, contract: Contract) -> TableHealth:
@@ -126,7 +130,7 @@ def _rule(rule: RuleFacts, one: TableFacts, facts: Facts, contract: Contract) ->
     return RuleHealth(
         rule=selection.rule.name,
         due=rule.due,
-        oldest_due=rule.oldest_due,
+        oldest_due=shown_time(rule.oldest_due, selection.time),
         late_seconds=None if late is None else max(late.total_seconds(), 0.0),
         last_sweep=None if last is None else last.last_at,
         last_rows=None if last is None else last.last_rows,

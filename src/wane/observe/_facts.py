@@ -43,6 +43,8 @@ class TableFacts:
     """A read through the index of its rules, the fastest of some; of the largest tables."""
     finished: Count | None = None
     """Rows in states that are not live; estimated only where the table may be recommended for partitions."""
+    lacks_index: bool = False
+    """Whether its oldest and newest row were not read, because no index is ordered by time and it has many rows."""
 
 
 @dataclass(frozen=True, slots=True)

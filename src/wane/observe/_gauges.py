@@ -174,7 +174,7 @@ def _backlog(rule: RuleFacts, one: TableFacts, now: datetime) -> Iterable[Sample
 def _health(health: Health) -> Iterable[Sample]:
     yield gauge.HEALTHY, (), float(health.healthy)
     yield gauge.UNCOVERED, (), float(len(health.uncovered))
-    counts = Counter((one.severity.value, one.code, one.table) for one in health.findings)
+    counts = Counter((one.severity.value, one.code, one.table) for one in health.findings if one.accepted is None)
     for labels, many in counts.items():
         yield gauge.FINDINGS, labels, float(many)
     for table in health.tables:

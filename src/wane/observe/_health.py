@@ -7,11 +7,11 @@ in the tables. `examine` reads the facts, `verdict` judges them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from wane._db.counting import Count, Exactness, Figure, as_count, stated
-from wane._findings import Finding, errors_of
+from wane._findings import Finding, open_errors
 from wane._schedule.sql import Heartbeat, InForce, Window
 from wane.observe._pressure import Pressure
 
@@ -24,7 +24,7 @@ class RuleHealth:
     takes: bool
     """Whether the rule removes rows from the table; a rule that marks only changes them."""
     due: Count | None
-    oldest_due: datetime | None
+    oldest_due: datetime | date | None
     late_seconds: float | None
     """How long the oldest due row waits beyond its window and one sweep interval, or 0. None for caps and unswept
     tables."""
@@ -190,8 +190,8 @@ class Health:
 
     @property
     def healthy(self) -> bool:
-        """Return whether there are no errors; warnings and notes do not count."""
-        return not errors_of(self.findings)
+        """Return whether there are no errors but accepted ones; warnings and notes do not count."""
+        return not open_errors(self.findings)
 
     @property
     def silent(self) -> tuple[Heartbeat, ...]:
@@ -200,7 +200,7 @@ class Health:
     @property
     def verdict(self) -> str:
         """Return the verdict in a sentence."""
-        sick = errors_of(self.findings)
+        sick = open_errors(self.findings)
         if not sick:
             return "healthy"
         codes = dict.fromkeys(one.code for one in sick)

@@ -8,10 +8,11 @@ table that cannot be read in time is reported without numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from wane._db.counting import Count, Figure, share_of, stated
+from wane._db.timestamps import shown_time
 from wane.observe._facts import TableFacts
 
 
@@ -24,13 +25,20 @@ class Pressure:
 
     table: str
     rows: Count | None
-    oldest: datetime | None = None
-    newest: datetime | None = None
+    oldest: datetime | date | None = None
+    """The day, where the column has days."""
+    newest: datetime | date | None = None
     due: Count | None = None
+    lacks_index: bool = False
+    """Whether the times are unknown because no index is ordered by them, and the table has too many rows to read."""
 
     @classmethod
     def of(cls, facts: TableFacts) -> Pressure:
-        return cls(str(facts.table.name), facts.rows, facts.oldest, facts.newest, facts.due)
+        name, time_range = str(facts.table.name), facts.table.time_range
+        if time_range is None:
+            return cls(name, facts.rows, facts.oldest, facts.newest, facts.due)
+        oldest, newest = (shown_time(one, time_range.time) for one in (facts.oldest, facts.newest))
+        return cls(name, facts.rows, oldest, newest, facts.due, facts.lacks_index)
 
     @property
     def share(self) -> Figure | None:

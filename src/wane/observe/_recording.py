@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 
 from wane._contract.model import Contract
 from wane._db import Store
@@ -24,10 +24,14 @@ STALE_AFTER_INTERVALS = 3
 _LEASE = "health"
 
 
+def _isoformat(value: date) -> str:
+    return value.isoformat()
+
+
 def record_health(store: Store, contract: Contract, health: Health) -> None:
     """Store the report of a reading; it replaces the one before."""
     store.require_migrated()
-    report = json.dumps(health.as_dict(), ensure_ascii=False, default=datetime.isoformat)
+    report = json.dumps(health.as_dict(), ensure_ascii=False, default=_isoformat)
     stale_at = health.now + STALE_AFTER_INTERVALS * contract.health.every
     with store.transaction() as transaction:
         HealthReports(store.dialect).write(transaction.execute, report, health.now, stale_at)

@@ -141,7 +141,12 @@ class TableProbe:
             None if size is None else int(size),
             self._hot,
             self._finished,
+            self._lacks_index(),
         )
+
+    def _lacks_index(self) -> bool:
+        time_range, rows = self.table.time_range, self.rows
+        return time_range is not None and time_range.small and rows is not None and rows.rows > self.reading.most
 
     @property
     def was_read(self) -> bool:

@@ -35,6 +35,7 @@ SELECT class.oid,
        class.relkind::text,
        class.relispartition,
        class.relrowsecurity,
+       class.relrowsecurity AND pg_catalog.row_security_active(class.oid),
        class.reltuples::float8,
        ARRAY(
          SELECT attribute.attname::text
@@ -356,7 +357,9 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, tuples, partition_key, stamp, is_side_table = relation
+    oid, schema, name, relkind, is_partition, row_security, hides, tuples, partition_key, stamp, is_side_table = (
+        relation
+    )
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -370,6 +373,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
         delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
         row_security=row_security,
+        hides_rows=hides,
         partition_key=tuple(partition_key),
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
         is_side_table=is_side_table,
