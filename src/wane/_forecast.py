@@ -186,7 +186,7 @@ def longest_stay(table: Table) -> timedelta | None:
     """
 
     def stay(state: State | None, marked: tuple[State | None, ...] = ()) -> timedelta | None:
-        mine = [one for one in table.rules if one.selects(state) and not one.conditions]
+        mine = [one for one in table.rules if one.selects(state) and not one.conditions and one.spare is None]
         keeps = [one.bound.keep for one in mine if isinstance(one.bound, Age) and not isinstance(one.action, Mark)]
         if keeps:
             return min(keeps)

@@ -68,6 +68,8 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
                 "every other state where done not column most and x is NULL: older than 9d by at"
             ),
         ),
+        (GOOD + 'spare = { newest = 1, per = ["a", "b"] }', "older than 7d by at but the newest of each a, b"),
+        (GOOD + "spare = { newest = 3 }", "older than 7d by at but the newest 3"),
         (GOOD + 'unless = [{ not_null = "locked_by" }]', "older than 7d by at unless locked_by is not NULL"),
     ],
 )

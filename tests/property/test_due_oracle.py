@@ -33,6 +33,7 @@ from wane._contract.model import (
     Reference,
     ReferencedBy,
     Rule,
+    Spare,
     State,
     Table,
     Time,
@@ -423,20 +424,23 @@ def selected(
         return False
     if isinstance(bound, Orphans) and row[bound.reference] is not None:
         return False
-    if isinstance(bound, Cap):
 
+    def newer(per: Sequence[str]) -> int:
         def place(one: dict[str, Any], when: Read) -> tuple[Any, ...]:
             return (when.seconds, *(one[name] for name in key if name != "timestamp"))
 
-        newer = [
-            one
-            for one, when in known
-            if when.seconds < NEVER
+        return sum(
+            when.seconds < NEVER
             and own(one, rule, table)
-            and [one[c] for c in bound.per] == [row[c] for c in bound.per]
+            and [one[c] for c in per] == [row[c] for c in per]
             and place(one, when) > place(row, meaning)
-        ]
-        return meaning.seconds < NEVER and len(newer) >= bound.most
+            for one, when in known
+        )
+
+    if isinstance(bound, Cap):
+        return meaning.seconds < NEVER and newer(bound.per) >= bound.most
+    if rule.spare is not None and newer(rule.spare.per) < rule.spare.newest:
+        return False
     if isinstance(bound, Expiry):
         return is_before(meaning, now, inclusive=True)
     assert isinstance(bound, Age | Orphans)
@@ -740,8 +744,11 @@ def examples(draw: st.DrawFn, store: str) -> Example:
         )
     )
     name = TableName(encoding.name)
+    spare = None
+    if not encoding.also and not isinstance(bound, Cap) and draw(st.integers(0, 2)) == 0:
+        spare = Spare(draw(st.integers(1, 3)), draw(st.sampled_from([(), ("scope",), ("code",), ("scope", "parent")])))
     where = tuple(sorted(conditions.items(), key=lambda one: one[0]))
-    rule = Rule("rule", bound, tuple(states), tuple(guards), all_but=all_but, conditions=where)
+    rule = Rule("rule", bound, tuple(states), tuple(guards), all_but=all_but, conditions=where, spare=spare)
     table = Table(name, "a test", (rule,), key=key, state=state)
 
     rows = []

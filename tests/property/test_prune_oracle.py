@@ -31,6 +31,7 @@ from wane._contract.model import (
     Reference,
     ReferencedBy,
     Rule,
+    Spare,
     Table,
     Time,
     Unit,
@@ -138,17 +139,22 @@ class Model:
         ]
         return [job["id"] for job in sorted(found, key=place)]
 
+    def newer(self, job: Row, rule: Rule, per: Sequence[str]) -> int:
+        """How many rows of the rule's own are newer, of the same scope."""
+        return sum(
+            timestamp(other) is not None
+            and other["state"] in rule.states
+            and all(other[name] == job[name] for name in per)
+            and place(other) > place(job)
+            for other in self.rows["job"].values()
+        )
+
     def beyond(self, job: Row, rule: Rule, cutoff: int | None) -> bool:
         bound = rule.bound
         if isinstance(bound, Cap):
-            others = [
-                other
-                for other in self.rows["job"].values()
-                if timestamp(other) is not None
-                and other["state"] in rule.states
-                and all(other[name] == job[name] for name in bound.per)
-            ]
-            return sum(place(other) > place(job) for other in others) >= bound.most
+            return self.newer(job, rule, bound.per) >= bound.most
+        if rule.spare is not None and self.newer(job, rule, rule.spare.per) < rule.spare.newest:
+            return False
         assert isinstance(bound, Age | Orphans)
         if isinstance(bound, Orphans) and job[bound.reference] is not None:
             return False
@@ -208,7 +214,14 @@ def rules(draw: st.DrawFn, linked: bool) -> tuple[Rule, ...]:
     keep = timedelta(days=draw(st.sampled_from([5, 7, 15])), hours=12)
     longer = keep + timedelta(days=10)
     made = [
-        Rule("old", Age(AT, keep), draw(st.sampled_from([("done",), ("done", "failed")])), guards(), following()),
+        Rule(
+            "old",
+            Age(AT, keep),
+            draw(st.sampled_from([("done",), ("done", "failed")])),
+            guards(),
+            following(),
+            spare=draw(st.sampled_from([None, None, Spare(1, ("tenant",)), Spare(2)])),
+        ),
         Rule("marked", Age(AT, keep), ("failed",), guards(), action=Mark("cleaned")),
         Rule("gone", Age(AT, longer), ("cleaned",), guards(), following()),
         Rule("orphans", Orphans(AT, keep, "parent"), ("done", "cleaned"), guards(), following()),
@@ -471,7 +484,7 @@ class Play:
             if state == "queued" or not fitting:
                 return None
             covering += fitting
-        if len({frozenset(rule.followers) for rule in covering}) > 1:
+        if len({(frozenset(rule.followers), rule.spare) for rule in covering}) > 1:
             return None
         return replace(
             covering[0],

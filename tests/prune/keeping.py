@@ -22,6 +22,7 @@ from wane._contract.model import (
     Reference,
     ReferencedBy,
     Rule,
+    Spare,
     State,
     Table,
     Time,
@@ -70,6 +71,7 @@ def rule(
     then: Action | None = None,
     budget: Budget | None = None,
     derived: bool = False,
+    spare: Spare | None = None,
 ) -> Rule:
     return Rule(
         name,
@@ -80,6 +82,7 @@ def rule(
         Prune() if then is None else then,
         Budget() if budget is None else budget,
         derived,
+        spare=spare,
     )
 
 

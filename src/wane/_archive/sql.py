@@ -176,7 +176,8 @@ class ArchiveRows:
         That is so if nothing follows them, no other row saves them, and their keys compare exactly.
         """
         selection = self.selection
-        return not (selection.followers or selection.guards) and self.dialect.exact(selection.key)
+        spares = selection.rule.spare is not None
+        return not (selection.followers or selection.guards or spares) and self.dialect.exact(selection.key)
 
     def copied(self, texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
         """Build the parameters of `take_exactly` from the keys and versions of copies of one range."""

@@ -83,7 +83,9 @@ def evict(
     held = {copy.text for copy in locked}
     here = [by_text[text] for text in present if text not in held]
     wanted = [copy.key for copy in here]
+    spared = taker.lock_spared(selection, wanted) if wanted else set()
     due = {text for (text,) in _read(transaction, archive.due(wanted, now))} if wanted else set()
+    due -= {copy.text for copy in here if copy.key in spared}
     following = _following(transaction, archive, wanted) if wanted else {}
     stale, chosen = [], []
     for copy in here:

@@ -450,6 +450,13 @@ class GuardEntry(Entry):
         return self
 
 
+class SpareEntry(Entry):
+    """The newest rows that a rule spares."""
+
+    newest: Count = Field(description="How many of them stay.")
+    per: Columns | None = Field(default=None, description="The scope that they are counted in.")
+
+
 class RuleEntry(Entry):
     """One promise about a table."""
 
@@ -465,6 +472,7 @@ class RuleEntry(Entry):
         default=None,
         description="The key's column that says which rows are newest for `most`, where no column holds a time.",
     )
+    spare: SpareEntry | None = Field(default=None, description="The newest rows, which stay whatever their age.")
     time: RuleTimeItem | None = Field(default=None, description="The rule's own time column.")
     orphans: ColumnName | None = Field(default=None, description="Only rows where this reference is NULL.")
     unless: list[GuardEntry] = Field(default_factory=list, description="Guards: each saves the row.")

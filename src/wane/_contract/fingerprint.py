@@ -49,7 +49,10 @@ _PROSE = {
 _SETTINGS = {section.name for section in dataclasses.fields(Settings)}
 """Settings of the whole contract decide nothing; a rule's own budget, which has the same name as a section, does."""
 
-_LATER = {"partitions", "live_leaves", "also", "cron", "within", "all_but", "conditions", "by", "beside", "pick"}
+_LATER = {
+    *("partitions", "live_leaves", "also", "cron", "within"),
+    *("all_but", "conditions", "spare", "by", "beside", "pick"),
+}
 """Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""
 
 

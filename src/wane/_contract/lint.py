@@ -99,6 +99,13 @@ class _Lint:
             if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, ToArchive) for rule in table.rules):
                 message = f"no rule of {one.table} archives"
                 mistakes.error([*path, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
+            for rule in table.rules:
+                if rule.spare is not None:
+                    message = "a month leaves as a whole, and may have rows that the rule spares"
+                    fix = "remove `spare`, or the partition"
+                    self.origins.of("table", table.name).error(
+                        [*_path(table, rule), "spare"], "wrong-pair", message, fix
+                    )
             follow = {f.reference.table for t, _, f in self.contract.followers() if t.name == one.table}
             for name, _ in one.followers:
                 if name not in follow:
@@ -397,6 +404,7 @@ def _forestalls(other: Rule, archive: Rule) -> bool:
         and isinstance(other.bound, Age)
         and isinstance(archive.bound, Age | Orphans)
         and not other.guards
+        and other.spare is None
         and other.bound.time == archive.bound.time
         and other.bound.keep <= archive.bound.keep
         and other.may_share_rows(archive)

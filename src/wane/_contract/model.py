@@ -116,6 +116,14 @@ Bound = Age | Orphans | Expiry | Cap | Forever
 
 
 @dataclass(frozen=True, slots=True)
+class Spare:
+    """The newest rows of a rule, by (time, key), that stay whatever their age: so many of each scope."""
+
+    newest: int
+    per: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """Columns of another table that point at a row's key, or at the columns named in `to`."""
 
@@ -206,6 +214,7 @@ class Rule:
     """The states that the rule does not select, if it selects every other one (`when = "*"`)."""
     conditions: Conditions = ()
     """What columns of the row must fulfil (`where`)."""
+    spare: Spare | None = None
 
     @property
     def active(self) -> bool:

@@ -36,6 +36,7 @@ from wane._contract.model import (
     ReferencedBy,
     Rule,
     Scheduler,
+    Spare,
     State,
     Table,
     ToArchive,
@@ -278,6 +279,7 @@ class _RuleReader:
         bound = self._bound()
         states, all_but = self._states()
         self._check_where()
+        self._check_spare(bound)
         self._check_action(bound)
         if bound is None or len(self.mistakes.findings) > before:
             return None
@@ -292,6 +294,7 @@ class _RuleReader:
             derived=self.entry.derived,
             all_but=all_but,
             conditions=_conditions(self.entry.where),
+            spare=self._spare(bound),
         )
 
     def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
@@ -359,7 +362,8 @@ class _RuleReader:
 
     def _forever(self) -> Bound:
         entry = self.entry
-        for key, given in (("orphans", entry.orphans), ("unless", entry.unless), ("with", entry.with_)):
+        given_keys = ("orphans", entry.orphans), ("unless", entry.unless), ("with", entry.with_), ("spare", entry.spare)
+        for key, given in given_keys:
             if given:
                 self._error(key, "wrong-pair", f"rows that stay forever need no `{key}`", f"remove `{key}`")
         if not isinstance(entry.then, Prune):
@@ -379,6 +383,28 @@ class _RuleReader:
         if not rest:
             self._error("when", "state-twice", "true and false are both named elsewhere", "remove the rule")
         return rest, None
+
+    def _spare(self, bound: Bound) -> Spare | None:
+        spare = self.entry.spare
+        if spare is None or isinstance(bound, Forever):
+            return None
+        return Spare(spare.newest, spare.per or ())
+
+    def _check_spare(self, bound: Bound | None) -> None:
+        if self.entry.spare is None:
+            return
+        if self.entry.most is not None:
+            self._error("spare", "wrong-pair", "`most` spares the newest rows already", "remove `spare`, or use `keep`")
+        elif isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is not None:
+            message = "the newest rows need one order of all, which no index has of several columns"
+            self._error("spare", "several-times", message, "name one column: `time = …` in the rule")
+        elif isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
+            self._error(
+                "spare",
+                "several-units",
+                f"{bound.time.column} writes timestamps in several units, and the newest rows need one order of all",
+                "name a column with one unit: `time = …` in the rule",
+            )
 
     def _check_where(self) -> None:
         if self.table.state in self.entry.where:

@@ -154,6 +154,7 @@ def _rule(contract: Contract, table: Table, rule: Rule) -> str:
         states,
         where and f"where {where}:",
         bound,
+        _spared(rule),
         unless and f"unless {unless}",
         companions and f"with {companions}",
     )
@@ -178,6 +179,13 @@ def _bound(rule: Rule) -> str:
     if isinstance(action, Mark):
         return f"become {_states([action.state])} {after}"
     return f"archived {after}" if isinstance(action, ToArchive | ToColdTier) else due
+
+
+def _spared(rule: Rule) -> str:
+    if rule.spare is None:
+        return ""
+    scope = f" of each {', '.join(rule.spare.per)}" if rule.spare.per else ""
+    return f"but the newest{'' if rule.spare.newest == 1 else f' {rule.spare.newest}'}{scope}"
 
 
 def _archived(contract: Contract, table: Table, rule: Rule) -> str:

@@ -147,6 +147,7 @@ class Bindings:
                 (_columns(rule) != _columns(first), "age by different columns"),
                 (set(rule.followers) != set(first.followers), "let different rows leave along (`with`)"),
                 (rule.conditions != first.conditions, "select different rows (`where`)"),
+                (rule.spare != first.spare, "spare different rows (`spare`)"),
             ):
                 if differs:
                     raise WrongArgument(

@@ -27,6 +27,7 @@ from wane._rules.selection import (
     locked_paths,
     schema_changed,
 )
+from wane.errors import Locked
 
 _UNPROTECTED = f"""
 WITH RECURSIVE referring AS (
@@ -83,6 +84,19 @@ class PostgresRowTaker(RowTaker):
         lock = rule.lock_unlocked if skip_locked else rule.lock
         assert lock is not None
         return self.transaction.read(rule.fill(lock, selection, keys=keys))
+
+    def lock_spared(self, selection: Selection, keys: list[Key]) -> set[Key]:
+        rule = self.statements(selection)
+        if rule.lock_spared is None:
+            return set()
+        statement, before = rule.fill(rule.lock_spared, selection, keys=keys), None
+        for _ in range(MOST_LOST):
+            found = self.transaction.read(statement)
+            # What a statement locked after waiting may have changed since it was read. Once two agree, all are locked.
+            if found == before:
+                return {tuple(key) for key in found}
+            before = found
+        raise Locked(f"{selection.name}: the newest rows of it, which stay, change all the time", "try again later")
 
     def lock_followers(self, selection: Selection, keys: list[Key]) -> bool:
         rule, paths = self.statements(selection), locked_paths(selection)

@@ -111,6 +111,13 @@ class RowTaker(ABC):
         """
         return False
 
+    def lock_spared(self, selection: Selection, keys: list[Key]) -> set[Key]:
+        """Lock the newest rows in the scopes of locked rows, which the rule spares; return their keys.
+
+        Until this transaction has ended none of them changes or leaves, so as many stay as the rule says.
+        """
+        return set()
+
     def close_references(self, selection: Selection) -> bool:
         """Prevent new references to the rule's rows where no foreign key does; return whether tables were locked."""
         return False
@@ -195,6 +202,8 @@ class RowTaker(ABC):
         """Lock rows that were found, check them again, and take them; `floor` is where they end."""
         selection, rule = batch.selection, self.statements(batch.selection)
         keys = self.lock(selection, found, skip_locked=batch.skip_locked)
+        spared = self.lock_spared(selection, keys) if keys else set()
+        keys = [key for key in keys if tuple(key) not in spared]
         if not rechecks(selection):
             # Nothing leaves with these rows and nothing retains them: the statement that takes them is the second
             # check.

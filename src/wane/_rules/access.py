@@ -9,6 +9,7 @@ small tables are read whole, and large ones are walked by their key: nothing rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from wane._contract.model import Cap, ToArchive
 from wane._db import Store
@@ -21,6 +22,7 @@ from wane._rules.indexes import (
     has_reference_index,
     has_time_index,
     is_ordered,
+    serves,
     unserved,
     wanted_columns,
 )
@@ -50,6 +52,8 @@ def check_indexes(
     if (is_large(count) or not large_only) and not reaches_by_time(store, selection, count):
         for message, fix in _missing(store, selection, count):
             report.add(_severity(selection, count), "no-index", selection.name, path, message, fix)
+    if selection.rule.spare is not None and not large_only:
+        _check_spared(store, selection, report)
     for parent, reference, where in _references(selection):
         if (is_large(rows(reference.table)) or not large_only) and not _finds_references(
             store, parent, reference, where, rows(reference.table)
@@ -63,6 +67,20 @@ def check_indexes(
                 f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
                 store.index_ddl(reference.table, reference.columns, None),
             )
+
+
+def _check_spared(store: Store, selection: Selection, report: Report) -> None:
+    """Report a rule whose newest rows no index finds by their scope."""
+    counted = replace(selection, per=selection.spared_per)
+    if not any(serves(index, counted, store.kind) for index in selection.table.indexes):
+        report.add(
+            Severity.WARNING,
+            "no-spare-index",
+            selection.name,
+            rule_path(selection),
+            "no index finds the newest rows, which the rule spares, so every row that is old enough reads many others",
+            store.index_ddl(selection.table, wanted_columns(counted), selection.time_column),
+        )
 
 
 def _severity(selection: Selection, rows: int | None) -> Severity:

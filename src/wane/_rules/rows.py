@@ -21,8 +21,10 @@ from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Dialect, Instant, Parameters, When
 from wane._db.store import Store
 from wane._db.timestamps import LATEST
+from wane._findings import many
 from wane._rules.scopes import ScopeWalk, can_walk
 from wane._rules.selection import BoundCondition, BoundFollower, BoundReference, OwnTime, Selection, follower_paths
+from wane._rules.spared import SparedRows
 
 W = TypeVar("W", datetime, Instant, When)
 
@@ -211,6 +213,7 @@ class Rows:
         if not alone:
             yield from self._references(selection)
             yield from self._live_followers(p, selection)
+            yield from self._spared(p, selection)
             yield from self._holds(p, selection)
 
     def _column_guards(self, selection: Selection) -> Iterator[RulePart]:
@@ -237,6 +240,13 @@ class Rows:
             words = f"no row of {path[-1].reference.name} that would leave with it is {states}"
             nothing = self.dialect.finds_nothing(self._live_follower(path, p))
             yield RulePart("follower", words, [nothing], retaining=partial(self._live_follower, path))
+
+    def _spared(self, p: Parameters, selection: Selection) -> Iterator[RulePart]:
+        spare = selection.rule.spare
+        if spare is not None:
+            scope = f" of the same {_listed(selection.spared_per)}" if selection.spared_per else ""
+            words = f"{many(spare.newest, 'row')}{scope} {'is' if spare.newest == 1 else 'are'} newer"
+            yield RulePart("spare", words, [SparedRows(self, selection).outnumbered(p)], selection.spared_per)
 
     def _holds(self, p: Parameters, selection: Selection) -> Iterator[RulePart]:
         if not self.holds:
@@ -406,12 +416,18 @@ class Rows:
     def first_excluded(
         self, p: Parameters, selection: Selection, bound: Cap, order: Sequence[str], conditions: Sequence[str]
     ) -> str:
-        """Write the source of the first row that a cap excludes, `n`, among the rows that fulfil some conditions.
+        """Write the source of the first row that a cap excludes, `n`, among the rows that fulfil some conditions."""
+        most = p.bind("most", bound.most)
+        return self.newest(p, selection, order, conditions, f"{most} + 1", f"LIMIT 1 OFFSET {most}")
+
+    def newest(
+        self, p: Parameters, selection: Selection, order: Sequence[str], conditions: Sequence[str], most: str, part: str
+    ) -> str:
+        """Write the source of a part of the `most` newest rows of a rule, `n`, among those that fulfil some conditions.
 
         Each state is walked along its own index range: over several, no index is ordered by time.
         """
-        table, most = self.dialect.table(selection.table), p.bind("most", bound.most)
-        newest = ", ".join(f"{one} DESC" for one in order)
+        table, newest = self.dialect.table(selection.table), ", ".join(f"{one} DESC" for one in order)
 
         def mine(states: Sequence[State] | None) -> str:
             where = " AND ".join([*self.about(p, selection, states, "n"), *conditions]) or "true"
@@ -419,11 +435,11 @@ class Rows:
 
         states = selection.rule.states
         if len(states) < 2:
-            return f"{mine(None)} LIMIT 1 OFFSET {most}"
+            return f"{mine(None)} {part}"
         columns = self.columns(self.position_columns(selection), "n")
-        each = [f"SELECT {columns} FROM {mine([state])} LIMIT {most} + 1" for state in states]
+        each = [f"SELECT {columns} FROM {mine([state])} LIMIT {most}" for state in states]
         walks = " UNION ALL ".join(f"SELECT * FROM ({one}) AS w{number}" for number, one in enumerate(each))
-        return f"({walks}) AS n ORDER BY {newest} LIMIT 1 OFFSET {most}"
+        return f"({walks}) AS n ORDER BY {newest} {part}"
 
     def _beyond_scoped_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         key = [self.column(column) for column in selection.key]

@@ -150,6 +150,8 @@ class Selection:
     """One scope of a cap per scope; None means all of them."""
     orphan: Column | None = None
     where: tuple[BoundCondition, ...] = ()
+    spared_per: tuple[Column, ...] = ()
+    """The scope in which the rule spares its newest rows, if it spares any."""
     saved_while_null: tuple[Column, ...] = ()
     saved_while_not_null: tuple[Column, ...] = ()
     guards: tuple[BoundReference, ...] = ()
@@ -318,6 +320,7 @@ class _Binder:
             state=state,
             per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
             orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
+            spared_per=() if rule.spare is None else tuple(column(name, "spare") for name in rule.spare.per),
             where=self._where(rule.conditions, table, f"rule.{rule.name}.where"),
             saved_while_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
             saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),

@@ -22,6 +22,7 @@ from wane._rules.rows import Rows, all_of, cutoff, nested
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
 from wane._rules.selection import BoundFollower, Selection, follower_paths, locked_paths
 from wane._rules.slices import SliceStatements, slice_statements
+from wane._rules.spared import SparedRows
 from wane._rules.walk import Walk
 
 FollowerPath = tuple[BoundFollower, ...]
@@ -86,6 +87,9 @@ class RuleStatements:
     """Lock the rows with some keys, and return their keys; None where the transaction has locked everything."""
     lock_unlocked: Statement | None
     """The same, without the rows that others have locked."""
+    lock_spared: Statement | None
+    """Lock the newest rows in the scopes of rows with some keys against changes, and return their keys; None if the
+    rule spares none, or where the transaction has locked everything."""
     recheck: Statement
     """Return which rows with some keys are due, oldest first, each with the number of rows that would leave with it,
     counted up to a limit for each follower."""
@@ -172,12 +176,13 @@ def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
 def by_range(dialect: Dialect, selection: Selection) -> bool:
     """Return whether a rule's rows are taken by their position alone, without reading their keys first.
 
-    Not with followers; not if several columns may hold the time; not if a trigger may retain rows, or marks and moves are to be counted, because the intended
-    rows must be known; not if a guard may be written by a transaction that is not committed yet; and on SQLite not with
-    keys that differ by case only, because two rows would have the same position.
+    Not with followers; not if several columns may hold the time; not if a trigger may retain rows, or marks and moves
+    are to be counted, because the intended rows must be known; not if a guard, or the end of a newer row, may be
+    written by a transaction that is not committed yet; and on SQLite not with keys that differ by case only, because
+    two rows would have the same position.
     """
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
-    guarded = dialect.locks_rows and bool(selection.guards)
+    guarded = dialect.locks_rows and (bool(selection.guards) or selection.rule.spare is not None)
     loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
     several = selection.own_time is not None and bool(selection.own_time.among)
     return not (moves or guarded or loose or several or selection.followers or selection.has_delete_triggers)
@@ -197,6 +202,7 @@ def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
         or moves
         or isinstance(selection.rule.bound, Cap)
         or not selection.one_time
+        or selection.rule.spare is not None
         or not served(selection, dialect, "postgres")
     ):
         return False
@@ -234,6 +240,7 @@ class _Compiler:
             candidates=self._candidates(),
             lock=self._lock("") if locks else None,
             lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
+            lock_spared=self._lock_spared() if locks and selection.rule.spare is not None else None,
             recheck=self._recheck(),
             take=self._take(),
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
@@ -283,6 +290,16 @@ class _Compiler:
         return p.statement(
             f"SELECT {', '.join(self.keys)}\nFROM {self.table}\nWHERE {where}\nORDER BY {self.order}\n"
             f"{self.dialect.locking('t').strip()}{how}"
+        )
+
+    def _lock_spared(self) -> Statement:
+        p, selection = self.rows.parameters(), self.selection
+        key = [self.rows.column(column, "n") for column in selection.key]
+        where = self.rows.one_among(selection.key, key, SparedRows(self.rows, selection).keys(p))
+        outputs, order = map(self.dialect.encode_key, key), self.rows.position(selection, "n")
+        return p.statement(
+            f"SELECT {', '.join(outputs)}\nFROM {self.dialect.table(selection.table)} AS n\nWHERE {where}\n"
+            f"ORDER BY {', '.join(order)}\nFOR SHARE OF n"
         )
 
     def _due(self, p: Parameters) -> list[str]:

@@ -155,6 +155,9 @@ END"""
         declared += [f"wane_p{number} text[]; wane_f{number} text;" for number in self.position]
         declared += [f"wane_i{number} text[];" for number in range(self._identity_width())]
         declared += [f"wane_s{number} text;" for number in range(len(self.selection.per))]
+        if self.rule.lock_spared is not None:
+            declared.append("wane_agree boolean;")
+            declared += [f"wane_{letter}{number} text[];" for letter in "vw" for number in range(self.width)]
         fixed = [one for path in follower_paths(self.selection) for one in path[-1].where]
         if any(QUEUE in one.values for condition in fixed for one in condition.comparisons):
             declared.append("wane_queue text := wane_inputs ->> 'queue_name';")
@@ -278,7 +281,7 @@ END"""
     EXIT WHEN wane_k0 IS NULL;
     wane_found := cardinality(wane_k0);
     {lock}
-{self._choose(f"wane_some := cardinality(wane_c0) = 0; IF wane_some THEN {chosen} END IF;")}
+{self._without_spared()}{self._choose(f"wane_some := cardinality(wane_c0) = 0; IF wane_some THEN {chosen} END IF;")}
     IF wane_some THEN
       EXIT WHEN wane_whole;
 {self.some_followers()}
@@ -291,6 +294,30 @@ END"""
     IF wane_left >= 0 THEN
       {ended}
     END IF;"""
+
+    def _without_spared(self) -> str:
+        """Write what `PostgresRowTaker.lock_spared` does, and leave the rows that it locks out of the candidates."""
+        if self.rule.lock_spared is None:
+            return ""
+        mine, found, before = ([f"wane_{letter}{number}" for number in range(self.width)] for letter in "kvw")
+        names = [f"o{number}" for number in range(self.width)]
+        outputs, arrays = ", ".join(names), ", ".join(f"array_agg(c.{name})" for name in names)
+        pairs = list(zip(found, before, strict=True))
+        message = literal(f"{self.selection.name}: the newest rows of it, which stay, change all the time")
+        return f"""\
+    IF wane_k0 IS NOT NULL THEN
+      {" ".join(f"{one} := '{{}}';" for one in before)} wane_agree := false;
+      FOR wane_try IN 1..{MOST_LOST} LOOP
+        SELECT {arrays} INTO {", ".join(found)} FROM ({self.write(self.rule.lock_spared)}) AS c({outputs});
+        wane_agree := {" AND ".join(f"{one} IS NOT DISTINCT FROM {other}" for one, other in pairs)};
+        EXIT WHEN wane_agree;
+        {" ".join(f"{other} := {one};" for one, other in pairs)}
+      END LOOP;
+      IF NOT wane_agree THEN RAISE EXCEPTION USING ERRCODE = 'lock_not_available', MESSAGE = {message}; END IF;
+      SELECT {arrays} INTO {", ".join(mine)} FROM unnest({", ".join(mine)}) AS c({outputs})
+        WHERE ({", ".join(f"c.{name}" for name in names)}) NOT IN (SELECT * FROM unnest({", ".join(found)}) AS spared);
+    END IF;
+"""
 
     def _choose(self, full: str = "") -> str:
         """Write what `RowTaker._choose` does; `full` runs at the first row that does not fit."""
