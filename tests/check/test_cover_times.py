@@ -426,3 +426,59 @@ def test_every_column_that_may_hold_the_time_is_read(database: Database) -> None
     assert [one.code for one in found] == ["wrong-encoding", "never-due"]
     assert found[0].message.startswith("b is declared")
     assert found[1].message.startswith("2 of its rows have no usable time in a, else b")
+
+
+# --- Times in another table -----------------------------------------------------------------------------------------
+
+ELSEWHERE = f"""{SCHEDULER}
+[table.jobs]
+scheduler = "s"
+why = "A test."
+state = "status"
+live = []
+time = {{ column = "at", unit = "ms", %s }}
+rule.old = {{ when = ["done"], keep = "7d" }}
+"""
+IN_CHILD, IN_PARENT = 'child = "events.job_id"', 'parent = { table = "events", columns = "event_id" }'
+JOBS = """
+CREATE TABLE jobs (id integer NOT NULL PRIMARY KEY, status text NOT NULL, event_id integer);
+CREATE TABLE events (id integer NOT NULL PRIMARY KEY, job_id integer, at bigint);
+"""
+
+
+def test_the_rows_of_a_child_are_found_by_indexes(database: Database) -> None:
+    database.script(JOBS)
+    text = ELSEWHERE % IN_CHILD
+    found = {one.code: one for one in findings(database, text) if one.code != "uncovered-table"}
+    assert set(found) == {"no-index", "no-reference-index"}
+    assert '("status", "id")' in found["no-index"].fix
+    assert '("job_id")' in found["no-reference-index"].fix
+    for one in found.values():
+        database.execute(one.fix)
+    assert codes(findings(database, text)) == ["uncovered-table"]
+
+
+@pytest.mark.parametrize("where", [IN_CHILD, IN_PARENT])
+def test_rows_without_a_time_elsewhere_are_counted(database: Database, where: str) -> None:
+    database.script(JOBS)
+    database.execute("INSERT INTO jobs VALUES (1, 'done', 1), (2, 'done', 2), (3, 'done', NULL), (4, 'done', 4)")
+    database.execute("INSERT INTO events VALUES (1, 1, 1700000000000), (2, 2, 17), (4, 4, NULL)")
+    [found] = [one for one in findings(database, ELSEWHERE % where) if one.code == "never-due"]
+    named = "the latest events.at" if where == IN_CHILD else "events.at"
+    assert found.message.startswith(f"3 of its rows have no usable time in {named}")
+
+
+def test_a_parent_is_one_row(database: Database) -> None:
+    database.script(JOBS)
+    [found] = [one for one in findings(database, ELSEWHERE % IN_PARENT.replace(" }", ', to = "job_id" }')) if one.path]
+    assert (found.code, found.message) == ("wrong-reference", "event_id does not refer to one row of events")
+    assert "missing-table" in codes(findings(database, ELSEWHERE % IN_PARENT.replace("events", "event")))
+    assert "missing-column" in codes(findings(database, (ELSEWHERE % IN_CHILD).replace('"at"', '"att"')))
+
+
+def test_a_key_that_cannot_be_walked_is_refused(database: Database) -> None:
+    real = "double precision" if database.store == "postgres" else "REAL"
+    database.script(JOBS.replace("jobs (id integer", f"jobs (id {real}").replace("job_id integer", f"job_id {real}"))
+    [found] = [one for one in findings(database, ELSEWHERE % IN_CHILD) if one.path]
+    assert found.code == "wrong-time-type"
+    assert "rows are walked by a key of whole numbers" in found.message

@@ -72,6 +72,14 @@ def rule(folder: Path, text: str) -> Rule:
         ('expires = { column = "e", unit = "s" }', Expiry(Time("e", Unit.SECONDS))),
         ('keep = "7d"\ntime = { first = ["x", "y"], unit = "s" }', Age(_chosen(Pick.FIRST), 7 * DAY)),
         ('expires = { latest = ["x", "y"], unit = "s" }', Expiry(_chosen(Pick.LATEST))),
+        (
+            'keep = "7d"\ntime = { column = "x", child = "c.t_id" }',
+            Age(Time("x", child=Reference(TableName("c"), ("t_id",))), 7 * DAY),
+        ),
+        (
+            'expires = { column = "x", parent = { table = "s.p", columns = ["p"], to = ["id"] } }',
+            Expiry(Time("x", parent=Reference(TableName("p", "s"), ("p",), ("id",)))),
+        ),
         ("most = 500", Cap(AT, 500)),
         ('most = 500\nby = "id"', Cap(None, 500, by="id")),
         ('most = 500\nby = "seq"\nper = "tenant"', Cap(None, 500, ("tenant",), "seq")),

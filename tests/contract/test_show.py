@@ -35,6 +35,10 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
         (TABLE + "rule.r.most = 500", "at most 500, newest first by at"),
         (TABLE + 'rule.r = { keep = "7d", time = { first = ["a", "b"] } }', "older than 7d by a, else b"),
         (TABLE + 'rule.r = { expires = { latest = ["a", "b"] } }', "the latest of a, b passed"),
+        (
+            TABLE + 'rule.r = { keep = "7d", time = { column = "at", child = "c.t_id" } }',
+            "older than 7d by the latest c.at",
+        ),
         (TABLE + 'rule.r = { most = 500, by = "id" }', "at most 500, newest first by id"),
         (TABLE + 'rule.r = { most = 500, per = ["a", "b"] }', "at most 500 per a, b, newest first by at"),
         (TABLE + 'rule.r = { keep = "1d", orphans = "event_id" }', "event_id NULL and older than 1d by at"),

@@ -225,7 +225,8 @@ SPELLING = {
         "word": "varchar(9)",
     },
 }
-CHILDREN = "CREATE TABLE child (ref {integer}, x {text}, y {integer})"
+CHILDREN = "CREATE TABLE child (ref {integer}, x {text}, y {integer}, at {integer})"
+IN_CHILD = Time("at", Unit.MILLISECONDS, child=Reference(TableName("child"), ("ref",), ("id",)))
 
 
 # --- The oracle -----------------------------------------------------------------------------------------------------
@@ -326,6 +327,8 @@ def oracle(
     key = table.key or ("id",)
     if isinstance(rule.bound, Cap) and rule.bound.by is not None:
         return beyond_by_key(rows, children, table, rule, rule.bound, (rule.bound.by, *key))
+    if isinstance(rule.bound, Age | Expiry) and rule.bound.time.child is not None:
+        return old_by_child(rows, children, table, rule, key, now)
     known = [
         (row, meaning)
         for row in rows
@@ -351,6 +354,30 @@ def oracle(
         return (first, *(row[name] for name in key if name != "timestamp"))
 
     return sorted(due, key=order)
+
+
+def old_by_child(
+    rows: Sequence[dict[str, Any]],
+    children: Sequence[tuple[Any, ...]],
+    table: Table,
+    rule: Rule,
+    key: Sequence[str],
+    now: datetime,
+) -> list[dict[str, Any]]:
+    """The rows whose children are all old enough, if any child has a time."""
+    inclusive = isinstance(rule.bound, Expiry)
+    cutoff = now if isinstance(rule.bound, Expiry) else now - rule.bound.keep  # type: ignore[union-attr]
+
+    def old(at: int) -> bool:
+        return at >= SMALLEST[Unit.MILLISECONDS] and is_before(Read(Fraction(at, 1_000)), cutoff, inclusive=inclusive)
+
+    due = []
+    for row in rows:
+        times = [at for ref, *_, at in children if ref == row["id"] and at is not None]
+        if times and all(map(old, times)) and own(row, rule, table) and not saved(row, rule, children):
+            due.append(row)
+    known = [row for row in due if all(row[name] is not None for name in key)]
+    return sorted(known, key=lambda row: [row[name] for name in key])
 
 
 def pick_of(rule: Rule) -> Pick | None:
@@ -497,7 +524,7 @@ def saved(row: dict[str, Any], rule: Rule, children: Sequence[tuple[Any, ...]]) 
             return True
         if isinstance(guard, ReferencedBy):
             to = guard.reference.to
-            for ref, x, y in children:
+            for ref, x, y, _ in children:
                 pairs = [(ref, row["id"])] if to == ("id",) else [(x, row["a"]), (y, row["b"])]
                 if all(mine is not None and mine == theirs for mine, theirs in pairs):
                     return True
@@ -700,7 +727,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     time = Time("timestamp", encoding.unit, encoding.zone, encoding.also)
     caps = [] if encoding.also else ["cap", "scoped cap"]
     key = draw(st.sampled_from([(), (), ("a", "b"), ("b", "a"), ("timestamp", "id")]))
-    kind = draw(st.sampled_from(["age", "age", "expiry", "orphans", "cap by key", *caps]))
+    kind = draw(st.sampled_from(["age", "age", "expiry", "orphans", "cap by key", "child", *caps]))
     if not encoding.also and kind in ("age", "expiry", "orphans"):
         pick = draw(st.sampled_from([None, None, Pick.FIRST, Pick.LATEST]))
         time = time if pick is None else replace(time, beside=("other",), pick=pick)
@@ -711,6 +738,10 @@ def examples(draw: st.DrawFn, store: str) -> Example:
         bound: Age | Orphans | Expiry | Cap = Age(time, keep) if kind == "age" else Orphans(time, keep, "parent")
     elif kind == "expiry":
         bound = Expiry(time)
+    elif kind == "child":
+        key = draw(st.sampled_from([(), ("a", "b"), ("b", "a")]))
+        bound = Age(IN_CHILD, HOUR) if draw(st.booleans()) else Expiry(IN_CHILD)
+        now += HOUR
     else:
         scopes = [("scope",), ("scope", "code"), ("code",), ("code", "parent"), ("id",)]
         per = draw(st.sampled_from(scopes)) if kind == "scoped cap" else ()
@@ -772,6 +803,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
                 draw(timestamps(encoding, store, cutoff)) if time.beside else None,
             )
         )
+    near = int(seconds_of(cutoff) * 1_000)
     # Children point at a few of the rows, at none, or half.
     children = (
         [
@@ -779,8 +811,9 @@ def examples(draw: st.DrawFn, store: str) -> Example:
                 draw(st.sampled_from([None, row[0]])),
                 draw(st.sampled_from([None, row[1]])),
                 draw(st.sampled_from([None, row[2]])),
+                draw(st.sampled_from([None, 17, *(near + step for step in (-1, 0, 1, 3_600_000, -(10**10)))])),
             )
-            for row in draw(st.lists(st.sampled_from(rows), max_size=3))
+            for row in draw(st.lists(st.sampled_from(rows), max_size=6 if kind == "child" else 3))
         ]
         if rows
         else []
@@ -810,14 +843,14 @@ class Bench:
         if example.rows:
             database.executemany(f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({marks})", example.rows)
         if example.children:
-            database.executemany("INSERT INTO child (ref, x, y) VALUES (?, ?, ?)", example.children)
+            database.executemany("INSERT INTO child (ref, x, y, at) VALUES (?, ?, ?, ?)", example.children)
         native = database.store == "postgres" and (
             example.encoding.unit is Unit.NATIVE or example.encoding.type == "date"
         )
         times = ("timestamp", "other") if native else ()
         columns = ", ".join(f"{column}::text" if column in times else column for column in COLUMNS)
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in database.query(f"SELECT {columns} FROM {name}")]
-        children = database.query("SELECT ref, x, y FROM child")
+        children = database.query("SELECT ref, x, y, at FROM child")
 
         expected = oracle(rows, children, example.table, example.encoding, database.store, example.now)
         selections, findings = bind_contract(Contract(None, (example.table,)), self.schema, self.store.types)

@@ -21,12 +21,14 @@ from prune.keeping import (
     follower,
     keeping,
     notes,
+    reference,
     referenced_by,
     rule,
     table,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._contract.model import Age, Cap, Mark, Orphans, Pick, Table, ToColdTier, WhileNull
+from wane._contract.model import Age, Cap, Mark, Orphans, Pick, Reference, Table, Time, ToColdTier, Unit, WhileNull
+from wane._contract.names import TableName
 from wane._db.sqlite.store import SqliteStore
 from wane._prune.pace import Pace
 from wane._prune.plan import StepStatement
@@ -40,6 +42,9 @@ CREATES = "CREATE OR REPLACE FUNCTION pg_temp."
 USERS = ('."job"', '."note"', '."word"')
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=4, least_batch=4, most_batch=4)
 NESTED = follower("note.job_id", follower("word.note_id"))
+IN_NOTE = Time("id", Unit.SECONDS, child=reference("note.job_id"))
+"""Its number is as good a time as any."""
+OF_NOTE = Reference(TableName("word"), ("id",))
 RULES: dict[str, Table] = {
     "age": table("job", rule("r", when=()), state=None),
     "expiry": table("job", rule("r", EXPIRES, when=()), state=None),
@@ -51,6 +56,8 @@ RULES: dict[str, Table] = {
     "cap": table("job", rule("r", Cap(AT, 3), when=()), state=None),
     "first of two": table("job", rule("r", Age(replace(AT, beside=("resolved_ms",), pick=Pick.FIRST), WEEK))),
     "latest of two": table("job", rule("r", Age(replace(AT, beside=("expires_ms",), pick=Pick.LATEST), WEEK))),
+    "child": table("job", rule("r", Age(IN_NOTE, WEEK), followers=[follower("note.job_id")])),
+    "parent": table("job", rule("r", Age(Time("id", Unit.SECONDS, parent=OF_NOTE), WEEK))),
     "cap by key": table("job", rule("r", Cap(None, 3, by="id"), when=()), state=None),
     "cap by key per scope": table("job", rule("r", Cap(None, 1, ("tenant",), "id"), when=()), state=None),
     "cap per scope": table("job", rule("r", Cap(AT, 1, ("tenant",)), when=()), state=None),
@@ -151,7 +158,7 @@ def test_what_runs_is_what_is_shown(
     fill(database, key)
     if name == "followers":
         database.execute("DROP TABLE word")
-    elif name not in ("followers", "nested followers"):
+    elif name not in ("followers", "nested followers", "child", "parent"):
         database.execute("DELETE FROM word")
         database.execute("DELETE FROM note")
     with keeping(database, RULES[name]) as kept:

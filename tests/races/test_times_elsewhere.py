@@ -10,12 +10,19 @@ from races.racing import NEW, OLD, SCHEDULER, audited, ids, kept, ms
 from races.test_between_look_and_delete import overlap
 from servers import PostgresDatabase
 from wane._keeper import Keeper
+from wane._sqlfunctions import install
 
 pytestmark = pytest.mark.usefixtures("patient")
 
 
 def prune(keeper: Keeper) -> int:
     return keeper.prune("jobs", rule="done", limit=10).counts["jobs"]
+
+
+def prune_in_sql(keeper: Keeper) -> int:
+    with keeper.store.transaction() as transaction:
+        [(answer,)] = transaction.execute("SELECT wane.prune('jobs', 'done', 10)", {})
+    return int(answer["counts"]["jobs"])
 
 
 CHOSEN = (
@@ -44,3 +51,78 @@ def test_a_row_that_gets_a_later_time_in_another_column_stays(
         assert overlap(postgres_database, keeper, change, (ms(NEW),), prune) == 3
         assert ids(postgres_database) == [2]
         assert audited(keeper) == 3
+
+
+IN_CHILD = (
+    SCHEDULER
+    + """
+[table.jobs]
+scheduler = "night"
+why = "a test"
+time = { column = "at", unit = "ms", child = "events.job_id" }
+[table.jobs.rule.done]
+keep = "7d"
+with = ["events.job_id"]
+"""
+)
+IN_PARENT = (
+    SCHEDULER
+    + """
+[table.jobs]
+scheduler = "night"
+why = "a test"
+time = { column = "at", unit = "ms", parent = { table = "owners", columns = "owner" } }
+[table.jobs.rule.done]
+keep = "7d"
+"""
+)
+CHANGES = {
+    "arrives": "INSERT INTO events VALUES (9, 2, %s)",
+    "gets a later time": "UPDATE events SET at = %s WHERE id = 2",
+    "moves to the row": "UPDATE events SET job_id = 2, at = %s WHERE id = 8",
+}
+
+
+@pytest.mark.parametrize("taker", ["prune", "sql"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("key", ["REFERENCES jobs", "REFERENCES jobs ON DELETE CASCADE", ""])
+def test_a_row_whose_child_gets_a_later_time_in_an_open_transaction_stays(
+    postgres_database: PostgresDatabase, tmp_path: Path, key: str, change: str, taker: str
+) -> None:
+    postgres_database.script(
+        f"""CREATE TABLE jobs (id bigint PRIMARY KEY);
+        CREATE TABLE events (id bigint PRIMARY KEY, job_id bigint {key}, at bigint);
+        CREATE INDEX events_job ON events (job_id);
+        INSERT INTO jobs SELECT n FROM generate_series(1, 4) AS n;
+        INSERT INTO jobs VALUES (8);
+        INSERT INTO events SELECT n, n, {ms(OLD)} FROM generate_series(1, 4) AS n;
+        INSERT INTO events VALUES (8, 8, {ms(NEW)}), (7, 8, {ms(NEW)});"""
+    )
+    with kept(postgres_database, tmp_path, IN_CHILD) as keeper:
+        take = prune
+        if taker == "sql":
+            install(keeper)
+            take = prune_in_sql
+        assert overlap(postgres_database, keeper, CHANGES[change], (ms(NEW),), take) == 3
+        assert ids(postgres_database) == [2, 8]
+        assert audited(keeper) == 3
+
+
+@pytest.mark.parametrize("taker", ["prune", "sql"])
+def test_a_row_whose_parent_gets_a_later_time_in_an_open_transaction_stays(
+    postgres_database: PostgresDatabase, tmp_path: Path, taker: str
+) -> None:
+    postgres_database.script(
+        f"""CREATE TABLE owners (id bigint PRIMARY KEY, at bigint);
+        CREATE TABLE jobs (id bigint PRIMARY KEY, owner bigint REFERENCES owners);
+        INSERT INTO owners SELECT n, {ms(OLD)} FROM generate_series(1, 2) AS n;
+        INSERT INTO jobs SELECT n, n % 2 + 1 FROM generate_series(1, 4) AS n;"""
+    )
+    with kept(postgres_database, tmp_path, IN_PARENT) as keeper:
+        take = prune
+        if taker == "sql":
+            install(keeper)
+            take = prune_in_sql
+        change = "UPDATE owners SET at = %s WHERE id = 1"
+        assert overlap(postgres_database, keeper, change, (ms(NEW),), take) == 2
+        assert ids(postgres_database) == [2, 4]

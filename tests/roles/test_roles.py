@@ -248,6 +248,31 @@ def test_a_member_of_the_admin_role_sweeps_runs_holds_and_measures(fresh: World)
     assert fresh.database.query("SELECT count(*) FROM job_log") == [(21,)]
 
 
+IN_ANOTHER_TABLE = """
+[scheduler]
+s = { every = "5m" }
+[table.job_log]
+scheduler = "s"
+why = "A test."
+time = { column = "at", unit = "ms", parent = { table = "job", columns = "job_id" } }
+rule.old = { keep = "7d" }
+[table.'shop."Odd %"" name"']
+scheduler = "s"
+why = "A test."
+time = { column = "id", unit = "s", child = "letter.job_id" }
+rule.old = { keep = "7d" }
+"""
+
+
+def test_a_member_of_the_admin_role_locks_the_rows_that_hold_times(fresh: World) -> None:
+    contract = replace(loaded(IN_ANOTHER_TABLE), roles=fresh.contract.roles)
+    with Keeper(contract, open_store(resolve_url(fresh.database.url))) as keeper:
+        keeper.apply_roles()
+    with Keeper(contract, open_store(resolve_url(fresh.url("admin")))) as keeper:
+        assert keeper.prune("job_log", rule="old", limit=10).rows == 10
+        assert keeper.prune('shop."Odd %"" name"', rule="old", limit=10).rows == 1
+
+
 @pytest.mark.parametrize("role", ["reader", "application", "stranger"])
 def test_nobody_else_sweeps(world: World, role: str) -> None:
     if role != "application":

@@ -176,8 +176,8 @@ class Live:
     # What is due
 
     def overdue(self) -> None:
-        """Check that no due row is older than its window and its sweep interval."""
-        rules = self._swept_rules(caps=False)
+        """Check that no due row is older than its window and its sweep interval, where rows have times of their own."""
+        rules = [(one, every) for one, every in self._swept_rules(caps=False) if one.own_time is not None]
         found = self._read([partial(self.probes.oldest_due, selection=one, now=self.now) for one, _ in rules])
         for (selection, every), value in zip(rules, found, strict=True):
             path = rule_path(selection)

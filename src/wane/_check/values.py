@@ -74,16 +74,18 @@ def _comparable(state: object) -> object:
 
 def check_times(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
     """Check that times are encoded as declared; report rows whose times are not, which never leave."""
-    path = rule_path(selection)
-    if selection.own_time is None:
+    path, own, aged = rule_path(selection), selection.own_time, selection.other_time or selection.own_time
+    if aged is None:
         _check_key(store, selection, seconds, path, report)
         return
-    if not (store.kind == "postgres" and (selection.time.unit is Unit.NATIVE or selection.time_column.type == "date")):
-        for one in selection.walks() if selection.own_time.among else [selection]:
+    if own is not None and not (
+        store.kind == "postgres" and (own.time.unit is Unit.NATIVE or own.column.type == "date")
+    ):
+        for one in selection.walks() if own.among else [selection]:
             _check_encoding(store, one, one.time_column, now, seconds, path, report)
     stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
     if stuck is None:
-        message = f"whether every row has a usable time in {selection.time} was not checked: too many rows to read"
+        message = f"whether every row has a usable time in {aged.time} was not checked: too many rows to read"
         report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
     elif stuck:
         count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
@@ -92,7 +94,7 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
             "never-due",
             selection.name,
             path,
-            f"{many(count, 'of its rows has', 'of its rows have')} no usable time in {selection.time} (NULL, a placeholder or another encoding) and never leave",
+            f"{many(count, 'of its rows has', 'of its rows have')} no usable time in {aged.time} (NULL, a placeholder or another encoding) and never leave",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo
@@ -19,7 +20,19 @@ from wane._contract.conditions import CONDITION_SCHEMA, Condition, read_conditio
 from wane._contract.cron import Cron, parse_cron
 from wane._contract.duration import Forever
 from wane._contract.maintenance import Within, parse_time_of_day
-from wane._contract.model import ExcuseKind, Mark, Pick, Prune, Retired, Scheduler, State, Time, ToArchive, Unit
+from wane._contract.model import (
+    ExcuseKind,
+    Mark,
+    Pick,
+    Prune,
+    Reference,
+    Retired,
+    Scheduler,
+    State,
+    Time,
+    ToArchive,
+    Unit,
+)
 from wane._contract.names import parse_reference
 from wane._contract.refused import Refused, written
 from wane._contract.settings import Budget
@@ -363,37 +376,6 @@ class TimeEntry(EncodingEntry):
         return self.time_of([self.column])
 
 
-class RuleTimeEntry(EncodingEntry):
-    """A column that holds the times that rows age by, or several of which one does."""
-
-    column: ColumnName | None = None
-    first: Several | None = Field(default=None, description="Columns of which the first that is not NULL counts.")
-    latest: Several | None = Field(default=None, description="Columns of which the latest time counts.")
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if sum(value is not None for value in (self.column, self.first, self.latest)) != 1:
-            raise Refused("a time says one of column, first, latest", 'for example { column = "created_at" }')
-        if len(self.unit) > 1 and self.column is None:
-            raise Refused("several columns share one unit", "name one unit that all of them are in")
-        return self
-
-    def as_time(self) -> Time:
-        if self.column is not None:
-            return self.time_of([self.column])
-        return self.time_of(self.first or self.latest or (), Pick.FIRST if self.first else Pick.LATEST)
-
-
-_TIME = ShortForm(
-    lambda text: {"column": _COLUMN.read(text)},
-    "a time column",
-    'write its name, or { column = "…", unit = "…" }',
-    "A column with native times.",
-)
-TimeItem = Annotated[TimeEntry, _TIME]
-RuleTimeItem = Annotated[RuleTimeEntry, _TIME]
-
-
 class ReferenceEntry(Entry):
     """Columns of another table that point at a row's key, or at the columns named in `to`."""
 
@@ -409,16 +391,8 @@ class ReferenceEntry(Entry):
             )
         return self
 
-
-class FollowerEntry(ReferenceEntry):
-    """Rows of another table that leave with the row they refer to."""
-
-    where: dict[ColumnName, Where] = Field(default_factory=dict, description="Only rows that fulfil these conditions.")
-    with_: list[FollowerItem] = Field(default_factory=list, alias="with")
-    live: Literal["keep", "leave"] = Field(
-        default="keep",
-        description="Rows in a live state of their own table keep the row that they follow, or leave with it.",
-    )
+    def as_reference(self) -> Reference:
+        return Reference(self.table, self.columns, self.to or ())
 
 
 def _expand_reference(text: str) -> dict[str, str]:
@@ -433,6 +407,63 @@ _REFERENCE = ShortForm(
     "table.column or schema.table.column",
 )
 ReferenceItem = Annotated[ReferenceEntry, _REFERENCE]
+
+
+class RuleTimeEntry(EncodingEntry):
+    """A column that holds the times that rows age by, or several of which one does."""
+
+    column: ColumnName | None = None
+    first: Several | None = Field(default=None, description="Columns of which the first that is not NULL counts.")
+    latest: Several | None = Field(default=None, description="Columns of which the latest time counts.")
+    child: ReferenceItem | None = Field(
+        default=None, description="Rows of another table that refer to this one: the latest of their times counts."
+    )
+    parent: ReferenceEntry | None = Field(
+        default=None,
+        description="The row of another table that holds the time: `columns` of this table refer to it.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(value is not None for value in (self.column, self.first, self.latest)) != 1:
+            raise Refused("a time says one of column, first, latest", 'for example { column = "created_at" }')
+        if len(self.unit) > 1 and self.column is None:
+            raise Refused("several columns share one unit", "name one unit that all of them are in")
+        others = [name for name in ("child", "parent") if getattr(self, name) is not None]
+        if len(others) > 1 or (others and self.column is None):
+            raise Refused(
+                "a time in another table is in one column of it", "name the `column`, and `child` or `parent`"
+            )
+        return self
+
+    def as_time(self) -> Time:
+        if self.column is not None:
+            child, parent = (None if one is None else one.as_reference() for one in (self.child, self.parent))
+            return replace(self.time_of([self.column]), child=child, parent=parent)
+        return self.time_of(self.first or self.latest or (), Pick.FIRST if self.first else Pick.LATEST)
+
+
+_TIME = ShortForm(
+    lambda text: {"column": _COLUMN.read(text)},
+    "a time column",
+    'write its name, or { column = "…", unit = "…" }',
+    "A column with native times.",
+)
+TimeItem = Annotated[TimeEntry, _TIME]
+RuleTimeItem = Annotated[RuleTimeEntry, _TIME]
+
+
+class FollowerEntry(ReferenceEntry):
+    """Rows of another table that leave with the row they refer to."""
+
+    where: dict[ColumnName, Where] = Field(default_factory=dict, description="Only rows that fulfil these conditions.")
+    with_: list[FollowerItem] = Field(default_factory=list, alias="with")
+    live: Literal["keep", "leave"] = Field(
+        default="keep",
+        description="Rows in a live state of their own table keep the row that they follow, or leave with it.",
+    )
+
+
 FollowerItem = Annotated[FollowerEntry, _REFERENCE]
 
 

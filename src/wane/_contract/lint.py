@@ -92,6 +92,14 @@ class _Lint:
                     message = f"no rules say which rows of {one.table} may leave"
                     mistakes.error(path, "partition-without-rules", message, fix)
                 continue
+            for rule in table.rules:
+                if rule.active and (time := getattr(rule.bound, "time", None)) is not None and time.elsewhere:
+                    self.origins.of("table", table.name).error(
+                        [*_path(table, rule), "time"],
+                        "time-elsewhere",
+                        f"rows age by {time}, and months of {one.table} leave by a column of their own",
+                        "name a column of the table, or do not partition it",
+                    )
             floor = self.floors.get(one.table)
             if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
                 message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
@@ -350,6 +358,9 @@ class _Lint:
             yield follower.reference.table, [*_path(table, rule), "with"], self.origins.of("table", table.name)
         for table in self.contract.tables:
             for rule in table.rules:
+                if isinstance(rule.bound, Age | Orphans | Expiry) and rule.bound.time.elsewhere is not None:
+                    path = [*_path(table, rule), "time"]
+                    yield rule.bound.time.elsewhere.table, path, self.origins.of("table", table.name)
                 for guard in rule.guards:
                     if isinstance(guard, ReferencedBy):
                         path = [*_path(table, rule), "unless"]

@@ -37,6 +37,18 @@ class Unit(StrEnum):
     """A day without a time of day. It counts as over when the next day begins, in its zone or in UTC."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Columns of another table that point at a row's key, or at the columns named in `to`."""
+
+    table: TableName
+    columns: tuple[str, ...]
+    to: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}.{','.join(self.columns)}"
+
+
 class Pick(StrEnum):
     """Which of several columns holds the time of a row."""
 
@@ -61,6 +73,16 @@ class Time:
     beside: tuple[str, ...] = ()
     """Further columns with the same encoding, in the order of the contract; `pick` says which is the row's time."""
     pick: Pick | None = None
+    child: Reference | None = None
+    """The rows of another table that hold the time of the row that they refer to: the latest of their times counts."""
+    parent: Reference | None = None
+    """The row of another table that holds the time of the rows that refer to it. `columns` are those of this table,
+    `to` those of the other."""
+
+    @property
+    def elsewhere(self) -> Reference | None:
+        """Return the reference to the table that holds the time; None: it is in the row itself."""
+        return self.child or self.parent
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -69,6 +91,8 @@ class Time:
     def __str__(self) -> str:
         if self.pick is Pick.LATEST:
             return f"the latest of {', '.join(self.columns)}"
+        if self.elsewhere is not None:
+            return f"{'the latest ' if self.child else ''}{self.elsewhere.table}.{self.column}"
         return ", else ".join(self.columns)
 
     @property
@@ -121,18 +145,6 @@ class Spare:
 
     newest: int
     per: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Columns of another table that point at a row's key, or at the columns named in `to`."""
-
-    table: TableName
-    columns: tuple[str, ...]
-    to: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.table}.{','.join(self.columns)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from wane._contract.entries import (
     ExcuseEntry,
     FollowerEntry,
     GuardEntry,
-    ReferenceEntry,
     RuleEntry,
     TableEntry,
     WindowName,
@@ -32,7 +31,6 @@ from wane._contract.model import (
     Mark,
     Orphans,
     Prune,
-    Reference,
     ReferencedBy,
     Rule,
     Scheduler,
@@ -329,6 +327,11 @@ class _RuleReader:
             return None
         time = declared.as_time()
         if entry.most is not None:
+            if time.elsewhere is not None:
+                message = f"rows age by {time}, and a cap needs an order of the rows themselves"
+                self._error(
+                    "most", "time-elsewhere", message, "name a column of the table, or `by` a column of the key"
+                )
             if time.pick is not None:
                 message = "a cap needs one order of all rows, which no index has of several columns"
                 self._error("most", "several-times", message, "name one column: `time = …` in the rule")
@@ -395,6 +398,9 @@ class _RuleReader:
             return
         if self.entry.most is not None:
             self._error("spare", "wrong-pair", "`most` spares the newest rows already", "remove `spare`, or use `keep`")
+        elif isinstance(bound, Age | Orphans | Expiry) and bound.time.elsewhere is not None:
+            message = f"rows age by {bound.time}, and the newest rows need an order of the rows themselves"
+            self._error("spare", "time-elsewhere", message, "name a column of the table: `time = …` in the rule")
         elif isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is not None:
             message = "the newest rows need one order of all, which no index has of several columns"
             self._error("spare", "several-times", message, "name one column: `time = …` in the rule")
@@ -481,6 +487,9 @@ class _RuleReader:
                 f"{bound.time.column} writes timestamps in several units, and the archive is by the month of one",
                 "name a column with one unit: `time = …` in the rule",
             )
+        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.elsewhere:
+            message = f"rows age by {bound.time}, and the archive is by the month of a column of their own"
+            self._error("then", "time-elsewhere", message, "name a column of the table: `time = …` in the rule")
         if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is not None:
             message = f"rows age by {bound.time}, and the archive is by the month of one column"
             self._error("then", "several-times", message, "name one column: `time = …` in the rule")
@@ -488,13 +497,9 @@ class _RuleReader:
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
 
 
-def _reference(entry: ReferenceEntry) -> Reference:
-    return Reference(entry.table, entry.columns, entry.to or ())
-
-
 def _guard(entry: GuardEntry) -> Guard:
     if entry.referenced_by is not None:
-        return ReferencedBy(_reference(entry.referenced_by))
+        return ReferencedBy(entry.referenced_by.as_reference())
     if entry.null is not None:
         return WhileNull(entry.null)
     assert entry.not_null is not None
@@ -503,7 +508,7 @@ def _guard(entry: GuardEntry) -> Guard:
 
 def _follower(entry: FollowerEntry) -> Follower:
     followers = tuple(_follower(inner) for inner in entry.with_)
-    return Follower(_reference(entry), _conditions(entry.where), followers, entry.live == "leave")
+    return Follower(entry.as_reference(), _conditions(entry.where), followers, entry.live == "leave")
 
 
 def _conditions(where: Mapping[str, Condition]) -> Conditions:

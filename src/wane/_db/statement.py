@@ -327,6 +327,10 @@ class Dialect(ABC):
     def finds_nothing(self, query: str) -> str:
         """Write the condition that a query finds nothing, evaluated row by row up to the first row it finds."""
 
+    @abstractmethod
+    def finds_some(self, query: str) -> str:
+        """Write the condition that a query finds something, evaluated row by row up to the first row it finds."""
+
     def join_first(self, alias: str, table: str, key: Sequence[Column], columns: Sequence[Column], source: str) -> str:
         """Write a join with the one row `n` of a table that a source finds, for each row before it.
 
@@ -434,6 +438,10 @@ class Types:
 
     def ordered_key(self, column: Column) -> str:
         """Check a column of a key by which the newest rows are to be found."""
+        raise NotImplementedError
+
+    def walked_key(self, column: Column) -> str:
+        """Check a column by which rows are walked in the order of their keys."""
         raise NotImplementedError
 
     def state(self, column: Column, state: State) -> str:

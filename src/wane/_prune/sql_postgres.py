@@ -83,7 +83,10 @@ class PostgresRowTaker(RowTaker):
         rule = self.statements(selection)
         lock = rule.lock_unlocked if skip_locked else rule.lock
         assert lock is not None
-        return self.transaction.read(rule.fill(lock, selection, keys=keys))
+        locked = self.transaction.read(rule.fill(lock, selection, keys=keys))
+        if locked and rule.lock_times is not None:
+            self.transaction.read(rule.fill(rule.lock_times, selection, keys=locked))
+        return locked
 
     def lock_spared(self, selection: Selection, keys: list[Key]) -> set[Key]:
         rule = self.statements(selection)
@@ -187,6 +190,9 @@ class Closing:
 def closing_references(rows: Rows, selection: Selection) -> list[Closing]:
     """Return what prevents new references to the rule's rows, before any row is locked."""
     guards = [(selection.table, guard) for guard in selection.guards]
+    other = selection.other_time
+    if other is not None and other.in_child:
+        guards.append((selection.table, other.reference))
     # A transaction that writes a live follower may have to lock its row in order to commit.
     live = _steps(selection, [path for path in follower_paths(selection) if path[-1].live])
     return [*_closings(rows, guards, "SHARE"), *_closings(rows, live, _LOSING)]

@@ -284,7 +284,9 @@ class RowTaker(ABC):
                 room -= gone
         # None was taken because something retains them, because the application was faster, or because one of them
         # became live.
-        remaining = (rule.fill(one.remaining, selection, keys=[key]) for one in rule.followers)
+        # The latest row of those that hold its time leaves with it.
+        others = [one for one in rule.followers if len(one.path) > 1 or not selection.holds_time(one.path[0])]
+        remaining = (rule.fill(one.remaining, selection, keys=[key]) for one in others)
         recheck = rule.fill(rule.recheck, selection, batch.now, keys=[key], follower_limit=1)
         if not counts.total() and any(map(self.transaction.read, remaining)) and self.transaction.read(recheck):
             raise deletion_prevented(f"{selection.name}: rows that are to leave with it stay")

@@ -202,7 +202,14 @@ class RolePlanner:
             if isinstance(selection.rule.action, ToArchive) or path in locked_paths(selection):
                 # Followers are locked while they are compared with their copies, or checked again.
                 yield table, ("UPDATE", (path[-1].reference.columns[0].name,))
-        for guard in selection.guards:
+        closed = list(selection.guards)
+        if (other := selection.other_time) is not None:
+            yield other.reference.table, _SELECT
+            # Rows that hold times are locked, so that those do not change.
+            theirs = other.reference.columns if other.in_child else other.reference.to
+            yield other.reference.table, ("UPDATE", (theirs[0].name,))
+            closed += [other.reference] if other.in_child else []
+        for guard in closed:
             yield guard.table, _SELECT
             if not guard.enforced:
                 # Without a foreign key the table is locked while rows leave that it may refer to.

@@ -160,9 +160,11 @@ def _mentions(condition: str, columns: Sequence[Column]) -> bool:
 
 
 def _references(selection: Selection) -> Iterator[tuple[TableInfo, BoundReference, BoundFollower | None]]:
-    """Yield every reference that guards or follows rows of a rule, with the table that it refers to."""
+    """Yield every reference that guards, ages or follows rows of a rule, with the table that it refers to."""
     for guard in selection.guards:
         yield selection.table, guard, None
+    if selection.other_time is not None and selection.other_time.in_child:
+        yield selection.table, selection.other_time.reference, None
     for path in follower_paths(selection):
         parent = path[-2].reference.table if len(path) > 1 else selection.table
         yield parent, path[-1].reference, path[-1]

@@ -96,6 +96,8 @@ def _statement(
     rows: Rows, p: Parameters, selection: Selection, key: Mapping[str, object], parts: Sequence[RulePart]
 ) -> Statement:
     outputs = [rows.column(column) for column in selection.time_columns]
+    if selection.other_time is not None:
+        outputs.append(rows.read_elsewhere(selection.other_time, "t"))
     outputs += [rows.dialect.encode_key(text) for text in rows.position(selection, "t")]
     timely = " AND ".join(condition for part in parts if part.kind == "time" for condition in part.conditions)
     for part in parts:
@@ -127,7 +129,10 @@ def _read_time(selection: Selection, values: Sequence[Any]) -> datetime | None:
 
 def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart], positions: int) -> RowParts:
     values = iter(found)
-    time = _read_time(selection, [next(values) for _ in selection.time_columns])
+    if selection.other_time is not None:
+        time = read_time(next(values), selection.other_time.time)
+    else:
+        time = _read_time(selection, [next(values) for _ in selection.time_columns])
     position = tuple(next(values) for _ in range(positions))
     conditions = []
     for part in parts:

@@ -15,7 +15,7 @@ from textwrap import indent
 from typing import Any, TypeVar
 
 from wane._contract.conditions import described
-from wane._contract.duration import format_duration
+from wane._contract.duration import Forever, format_duration
 from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Pick, Rule, State
 from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Dialect, Instant, Parameters, When
@@ -23,7 +23,15 @@ from wane._db.store import Store
 from wane._db.timestamps import LATEST
 from wane._findings import many
 from wane._rules.scopes import ScopeWalk, can_walk
-from wane._rules.selection import BoundCondition, BoundFollower, BoundReference, OwnTime, Selection, follower_paths
+from wane._rules.selection import (
+    BoundCondition,
+    BoundFollower,
+    BoundReference,
+    OtherTime,
+    OwnTime,
+    Selection,
+    follower_paths,
+)
 from wane._rules.spared import SparedRows
 
 W = TypeVar("W", datetime, Instant, When)
@@ -176,14 +184,18 @@ class Rows:
         floored: bool = False,
         ended: bool = False,
         alone: bool = False,
+        after_followers: bool = False,
     ) -> list[str]:
         """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
 
         `floored` and `ended` mean that a narrower bound on the time accompanies these conditions, by which rows are to
         be found instead. `alone` leaves out what depends on other rows: only to find rows that a statement with every
-        condition takes.
+        condition takes. `after_followers` means that what follows the row has left already, under the locks in which
+        every condition was checked: a time that was in there is gone.
         """
-        parts = self.parts(p, selection, now, states, floored=floored, ended=ended, alone=alone)
+        parts = self.parts(
+            p, selection, now, states, floored=floored, ended=ended, alone=alone, after_followers=after_followers
+        )
         return [condition for part in parts for condition in part.conditions]
 
     def parts(
@@ -196,16 +208,16 @@ class Rows:
         floored: bool = False,
         ended: bool = False,
         alone: bool = False,
+        after_followers: bool = False,
     ) -> Iterator[RulePart]:
         """Yield what `due` requires, part by part, in the order of its conditions; `why` explains a row by them."""
         yield from self._about(p, selection, states)
         yield RulePart("scope", "it is in the scope", self._scope(p, selection, "t"), selection.per)
         yield RulePart("key", "its key is not NULL", self.identified(selection, "t"), selection.key)
         time = selection.time_columns
-        plausible = self.plausible(p, selection, "t")
+        plausible = self.plausible(p, selection, "t", after_followers=after_followers)
         plausible = [self.dialect.recheck(plausible)] if floored and plausible else plausible
-        words = f"{_listed(time)} {'holds' if len(time) == 1 else 'hold'} a timestamp as declared"
-        yield RulePart("time", words, [*self.chosen(selection, "t"), *plausible], time)
+        yield RulePart("time", _time_in_words(selection), [*self.chosen(selection, "t"), *plausible], time)
         bound = self._bound(p, selection, now)
         bound = [self.dialect.recheck(bound)] if ended else bound
         yield RulePart("bound", _bound_in_words(selection), bound, time or selection.key)
@@ -330,25 +342,59 @@ class Rows:
         """
         return [f"{self.column(column, alias)} IS NOT NULL" for column in selection.key if column.nullable]
 
-    def plausible(self, p: Parameters, selection: Selection, alias: str) -> list[str]:
+    def plausible(self, p: Parameters, selection: Selection, alias: str, *, after_followers: bool = False) -> list[str]:
         """Write the conditions that a row's time, or the key that orders rows without one, is what it must be.
 
         A key of another form (a random UUID, say) does not tell which rows are older.
         """
-        own = selection.own_time
+        own, other = selection.own_time, selection.other_time
+        if other is not None:
+            gone = after_followers and any(map(selection.holds_time, selection.followers))
+            return self._usable_elsewhere(p, other, alias)[1 if gone else 0 :]
         if own is None:
             return self.dialect.ordered_key(alias, selection.key[0])
         return self._of_time(own, alias, lambda one: self.dialect.plausible(p, alias, one, own.encoded(one)))
 
     def before(self, p: Parameters, selection: Selection, alias: str, when: When, *, inclusive: bool) -> list[str]:
         """Write the conditions that a row's plausible time is before an instant (inclusive: or at it)."""
-        own = selection.own_time
+        own, other = selection.own_time, selection.other_time
+        if other is not None:
+            past = self.dialect.before(p, "o", other.column, other.time, when, inclusive=inclusive)
+            return [self._elsewhere(other, alias, past)]
         assert own is not None
         return self._of_time(
             own,
             alias,
             lambda one: self.dialect.before(p, alias, one, own.encoded(one), when, inclusive=inclusive),
         )
+
+    def _usable_elsewhere(self, p: Parameters, other: OtherTime, alias: str) -> list[str]:
+        """Write the conditions that a row's time in another table is there, and what it must be."""
+        plausible = self.dialect.plausible(p, "o", other.column, other.time)
+        usable = self._elsewhere(other, alias, plausible)
+        if not other.in_child:
+            return [usable]
+        given = f"{self._source_of(other, alias)} AND {self.column(other.column, 'o')} IS NOT NULL"
+        return [self.dialect.finds_some(f"SELECT 1 FROM {given}"), usable]
+
+    def _elsewhere(self, other: OtherTime, alias: str, conditions: Sequence[str]) -> str:
+        """Write that conditions hold for a row's time in another table: for its parent's, or for each child's."""
+        source, held = self._source_of(other, alias), " AND ".join(conditions)
+        if not other.in_child:
+            return self.dialect.finds_some(f"SELECT 1 FROM {source} AND {held}")
+        given = f"{self.column(other.column, 'o')} IS NOT NULL"
+        return self.dialect.finds_nothing(f"SELECT 1 FROM {source} AND {given} AND ({held}) IS NOT TRUE")
+
+    def read_elsewhere(self, other: OtherTime, alias: str) -> str:
+        """Write the value of a row's time in another table: its parent's, or the latest of its children's."""
+        latest = self.dialect.order("o", other.column, other.time)
+        source = f"{self._source_of(other, alias)} AND {self.column(other.column, 'o')} IS NOT NULL"
+        return f"(SELECT {self.column(other.column, 'o')} FROM {source} ORDER BY {latest} DESC LIMIT 1)"
+
+    def _source_of(self, other: OtherTime, alias: str) -> str:
+        """Write the rows `o` of another table that hold the time of a row."""
+        link = self.refers(other.reference, *(("o", alias) if other.in_child else (alias, "o")))
+        return f"{self.dialect.table(other.reference.table)} AS o WHERE {link}"
 
     def chosen(self, selection: Selection, alias: str) -> list[str]:
         """Write the conditions that a row has its time in the column that is walked, of several that may hold it."""
@@ -635,6 +681,11 @@ def _without_values(query: str, p: Parameters) -> str:
     """Return a query that binds nothing."""
     del p
     return query
+
+
+def _time_in_words(selection: Selection) -> str:
+    time = selection.rule.bound.time if not isinstance(selection.rule.bound, Forever) else None
+    return f"{selection.key[0].name} is a key in order" if time is None else f"{time} is a timestamp as declared"
 
 
 def _bound_in_words(selection: Selection) -> str:

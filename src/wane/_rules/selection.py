@@ -134,6 +134,20 @@ class OwnTime:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherTime:
+    """The column of another table that holds the time of a row, and how it encodes it."""
+
+    time: Time
+    column: Column
+    reference: BoundReference
+    """Columns of the other table that refer to the row; of a parent, columns of the row that refer to it."""
+
+    @property
+    def in_child(self) -> bool:
+        return self.time.child is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The rows that one rule is about, ready to be written as a statement."""
 
@@ -142,9 +156,11 @@ class Selection:
     rule: Rule
     key: tuple[Column, ...]
     own_time: OwnTime | None
-    """None: rows have no time of their own. They are ordered by their key, whose first column ascends as rows are
-    inserted."""
+    """None: rows have no time of their own. They are ordered by their key, whose first column, under a cap, ascends as
+    rows are inserted."""
     state: Column | None
+    other_time: OtherTime | None = None
+    """The time of a row that is in another table."""
     per: tuple[Column, ...] = ()
     scope: tuple[Any, ...] | None = None
     """One scope of a cap per scope; None means all of them."""
@@ -177,6 +193,14 @@ class Selection:
         """Return the column that holds its times; only of a rule whose rows have one."""
         assert self.own_time is not None
         return self.own_time.column
+
+    def holds_time(self, follower: BoundFollower) -> bool:
+        """Return whether a row's time is in the rows of a follower, which leave before the row."""
+        other = self.other_time
+        if other is None or not other.in_child:
+            return False
+        mine, its = other.reference, follower.reference
+        return (mine.table.qualified, mine.columns, mine.to) == (its.table.qualified, its.columns, its.to)
 
     @property
     def time_columns(self) -> tuple[Column, ...]:
@@ -304,7 +328,11 @@ class _Binder:
         key = self._key(table)
         state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
         self._check_states(state)
-        own_time = None if rule.bound.time is None else self._own_time(table, rule.bound.time)
+        own_time = other_time = None
+        if rule.bound.time is not None and rule.bound.time.elsewhere is not None:
+            other_time = self._other_time(table, key, rule.bound.time)
+        elif rule.bound.time is not None:
+            own_time = self._own_time(table, rule.bound.time)
         if isinstance(rule.bound, Cap) and rule.bound.by is not None:
             key = self._ordered_key(table, key, rule.bound.by, rule.bound.per)
 
@@ -318,6 +346,7 @@ class _Binder:
             key=key,
             own_time=own_time,
             state=state,
+            other_time=other_time,
             per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
             orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
             spared_per=() if rule.spare is None else tuple(column(name, "spare") for name in rule.spare.per),
@@ -346,6 +375,36 @@ class _Binder:
                 message = f"{types}: times of two types cannot be compared exactly"
                 self._error(entry, "wrong-time-type", message, "name columns of one type, or write a rule for each")
         return OwnTime(written[0], columns[0], among)
+
+    def _other_time(self, table: TableInfo, key: tuple[Column, ...], time: Time) -> OtherTime:
+        entry = f"rule.{self.rule.name}.time"
+        if time.child is not None:
+            reference = self._reference(time.child, table, key, entry)
+        else:
+            assert time.parent is not None
+            reference = self._parent(time.parent, table, entry)
+        if problem := self.types.walked_key(key[0]):
+            self._error(entry, "wrong-time-type", problem, "name another unique key: `key = […]`")
+        column = self._column(reference.table, time.column, entry)
+        return OtherTime(self._written(column, time, entry) or time, column, reference)
+
+    def _parent(self, reference: Reference, table: TableInfo, entry: str) -> BoundReference:
+        """Bind columns of the rule's table that refer to one row of another."""
+        parent = self._table(reference.table, entry)
+        mine = tuple(self._column(table, name, entry) for name in reference.columns)
+        to = tuple(self._column(parent, name, entry) for name in reference.to or parent.primary_key)
+        if len(mine) != len(to) or not self._unique(parent, to):
+            self._error(
+                entry,
+                "wrong-reference",
+                f"{', '.join(reference.columns)} does not refer to one row of {parent.name}",
+                "name the columns of a unique key of it: { table, columns, to }",
+            )
+            raise _Missing
+        for one, other in zip(mine, to, strict=True):
+            if problem := self.types.reference(one, other):
+                self._error(entry, "wrong-reference", f"{reference.table}: {problem}")
+        return BoundReference(reference.table, parent, mine, to, _enforced(table, mine, parent, to))
 
     def _ordered_key(
         self, table: TableInfo, key: tuple[Column, ...], by: str, per: tuple[str, ...]

@@ -20,7 +20,7 @@ from wane._rules.indexes import served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
-from wane._rules.selection import BoundFollower, Selection, follower_paths, locked_paths
+from wane._rules.selection import BoundFollower, OtherTime, Selection, follower_paths, locked_paths
 from wane._rules.slices import SliceStatements, slice_statements
 from wane._rules.spared import SparedRows
 from wane._rules.walk import Walk
@@ -90,6 +90,9 @@ class RuleStatements:
     lock_spared: Statement | None
     """Lock the newest rows in the scopes of rows with some keys against changes, and return their keys; None if the
     rule spares none, or where the transaction has locked everything."""
+    lock_times: Statement | None
+    """Lock the rows of another table that hold the times of rows with some keys, so that they do not change; None where
+    there are none, or the transaction has locked everything."""
     recheck: Statement
     """Return which rows with some keys are due, oldest first, each with the number of rows that would leave with it,
     counted up to a limit for each follower."""
@@ -176,16 +179,16 @@ def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
 def by_range(dialect: Dialect, selection: Selection) -> bool:
     """Return whether a rule's rows are taken by their position alone, without reading their keys first.
 
-    Not with followers; not if several columns may hold the time; not if a trigger may retain rows, or marks and moves
-    are to be counted, because the intended rows must be known; not if a guard, or the end of a newer row, may be
-    written by a transaction that is not committed yet; and on SQLite not with keys that differ by case only, because
-    two rows would have the same position.
+    Not with followers; not if several columns or another table may hold the time; not if a trigger may retain rows, or
+    marks and moves are to be counted, because the intended rows must be known; not if a guard, or the end of a newer
+    row, may be written by a transaction that is not committed yet; and on SQLite not with keys that differ by case
+    only, because two rows would have the same position.
     """
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
     guarded = dialect.locks_rows and (bool(selection.guards) or selection.rule.spare is not None)
     loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
-    several = selection.own_time is not None and bool(selection.own_time.among)
-    return not (moves or guarded or loose or several or selection.followers or selection.has_delete_triggers)
+    chosen = selection.other_time is not None or bool(selection.own_time is not None and selection.own_time.among)
+    return not (moves or guarded or loose or chosen or selection.followers or selection.has_delete_triggers)
 
 
 def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
@@ -241,6 +244,7 @@ class _Compiler:
             lock=self._lock("") if locks else None,
             lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
             lock_spared=self._lock_spared() if locks and selection.rule.spare is not None else None,
+            lock_times=self._lock_times(selection.other_time) if locks and selection.other_time is not None else None,
             recheck=self._recheck(),
             take=self._take(),
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
@@ -302,9 +306,20 @@ class _Compiler:
             f"ORDER BY {', '.join(order)}\nFOR SHARE OF n"
         )
 
-    def _due(self, p: Parameters) -> list[str]:
+    def _lock_times(self, other: OtherTime) -> Statement:
+        p = self.rows.parameters()
+        mine = [
+            self.rows.column(column) for column in (other.reference.to if other.in_child else other.reference.columns)
+        ]
+        rows = f"SELECT {', '.join(mine)} FROM {self.table} WHERE {self.rows.among(p, self.selection, None)}"
+        theirs = other.reference.columns if other.in_child else other.reference.to
+        held = self.rows.one_among(theirs, [self.rows.column(column, "o") for column in theirs], rows)
+        source = f"{self.dialect.table(other.reference.table)} AS o\nWHERE {held}"
+        return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source}\nFOR SHARE OF o) AS locked")
+
+    def _due(self, p: Parameters, *, after_followers: bool = False) -> list[str]:
         """Write the conditions that a row has one of some keys and is due."""
-        due = self.rows.due(p, self.selection, NOW)
+        due = self.rows.due(p, self.selection, NOW, after_followers=after_followers)
         return [self.rows.among(p, self.selection, None), self.dialect.recheck(due)]
 
     def _recheck(self) -> Statement:
@@ -322,7 +337,7 @@ class _Compiler:
     def _take(self) -> Statement:
         p = self.rows.parameters()
         verb = self.rows.verb(p, self.selection)
-        where = self._due(p)
+        where = self._due(p, after_followers=True)
         return p.statement(f"{verb}\nWHERE {all_of(where)}")
 
     # By their position
@@ -492,10 +507,26 @@ class _Compiler:
 
     def _some_of(self, p: Parameters, path: Sequence[BoundFollower], outputs: Sequence[str]) -> str:
         source, links = self.rows.chain(p, path, "t")
-        where = all_of([links, *self._due(p)])
+        where = all_of([links, *self._due(p), *self._not_the_latest(path)])
         return (
             f"SELECT {', '.join(outputs)}\nFROM {self.table}, {source}\nWHERE {where}\nLIMIT {p.bind('limit', LIMIT)}"
         )
+
+    def _not_the_latest(self, path: Sequence[BoundFollower]) -> list[str]:
+        """Write the condition that another row of a follower that holds a row's time stays, and is the later one.
+
+        Without any, the row would have no time and stay for good.
+        """
+        other = self.selection.other_time
+        if other is None or len(path) > 1 or not self.selection.holds_time(path[0]):
+            return []
+        identity = self.rows.identity(path[0])
+        order = self.dialect.order("o", other.column, other.time), self.dialect.order("f0", other.column, other.time)
+        later, earlier = (self.rows.row([f"{one}.{name}" for name in identity]) for one in ("o", "f0"))
+        source = f"{self.dialect.table(other.reference.table)} AS o WHERE {self.rows.refers(other.reference, 'o', 't')}"
+        behind = f"{order[0]} > {order[1]} OR ({order[0]} = {order[1]} AND {later} > {earlier})"
+        found = self.dialect.finds_some(f"SELECT 1 FROM {source} AND ({behind})")
+        return [f"({self.rows.column(other.column, 'f0')} IS NULL OR {found})"]
 
     def _delete_childless(self, follower: BoundFollower) -> Statement:
         p = self.rows.parameters()

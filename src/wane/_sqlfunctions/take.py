@@ -166,11 +166,12 @@ END"""
     def _bounds(self, rule: Rule) -> dict[str, tuple[str, str]]:
         if isinstance(rule.bound, Cap):
             return {}
-        inclusive = isinstance(rule.bound, Expiry)
+        inclusive, aged = isinstance(rule.bound, Expiry), self.selection.other_time or self.selection.own_time
+        assert aged is not None
         return {
             f"{time.unit.value}_{name}": bound
-            for time in self.selection.time.each
-            for name, bound in bounds(self.selection.time_column, time, inclusive=inclusive).items()
+            for time in aged.time.each
+            for name, bound in bounds(aged.column, time, inclusive=inclusive).items()
         }
 
     def _require_bound(self) -> str:
@@ -281,6 +282,7 @@ END"""
     EXIT WHEN wane_k0 IS NULL;
     wane_found := cardinality(wane_k0);
     {lock}
+    {self._lock_times()}
 {self._without_spared()}{self._choose(f"wane_some := cardinality(wane_c0) = 0; IF wane_some THEN {chosen} END IF;")}
     IF wane_some THEN
       EXIT WHEN wane_whole;
@@ -318,6 +320,13 @@ END"""
         WHERE ({", ".join(f"c.{name}" for name in names)}) NOT IN (SELECT * FROM unnest({", ".join(found)}) AS spared);
     END IF;
 """
+
+    def _lock_times(self) -> str:
+        """Write the lock on rows of another table that hold the times of locked rows."""
+        if self.rule.lock_times is None:
+            return ""
+        lock = re.sub(r"^SELECT ", "PERFORM ", self.write(self.rule.lock_times))
+        return f"IF wane_k0 IS NOT NULL THEN {lock}; END IF;"
 
     def _choose(self, full: str = "") -> str:
         """Write what `RowTaker._choose` does; `full` runs at the first row that does not fit."""
@@ -390,7 +399,8 @@ END"""
             change = self._some_of(one)
             lines += ["IF wane_left > 0 THEN", *change, "wane_left := wane_left - wane_gone;", "END IF;"]
         stays = literal(f"{self.selection.name}: rows that are to leave with it stay")
-        still = " OR ".join(f"EXISTS ({self.write(one.remaining, 'c')})" for one in self.rule.followers)
+        others = [one for one in self.rule.followers if len(one.path) > 1 or not self.selection.holds_time(one.path[0])]
+        still = " OR ".join(f"EXISTS ({self.write(one.remaining, 'c')})" for one in others)
         if still:
             due = self.write(self.rule.recheck, "c")
             lines.append(f"IF wane_left = wane_room AND ({still}) AND EXISTS ({due}) THEN {_raise(stays)} END IF;")

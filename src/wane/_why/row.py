@@ -149,7 +149,7 @@ def unmet_in_words(condition: RowCondition) -> str:
         what = "hold" if condition.kind == "hold" else "row"
         return f"{more}{many(condition.retaining, what)} against: {condition.requires}"
     values = ", ".join(f"{name} = {shown(value)}" for name, value in condition.values.items())
-    return f"{values}, and it requires: {condition.requires}"
+    return f"{values}, and it requires: {condition.requires}" if values else f"it requires: {condition.requires}"
 
 
 def shown(value: object) -> str:

@@ -258,6 +258,9 @@ class PostgresDialect(Dialect):
         # the batch.
         return f"NOT EXISTS ({query} OFFSET 0)"
 
+    def finds_some(self, query: str) -> str:
+        return f"EXISTS ({query} OFFSET 0)"  # For the same reason.
+
     def join_first(self, alias: str, table: str, key: Sequence[Column], columns: Sequence[Column], source: str) -> str:
         # No index finds a row by the columns of a subquery.
         found = ", ".join(f"n.{self.quote(column.name)}" for column in columns)
@@ -375,6 +378,11 @@ class PostgresTypes(Types):
         if kind in (*_WHOLE, "uuid") or (kind in ("text", "character varying") and not column.loose):
             return ""
         return f"{column.name} is {column.type}: only whole numbers, UUIDs and texts (UUIDv7, ULID) ascend"
+
+    def walked_key(self, column: Column) -> str:
+        if _bare(column) in (*_WHOLE, "uuid", "text", "character varying"):
+            return ""
+        return f"{column.name} is {column.type}: rows are walked by a key of whole numbers, UUIDs or texts"
 
     def state(self, column: Column, state: State) -> str:
         if column.labels:

@@ -234,6 +234,9 @@ class SqliteDialect(Dialect):
     def finds_nothing(self, query: str) -> str:
         return f"({query} LIMIT 1) IS NULL"
 
+    def finds_some(self, query: str) -> str:
+        return f"({query} LIMIT 1) IS NOT NULL"
+
     def reference_forms(self, expression: str, column: Column, to: Column) -> list[str]:
         if column.collation == to.collation:
             return [expression]
@@ -346,6 +349,11 @@ class SqliteTypes(Types):
         if "INT" in column.type or _is_text(column):
             return ""
         return f"{column.name} is declared {column.type or 'without a type'}: only whole numbers and texts (UUIDv7, ULID) ascend"
+
+    def walked_key(self, column: Column) -> str:
+        if "INT" in column.type or _is_text(column):
+            return ""
+        return f"{column.name} is declared {column.type or 'without a type'}: rows are walked by a key of whole numbers or texts"
 
     def state(self, column: Column, state: State) -> str:
         text = _is_text(column)
