@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 
 from wane._db.statement import Execute
-from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, NewMessage, Wanted
+from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, MessageState, NewMessage, Wanted
 
 # In a subquery, so that it is evaluated once and may be compared with an index.
 _NOW = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
@@ -28,6 +29,16 @@ FROM (SELECT {_NOW} AS now) AS t,
          %(datas)s::text[], %(delays)s::float8[]) WITH ORDINALITY AS n(id, key, queue, kind, target, data, delay, place)
 ORDER BY n.place
 ON CONFLICT DO NOTHING RETURNING {COLUMNS}
+"""
+
+# One message needs no arrays, and all of it but what the database decides is known already.
+_INSERT_ONE = f"""
+INSERT INTO wane.message
+  (pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, created_at, updated_at, due_at)
+SELECT %(pool)s, %(id)s, %(key)s, %(queue)s, %(kind)s, %(target)s::json, %(data)s::json, %(state)s, t.now, t.now,
+  t.now + make_interval(secs => %(delay)s::float8)
+FROM (SELECT {_NOW} AS now) AS t
+ON CONFLICT DO NOTHING RETURNING created_at, due_at, seq
 """
 
 _READY = "SELECT message_id, seq, ctid AS place FROM wane.message WHERE pool = %(pool)s AND state = 'ready'"
@@ -77,28 +88,37 @@ def _late(state: str, pool: str, now: str) -> str:
     return f"EXISTS (SELECT FROM wane.message AS w WHERE w.pool = {pool} AND w.state = '{state}' AND w.due_at <= {now})"
 
 
-_RESERVE = {
-    which: f"""
+def _reserve(pick: str, token: str, which: str, ids: str = "") -> str:
+    """Write the statement that reserves what `pick` finds: neither a join nor by their ids, because a plan that was made
+    for a small table could as well begin with the whole pool."""
+    return f"""
 WITH t AS MATERIALIZED (SELECT {_NOW} AS now, {_NOT_WAITING}),
-picked AS MATERIALIZED ({pick}),
-ids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),
+picked AS MATERIALIZED ({pick}),{ids}
 taken AS (
   UPDATE wane.message AS m SET
     state = CASE WHEN m.deliveries < %(attempts)s THEN 'reserved' ELSE 'dead' END,
     deliveries = m.deliveries + CASE WHEN m.deliveries < %(attempts)s THEN 1 ELSE 0 END,
-    token_hash = CASE WHEN m.deliveries < %(attempts)s
-      THEN (%(hashes)s::text[])[array_position((SELECT list FROM ids), m.message_id)] END,
+    token_hash = CASE WHEN m.deliveries < %(attempts)s THEN {token} END,
     due_at = CASE WHEN m.deliveries < %(attempts)s THEN (SELECT now FROM t) + make_interval(secs => %(lease)s) END,
     finished_at = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE (SELECT now FROM t) END,
     reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
     updated_at = (SELECT now FROM t)
-  -- Neither a join nor by their ids: a plan that was made for a small table could as well begin with the whole pool.
-  WHERE m.ctid = ANY (ARRAY(SELECT place FROM picked))
+  WHERE m.ctid = {which}
   RETURNING {", ".join(f"m.{name}" for name in COLUMNS.split(", "))})
 SELECT late.some, taken.* FROM
   (SELECT {" OR ".join(_late(state, "%(pool)s", "(SELECT now FROM t)") for state in WAITING)} AS some) AS late
   LEFT JOIN taken ON true ORDER BY taken.seq
 """
+
+
+_RESERVE_ONE = _reserve(_PICK, "%(hash)s", "(SELECT place FROM picked)")
+_RESERVE = {
+    which: _reserve(
+        pick,
+        "(%(hashes)s::text[])[array_position((SELECT list FROM ids), m.message_id)]",
+        "ANY (ARRAY(SELECT place FROM picked))",
+        "\nids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),",
+    )
     for which, pick in _PICKS.items()
 }
 
@@ -160,6 +180,8 @@ class PostgresMessages(Messages):
     """The messages of a PostgreSQL database."""
 
     def insert(self, run: Execute, pool: str, new: Sequence[NewMessage], now: datetime | None) -> list[Message]:
+        if len(new) == 1:
+            return self._insert_one(run, pool, new[0], now)
         values: dict[str, object] = {
             "pool": pool,
             "now": now,
@@ -173,20 +195,54 @@ class PostgresMessages(Messages):
         }
         return [self._message(row) for row in run(_INSERT, values)]
 
+    def _insert_one(self, run: Execute, pool: str, new: NewMessage, now: datetime | None) -> list[Message]:
+        state = MessageState.DELAYED if new.delay_seconds > 0 else MessageState.READY
+        values: dict[str, object] = {
+            "pool": pool,
+            "now": now,
+            "id": new.message_id,
+            "key": new.idempotency_key,
+            "queue": new.work_queue_id,
+            "kind": new.kind,
+            "target": new.target,
+            "data": new.data,
+            "state": state.value,
+            "delay": new.delay_seconds if state is MessageState.DELAYED else None,
+        }
+        return [
+            Message(
+                pool,
+                new.message_id,
+                new.idempotency_key,
+                new.work_queue_id,
+                new.kind,
+                json.loads(new.target),
+                json.loads(new.data),
+                state,
+                0,
+                self.dialect.decode_time(created_at),
+                self.dialect.decode_time(created_at),
+                due_at=None if due_at is None else self.dialect.decode_time(due_at),
+                seq=seq,
+            )
+            for created_at, due_at, seq in run(_INSERT_ONE, values)
+        ]
+
     def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
         values: dict[str, object] = {
             "pool": wanted.pool,
             "now": now,
             "most": len(wanted.token_hashes),
-            "hashes": list(wanted.token_hashes),
             "lease": wanted.lease_seconds,
             "attempts": wanted.attempts,
         }
-        if wanted.kinds is not None:
-            values["kinds"] = list(wanted.kinds)
-        if wanted.work_queue_ids is not None:
-            values["queues"] = list(wanted.work_queue_ids)
-        found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
+        if len(wanted.token_hashes) == 1 and wanted.kinds is None and wanted.work_queue_ids is None:
+            found = run(_RESERVE_ONE, {**values, "hash": wanted.token_hashes[0]})
+        else:
+            values["hashes"] = list(wanted.token_hashes)
+            values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
+            values["queues"] = None if wanted.work_queue_ids is None else list(wanted.work_queue_ids)
+            found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
         return [self._message(row[1:]) for row in found if row[1] is not None], bool(found[0][0])
 
     def complete(

@@ -1,8 +1,8 @@
 """The PostgreSQL settings of Wane's transactions and of the functions that it installs.
 
 Invariant: every setting ends with its transaction. Behind a connection pooler the next transaction of the same server
-connection is another client's. (Where there is none, the statement_timeout of calls lasts until the last of them: see
-`BoundedConnection.call`.) A statement that opens a transaction names `pg_catalog` explicitly, because it runs
+connection is another client's. (Where there is none, the settings of statements that run at once, and the
+statement_timeout of calls, last until the last of them: see `BoundedConnection.at_once`.) A statement that opens a transaction names `pg_catalog` explicitly, because it runs
 under whatever search path is set.
 """
 
@@ -50,8 +50,17 @@ _NAMES = frozenset({"search_path"})
 
 def set_locally(settings: Mapping[str, str]) -> str:
     """Write the statement that changes settings until the transaction ends."""
+    return _set(settings, "true")
+
+
+def set_session(settings: Mapping[str, str]) -> str:
+    """Write the statement that changes settings of the session."""
+    return _set(settings, "false")
+
+
+def _set(settings: Mapping[str, str], local: str) -> str:
     return "SELECT " + ", ".join(
-        f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in settings.items()
+        f"pg_catalog.set_config('{name}', '{value}', {local})" for name, value in settings.items()
     )
 
 

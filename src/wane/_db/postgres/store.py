@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -18,13 +17,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from wane._contract.names import TableName, join_name
 from wane._db.migrations import pending
-from wane._db.postgres.bounded import BoundedConnection
+from wane._db.postgres.bounded import AtOnceTransaction, BoundedConnection, numbered
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect, PostgresTypes
 from wane._db.postgres.gate import GATE
 from wane._db.postgres.plpgsql import SessionFunction
 from wane._db.postgres.reflect import read_schemas, reflect
-from wane._db.postgres.settings import BY_INDEX, SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally
+from wane._db.postgres.settings import BY_INDEX, SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally, set_session
 from wane._db.postgres.transaction import LOCAL_SETTINGS, PostgresTransaction, beginning, inside, opened
 from wane._db.postgres.watch import PostgresWatch
 from wane._db.queryplan import QueryPlan, read_postgres_plan
@@ -62,10 +61,22 @@ _ESTIMATE = {
     "lock_timeout": "200ms",
 }
 _READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_BY_INDEX_SETTINGS = set_locally({**_SETTINGS, **BY_INDEX})
+_BY_INDEX_SETTINGS = {**_SETTINGS, **BY_INDEX}
+_AT_ONCE = {
+    read_only: AtOnceTransaction(
+        f"{_READ_COMMITTED} {'READ ONLY' if read_only else 'READ WRITE'}",
+        set_locally(_BY_INDEX_SETTINGS),
+        set_session(
+            {
+                **_BY_INDEX_SETTINGS,
+                "default_transaction_isolation": "read committed",
+                "default_transaction_read_only": "on" if read_only else "off",
+            }
+        ),
+    )
+    for read_only in (False, True)
+}
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
-_PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
-_KEPT_TEXTS = 128
 _UNKNOWN_NAMES = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedColumn,
@@ -215,13 +226,12 @@ class PostgresStore(Store):
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._turn, _explained("the database refused"):
-            connection = self._connected()
+            connection = self._alive()
             if self._inside:
                 cursor = connection.execute(text.encode(), parameters)
             else:
-                begin = f"{_READ_COMMITTED} {'READ ONLY' if self._read_only else 'READ WRITE'}"
-                cursor = connection.at_once(begin, _BY_INDEX_SETTINGS, text, parameters)
-            return cursor.fetchall() if cursor.description else []
+                cursor = connection.at_once(_AT_ONCE[self._read_only], text, parameters)
+            return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
@@ -231,7 +241,7 @@ class PostgresStore(Store):
     def watch(self) -> Watch:
         with _explained("the database cannot be watched"):
             connection = _connect(self.url, answer_seconds=self._answer_seconds)
-            return PostgresWatch(connection, set_locally(_SETTINGS), _explained)
+            return PostgresWatch(connection, _AT_ONCE[True], _explained)
 
     def identity(self) -> str:
         [(permitted,)] = self._rows(_MAY_IDENTIFY)
@@ -282,7 +292,7 @@ class PostgresStore(Store):
             if not often:
                 return connection.execute(statement.text, statement.parameters).fetchall()
             # The driver would parse a long text for placeholders every time.
-            text, names = _numbered(statement.text)
+            text, names = numbered(statement.text)
             values = [statement.parameters[name] for name in names]
             return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
 
@@ -524,17 +534,6 @@ def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> Bounde
     with _explained("the connection cannot be set up"):
         connection.recognise()
     return connection
-
-
-@lru_cache(maxsize=_KEPT_TEXTS)
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Convert a text to PostgreSQL's own placeholders; return it with the names of the values in their order."""
-    names: dict[str, int] = {}
-
-    def number(found: re.Match[str]) -> str:
-        return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
-
-    return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
 
 
 def _has_news(connection: psycopg.Connection[Any]) -> bool:

@@ -9,24 +9,26 @@ from typing import Any
 
 import psycopg
 
-from wane._db.postgres.bounded import BoundedConnection
+from wane._db.postgres.bounded import AtOnceTransaction, BoundedConnection
 from wane._db.store import Watch
 
 CHANNEL = "wane_wakeup"
 _LATEST_SECONDS = 0.5
 """Commits that found other messages ready do not notify; no reader waits for longer than this for one of those."""
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 
 
 class PostgresWatch(Watch):
     """Notices wakeups of any pool."""
 
     def __init__(
-        self, connection: BoundedConnection, settings: str, explained: Callable[[str], AbstractContextManager[None]]
+        self,
+        connection: BoundedConnection,
+        transaction: AtOnceTransaction,
+        explained: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """Listen on the connection unless it is pooled; `settings` is the statement that sets up a transaction."""
+        """Listen on the connection unless it is pooled; `transaction` is that of its reads."""
         self._connection = connection
-        self._settings = settings
+        self._transaction = transaction
         self._explained = explained
         # Behind a pooler, LISTEN would apply to the pooler's session, for the next client that gets it.
         self._listens = not connection.pooled
@@ -36,7 +38,7 @@ class PostgresWatch(Watch):
 
     def read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         with self._explained("the database refused to answer"):
-            cursor = self._connection.at_once(_BEGIN, self._settings, text, parameters)
+            cursor = self._connection.at_once(self._transaction, text, parameters)
             return cursor.fetchall() if cursor.description else []
 
     def wait(self, seconds: float) -> None:
