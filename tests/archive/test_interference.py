@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper, conserve, events
-from servers import Database, SqliteDatabase
+from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._archive.evict import Eviction
 from wane._prune.sweep import Outcome
+from wane.errors import TimedOut
 
 ROWS = 130
 
@@ -213,3 +217,64 @@ rule.gone = {{ when = ["done"], keep = "90d" }}
         assert 8 in cold.hot()
         assert 8 not in cold.cold()
         assert 90_001 in cold.hot("event_read")
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+def test_a_row_that_left_beside_a_locked_one_stays_archived_if_its_key_is_used_again(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    database = postgres_database
+    events(database, 12)
+    with cold_keeper(database, tmp_path) as cold:
+        with _locked(database, 7):
+            cold.at["batch"] = crash
+            with pytest.raises(Crash):
+                cold.one()
+        assert 3 not in cold.hot()
+        assert 7 in cold.hot()
+        database.execute("INSERT INTO event VALUES (3, 'done', ?, 'another row', 1)", (OLD_MS,))
+        assert cold.one().outcome is Outcome.DONE
+        assert [row["body"] for row in cold.archived() if row["id"] == 3 and row["_sweep"] == 1] == [
+            "body 3 \U0001f600"
+        ]
+        assert not set(range(1, 13)) & set(cold.hot())
+        assert cold.cold().count(7) == 1
+
+
+@contextmanager
+def _locked(database: Database, row: int) -> Iterator[None]:
+    with closing(database.connect()) as other:
+        other.execute("BEGIN")
+        other.execute(f"SELECT 1 FROM event WHERE id = {row} FOR UPDATE")
+        yield
+
+
+def test_a_row_that_left_with_half_a_batch_stays_archived_if_its_key_is_used_again(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 12)
+    check = Eviction._check
+
+    def slow(self: Eviction, batch: Any, *, skip_locked: bool) -> Any:
+        if len(batch) > 6:
+            raise TimedOut("the batch takes too long")
+        return check(self, batch, skip_locked=skip_locked)
+
+    monkeypatch.setattr(Eviction, "_check", slow)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["batch"] = crash
+        with pytest.raises(Crash):
+            cold.one()
+        assert 3 not in cold.hot()
+        assert 12 in cold.hot()
+        database.execute("INSERT INTO event VALUES (3, 'open', ?, 'another row', 1)", (OLD_MS,))
+        assert cold.one().outcome is Outcome.DONE
+        assert [row["body"] for row in cold.archived() if row["id"] == 3] == ["body 3 \U0001f600"]
+        assert set(range(1, 13)) == set(cold.cold())

@@ -41,9 +41,9 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     looked: list[int] = []
     before = Eviction._one_by_one
 
-    def look(self: Eviction, step: Any, batch: list[Any], *, skip_locked: bool) -> None:
+    def look(self: Eviction, batch: list[Any], *, skip_locked: bool) -> None:
         looked.append(len(batch))
-        before(self, step, batch, skip_locked=skip_locked)
+        before(self, batch, skip_locked=skip_locked)
 
     monkeypatch.setattr(Eviction, "_one_by_one", look)
     return looked

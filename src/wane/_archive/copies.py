@@ -25,13 +25,19 @@ class Copies:
     texts: Sequence[str]
     """Their keys, as the archive writes them."""
     versions: Sequence[str]
+    first: int
+    """The position of the first of them among the copies of their range."""
     following: Mapping[str, Following]
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def positions(self) -> range:
+        return range(self.first, self.first + len(self))
+
     def piece(self, start: int, end: int) -> Copies:
-        return replace(self, texts=self.texts[start:end], versions=self.versions[start:end])
+        return replace(self, texts=self.texts[start:end], versions=self.versions[start:end], first=self.first + start)
 
     def rows(self, number: int) -> int:
         """Count the rows that leave with one of them, itself included."""
@@ -40,8 +46,8 @@ class Copies:
 
     def each(self, read_key: Callable[[str], tuple[object, ...]]) -> list[Copy]:
         return [
-            Copy(text, read_key(text), version, self.following.get(text, Following()))
-            for text, version in zip(self.texts, self.versions, strict=True)
+            Copy(text, read_key(text), version, self.following.get(text, Following()), position)
+            for text, version, position in zip(self.texts, self.versions, self.positions, strict=True)
         ]
 
 
@@ -56,8 +62,10 @@ def pages(folders: Sequence[Path], active: Sequence[set[str]], manifest: Any) ->
             for columns in _read(folders[number], active[number], part, [PARENT, KEY, VERSION]):
                 for parent, key, version in zip(*columns, strict=True):
                     following[parent].add(number, key, version)
+    first = 0
     for texts, versions in _read(folders[0], active[0], manifest["parts"][0], [KEY, VERSION]):
-        yield Copies(texts, versions, following)
+        yield Copies(texts, versions, first, following)
+        first += len(texts)
 
 
 def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[list[list[Any]]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -45,15 +44,6 @@ class _Differs(Exception):
     """Some row is no longer what was copied, or may not leave; the check one by one finds out which."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The position of a batch in its range: how many copies were checked before it, and including it."""
-
-    range: int
-    start: int
-    end: int
-
-
 class Eviction:
     """The eviction of one sweep."""
 
@@ -87,6 +77,8 @@ class Eviction:
         self.rebind = rebind
         self.fence = fence
         self.committed = 0
+        self.range: JournaledRange | None = None
+        """The range whose copies are checked, as the last batch left it."""
         rule = archive.selection.rule
         audit = AuditEntry(
             kind="archive",
@@ -109,17 +101,27 @@ class Eviction:
         folders = [one.folder for one in cold]
         active = [one.active() for one in cold]
         for piece in ranges:
-            first = 0
+            self.range = piece
             for page in pages(folders, active, piece.manifest):
-                start = max(0, piece.evicted - first)
-                while start < len(page):
-                    end = self._end(page, start)
-                    self._batch(_Step(piece.number, first + start, first + end), page.piece(start, end))
-                    start = end
-                first += len(page)
+                self._page(page)
         if self.batches.audit.id is None:
             # A sweep that took nothing is recorded in the audit trail too.
-            self._transaction(_Step(-1, 0, 0), lambda *_: self._evicted(0))
+            self._transaction((), lambda *_: self._evicted(0))
+
+    def _page(self, page: Copies) -> None:
+        assert self.range is not None
+        start = max(0, self.range.evicted - page.first)
+        left_out = [one - page.first for one in sorted(self.range.waiting) if one in page.positions]
+        if left_out:
+            copies = [copy for one in left_out for copy in self._each(page.piece(one, one + 1))]
+            self._one_by_one(copies, skip_locked=True)
+        while start < len(page):
+            end = self._end(page, start)
+            self._batch(page.piece(start, end))
+            start = end
+
+    def _each(self, batch: Copies) -> list[Copy]:
+        return batch.each(archive_dialect(self.store).read_key)
 
     def _end(self, page: Copies, start: int) -> int:
         """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
@@ -131,17 +133,17 @@ class Eviction:
             end += 1
         return end
 
-    def _batch(self, step: _Step, batch: Copies) -> None:
+    def _batch(self, batch: Copies) -> None:
         skip_locked = False
         try:
-            if self.archive.exact and not self.keeping and self._exactly(step, batch):
+            if self.archive.exact and not self.keeping and self._exactly(batch):
                 return
         except Locked as problem:
             self.batches.slow_down(problem, _WAIT_SECONDS)
             skip_locked = True
-        self._one_by_one(step, batch.each(archive_dialect(self.store).read_key), skip_locked=skip_locked)
+        self._one_by_one(self._each(batch), skip_locked=skip_locked)
 
-    def _exactly(self, step: _Step, batch: Copies) -> bool:
+    def _exactly(self, batch: Copies) -> bool:
         """Delete a whole batch in one statement, as nearly all of them can be.
 
         Delete nothing if a row differs, the table changed, or it takes too long. Return whether it was deleted.
@@ -154,16 +156,16 @@ class Eviction:
             return self._evicted(len(batch))
 
         try:
-            self._paced(partial(self._transaction, step, take))
+            self._paced(partial(self._transaction, batch.positions, take))
         except (_Differs, _Changed, TimedOut):
             return False
         return True
 
-    def _one_by_one(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> None:
+    def _one_by_one(self, batch: list[Copy], *, skip_locked: bool) -> None:
         left, tries = batch, 0
         while True:
             try:
-                evicted = self._paced(partial(self._check, step, left, skip_locked=skip_locked))
+                evicted = self._paced(partial(self._check, left, skip_locked=skip_locked))
             except _Changed:
                 self.keeping = True
                 continue
@@ -174,7 +176,7 @@ class Eviction:
                 self.batches.slow_down(problem, _WAIT_SECONDS)
                 if isinstance(problem, TimedOut) and len(left) > 1:
                     middle = len(left) // 2
-                    self._one_by_one(replace(step, end=step.start), left[:middle], skip_locked=skip_locked)
+                    self._one_by_one(left[:middle], skip_locked=skip_locked)
                     left = left[middle:]
                 skip_locked = True
                 continue
@@ -185,13 +187,13 @@ class Eviction:
                 raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
             self.batches.stop.wait(_WAIT_SECONDS)
 
-    def _check(self, step: _Step, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+    def _check(self, batch: list[Copy], *, skip_locked: bool) -> Evicted:
         def take(taker: RowTaker, now: datetime) -> Evicted:
             if self.keeping:
                 return self._keep(taker.transaction, batch)
             return evict(taker, self.archive, batch, now, skip_locked=skip_locked)
 
-        return self._transaction(step, take)
+        return self._transaction([copy.position for copy in batch], take)
 
     def _paced(self, work: Callable[[], Evicted]) -> Evicted:
         """Run a batch, emit its event, and pause."""
@@ -211,13 +213,13 @@ class Eviction:
 
         return pass_gates(transaction, self.archive.selection, self.contract.sweep, fence)
 
-    def _transaction(self, step: _Step, take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
+    def _transaction(self, positions: Sequence[int], take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
         with suppress(SchemaChanged):
-            return self._try_transaction(step, take)
+            return self._try_transaction(positions, take)
         self.archive.selection = self.rebind()
-        return self._try_transaction(step, take)
+        return self._try_transaction(positions, take)
 
-    def _try_transaction(self, step: _Step, take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
+    def _try_transaction(self, positions: Sequence[int], take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
         with self.batches.open() as batch:
             transaction, taker = batch.transaction, row_taker(batch.transaction)
             evicted = take(taker, self.sweep.decided_at)
@@ -226,16 +228,19 @@ class Eviction:
             if any(evicted.counts.values()):
                 taker.require_bound(self.archive.selection)
             batch.record(evicted.counts)
+            after = self.range
+            if after is not None and positions:
+                after = after.after(positions, [copy.position for copy in evicted.locked])
             Journal(transaction).progress(
                 self.sweep,
-                step.range,
-                step.start if evicted.locked else step.end,
+                after,
                 batch.audit.counts,
                 absent=evicted.absent,
                 stale=evicted.stale,
                 audit_id=batch.audit_id,
             )
         self.committed += 1
+        self.range = after
         return evicted
 
     def _evicted(self, rows: int) -> Evicted:

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -85,7 +85,18 @@ class JournaledRange:
     bounds: Any
     manifest: Any
     evicted: int
-    """How many of its copies have been checked, in the order of its files."""
+    """How many of its copies have been checked, in the order of its files, but for those that wait."""
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Return the positions of copies among them that were left out, because others held their rows locked."""
+        return frozenset((self.manifest or {}).get("waiting", ()))
+
+    def after(self, positions: Sequence[int], left_out: Iterable[int]) -> JournaledRange:
+        """Return the range as it is when copies at these positions were checked, but for some that were left out."""
+        waiting = {one for one in self.waiting if one not in positions}.union(left_out)
+        manifest = {**self.manifest, "waiting": sorted(waiting)} if waiting != self.waiting else self.manifest
+        return replace(self, evicted=max(self.evicted, positions[-1] + 1), manifest=manifest)
 
 
 class StaleCopy(NamedTuple):
@@ -228,16 +239,17 @@ class Journal:
     def progress(
         self,
         sweep: Journaled,
-        position: int,
-        looked_at: int,
+        piece: JournaledRange | None,
         evicted: dict[str, int],
         *,
         absent: int,
         stale: Sequence[tuple[str, str, str]],
         audit_id: int,
     ) -> None:
-        """Record a batch of evictions, in the transaction that did it."""
-        self._ranges.change({"sweep_id": sweep.id, "number": position}, evicted=looked_at)
+        """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it."""
+        if piece is not None:
+            also = {"manifest": piece.manifest} if "waiting" in piece.manifest else {}
+            self._ranges.change({"sweep_id": sweep.id, "number": piece.number}, evicted=piece.evicted, **also)
         self._sweeps.change(
             {"id": sweep.id},
             add={"absent": absent, "stale": len(stale)},

@@ -49,6 +49,8 @@ class Copy:
     key: Key
     version: str
     following: Following
+    position: int = 0
+    """Its position among the copies of its range."""
 
 
 @dataclass(frozen=True, slots=True)
