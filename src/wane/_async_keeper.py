@@ -57,6 +57,7 @@ class AsyncKeeper(Awaited[Keeper]):
         self._waiting.shutdown(wait=False, cancel_futures=True)
 
     adopt = awaited(Keeper.adopt)
+    ages = awaited(Keeper.ages)
     apply = awaited(Keeper.apply)
     apply_roles = awaited(Keeper.apply_roles)
     approvals = awaited(Keeper.approvals)
@@ -79,6 +80,7 @@ class AsyncKeeper(Awaited[Keeper]):
     preview = awaited(Keeper.preview)
     prune = awaited(Keeper.prune)
     prune_orphans = awaited(Keeper.prune_orphans)
+    record_action = awaited(Keeper.record_action)
     record_health = awaited(Keeper.record_health)
     release_hold = awaited(Keeper.release_hold)
     review = awaited(Keeper.review)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from wane._why.model import WhyRow
     from wane.claims import Reclaim, WorkClaims
     from wane.events import Listener
+    from wane.observe._ages import AgeHistogram
     from wane.observe._growth import TableGrowth
     from wane.observe._health import Health
     from wane.observe._pressure import Pressure
@@ -430,6 +431,12 @@ class Keeper:
 
         return explain_row(self.store, self.contract, self.pruner.bindings, self.archive, table, key)
 
+    def ages(self, table: str) -> AgeHistogram | None:
+        """Read how old the rows of a table are, in equal steps: all of them, or a sample; None if no rule ages them."""
+        from wane.observe._ages import read_ages
+
+        return read_ages(self.store, self.contract, table)
+
     def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
         """Read the size of every table, or of one, what pruning freed since a time (a week ago), and advice."""
         from wane.observe._space import read_space
@@ -460,9 +467,13 @@ class Keeper:
         table: str | None = None,
         since: datetime | None = None,
         own: bool = True,
+        before: int | None = None,
         limit: int = 100,
     ) -> list[AuditEntry]:
-        """Read the audit trail, newest first; without `own` only what left the users' tables, not Wane's own."""
+        """Read the audit trail, newest first; without `own` only what left the users' tables, not Wane's own.
+
+        `before` continues after an entry, by its number.
+        """
         from wane._arguments import require_limit
         from wane._ledger import Ledger
         from wane._schedule.own_tables import own_names
@@ -471,8 +482,18 @@ class Keeper:
         without = () if own else own_names(self.store)
         with self.store.snapshot() as transaction:
             return Ledger.of(transaction).trail(
-                kind=kind, table=table, since=since, without=without, limit=require_limit(limit)
+                kind=kind, table=table, since=since, without=without, before=before, limit=require_limit(limit)
             )
+
+    def record_action(self, action: str, table: str | None = None, inputs: Mapping[str, object] | None = None) -> int:
+        """Record what an operator did in the audit trail, where no rows left; return the entry's number."""
+        from wane._ledger import AuditEntry, Ledger
+
+        self.store.require_migrated()
+        with self.store.transaction() as transaction:
+            facts = {"action": action, **(inputs or {})}
+            entry = AuditEntry("action", table or "*", self.pruner.actor, facts, {}, transaction.now())
+            return Ledger.of(transaction).record(entry)
 
     def plan(
         self,

@@ -187,11 +187,15 @@ class Ledger:
         table: str | None = None,
         rule: str | None = None,
         since: datetime | None = None,
+        before: int | None = None,
         sweeps_only: bool = False,
         without: Collection[str] = (),
         limit: int,
     ) -> list[AuditEntry]:
-        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand, and `without` tables."""
+        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand, and `without` tables.
+
+        `before`: only those with a smaller number.
+        """
         p = self._parameters()
         conditions = ["1 = 1"]
         if kind is not None:
@@ -202,6 +206,8 @@ class Ledger:
             conditions.append(f"rule = {p.bind('rule', rule)}")
         if since is not None:
             conditions.append(f"executed_at >= {p.bind('since', self.dialect.encode_time(since))}")
+        if before is not None:
+            conditions.append(f"id < {p.bind('before', before)}")
         if sweeps_only:
             conditions.append("run_id IS NOT NULL")
         for number, name in enumerate(without):

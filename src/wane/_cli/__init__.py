@@ -46,6 +46,7 @@ _COMMANDS = {
         "health": ("health", "Report whether retention works; exit 1 if it does not."),
         "pressure": ("health", "Show rows, ages and backlog of every table."),
         "why": ("why", "Explain one row: what takes it and when, or what retains it."),
+        "serve": ("serve", "Serve the console and the HTTP API."),
         "growth": ("growth", "Show how fast tables grow, and forecast their size."),
         "alerts": ("alerts", "Print alerting rules for Prometheus, from the contract."),
         "space": ("space", "Show what tables take on disk, and what pruning freed."),
@@ -55,6 +56,7 @@ _COMMANDS = {
     "Admin": {
         "migrate": ("migrate", "Create or update Wane's own tables."),
         "roles": ("roles", "Show or set up the contract's roles (PostgreSQL)."),
+        "token": ("token", "Create, list and revoke tokens of the console and the API."),
         "sql": ("sql", "Install functions that prune inside PostgreSQL."),
         "demo": ("demo", "Build a sample database and walk through the main job."),
     },

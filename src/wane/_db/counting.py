@@ -291,7 +291,7 @@ def sample(
     """
     name, source = store.dialect.quote(column.name), store.dialect.table(table)
     few = known is not None and known <= limit
-    values = [] if few else _sample_spread(store, table, name, limit, seconds, known)
+    values = [] if few else sample_spread(store, table, name, limit, seconds, known)
     reads = []
     if few or len(values) < limit // 4:  # Rows have no numbers, or numbers with large gaps.
         ends = [("", limit)] if few else _ends(store, table, limit)
@@ -316,9 +316,10 @@ def _ends(store: Store, table: TableInfo, limit: int) -> list[tuple[str, int]]:
     return [(first, limit - limit // 2), (last, limit // 2)]
 
 
-def _sample_spread(
+def sample_spread(
     store: Store, table: TableInfo, name: str, limit: int, seconds: float, known: int | None
 ) -> list[object]:
+    """Return some values of a quoted column, spread evenly over the table; nothing where that cannot be done in time."""
     try:
         source = store.dialect.spread(table, limit, store.estimate_rows(table) if known is None else known)
         return [value for (value,) in store.read(Statement(f"SELECT {name} FROM {source} AS s", {}), seconds)]

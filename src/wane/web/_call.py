@@ -1,0 +1,87 @@
+"""One request, as pages and endpoints read it: its values are checked here, with the messages of the rest of Wane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from wane._arguments import require_limit
+from wane._keeper import Keeper
+from wane.errors import WrongArgument
+from wane.web._access import Identity
+
+_MOST_FIELDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WebCall:
+    """What was asked, and by whom."""
+
+    identity: Identity
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    path: Mapping[str, str] = field(default_factory=dict)
+
+    def acting(self, keeper: Keeper) -> Keeper:
+        """Return a keeper whose actions the audit trail records under the name of the one who asks."""
+        return Keeper(keeper.contract, keeper.store, actor=f"{self.identity.name} (web)")
+
+    def text(self, name: str) -> str | None:
+        """Return a value of the address or of the body; None if it is missing or empty."""
+        value = self.query.get(name, self.body.get(name))
+        if value is not None and not isinstance(value, str):
+            raise WrongArgument(f"{name} must be a text, not {value!r}")
+        return value or None
+
+    def required(self, name: str) -> str:
+        """Return a value that must be there."""
+        value = self.text(name)
+        if value is None:
+            raise WrongArgument(f"{name} is missing", f"give `{name}`")
+        return value
+
+    def whole(self, name: str) -> int | None:
+        """Return a whole number; None if it is missing."""
+        value = self.query.get(name, self.body.get(name))
+        if value is None or value == "":
+            return None
+        try:
+            return int(str(value), 10) if not isinstance(value, bool) else _refuse(name, value)
+        except ValueError:
+            return _refuse(name, value)
+
+    def limit(self, default: int = 50, most: int = 1_000) -> int:
+        """Return how many items a page has."""
+        given = self.whole("limit")
+        return require_limit(default if given is None else given, most)
+
+
+def _refuse(name: str, value: object) -> int:
+    raise WrongArgument(f"{name} must be a whole number, not {str(value)[:80]!r}")
+
+
+def parse_body(content: bytes, kind: str) -> dict[str, Any]:
+    """Return the values of a form or of a JSON object; raise WrongArgument for anything else."""
+    if not content:
+        return {}
+    try:
+        text = content.decode("utf-8")
+        if kind.startswith("application/x-www-form-urlencoded"):
+            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, strict_parsing=True))
+        value = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise WrongArgument("the body is neither a form nor JSON", "send a JSON object") from problem
+    if not isinstance(value, dict):
+        raise WrongArgument("the body is no JSON object", "send a JSON object")
+    return value
+
+
+def parse_key_text(text: str) -> object:
+    """Return a key as people type it: a value, or COLUMN=VALUE for each column, separated by commas."""
+    pairs = [one.partition("=") for one in text.split(",")]
+    if all(equals and column.strip() for column, equals, _ in pairs):
+        return {column.strip(): value for column, _, value in pairs}
+    return text

@@ -1,0 +1,185 @@
+"""The pages of the console: what each reads through the public keeper, for its template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wane._contract.lookup import find_table
+from wane._contract.model import Contract
+from wane._contract.show import rows as contract_rows
+from wane._findings import Finding, Severity
+from wane._keeper import Keeper
+from wane.errors import WaneError
+from wane.observe._growth import TableGrowth
+from wane.observe._health import TableHealth
+from wane.web import _resources as read
+from wane.web._access import AccessRole
+from wane.web._call import WebCall, parse_key_text
+from wane.web._charts import age_chart, growth_chart
+
+_RUNS = 50
+_SEVERITIES = list(Severity)
+_UNKNOWN = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolePage:
+    """A page: its address, its name in the navigation, who may see it, and what it shows."""
+
+    path: str
+    title: str
+    template: str
+    read: Callable[[Keeper, WebCall], dict[str, Any]]
+    role: AccessRole = AccessRole.VIEWER
+    refreshes: bool = False
+    listed: bool = True
+
+
+def overview(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    health = keeper.health()
+    runs = keeper.audit(limit=8) if health.migrated else []
+    alerts = [one for one in _growth(keeper).values() if one.alert is not None]
+    findings = sorted(health.findings, key=_by_severity)
+    late = sorted((one for one in health.tables if one.late_seconds), key=_lag, reverse=True)
+    return {"health": health, "runs": runs, "alerts": alerts, "findings": findings, "late": late[:8]}
+
+
+def _by_severity(finding: Finding) -> int:
+    return _SEVERITIES.index(finding.severity)
+
+
+def _lag(table: TableHealth) -> float:
+    return _UNKNOWN if table.late_seconds is None else table.late_seconds
+
+
+_SORTS: dict[str, Callable[[TableHealth], Any]] = {
+    "table": lambda one: one.pressure.table,
+    "rows": lambda one: -(_UNKNOWN if one.pressure.rows is None else one.pressure.rows.rows),
+    "due": lambda one: -(_UNKNOWN if one.pressure.due is None else one.pressure.due.rows),
+    "lag": lambda one: -_lag(one),
+    "sweep": lambda one: "" if one.last_sweep is None else one.last_sweep.isoformat(),
+}
+
+
+def tables(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    health = keeper.health()
+    wanted = (call.text("find") or "").lower()
+    sort = call.text("sort") or "table"
+    found = [one for one in health.tables if wanted in one.pressure.table.lower()]
+    found.sort(key=_SORTS.get(sort, _SORTS["table"]))
+    words = {one.table: one for one in contract_rows(keeper.contract)}
+    return {
+        "health": health,
+        "found": found,
+        "words": words,
+        "growth": _growth(keeper),
+        "sort": sort,
+        "find": wanted,
+        "excused": [one for one in words.values() if one.table not in {each.pressure.table for each in health.tables}],
+    }
+
+
+def _growth(keeper: Keeper) -> dict[str, TableGrowth]:
+    return {one.table: one for one in keeper.growth()} if keeper.store.migrated else {}
+
+
+def table(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    name = call.path["table"]
+    declared = find_table(keeper.contract, name)
+    health = keeper.health()
+    growth = _growth(keeper).get(name)
+    ages = keeper.ages(name)
+    key = call.text("key")
+    found: dict[str, Any] = {
+        "name": name,
+        "declared": declared,
+        "words": next(one for one in contract_rows(keeper.contract) if one.table == name),
+        "one": next((one for one in health.tables if one.pressure.table == name), None),
+        "health": health,
+        "growth": growth,
+        "chart": None if growth is None else growth_chart(growth, _next_threshold(growth)),
+        "ages": ages,
+        "age_chart": None if ages is None else age_chart(ages),
+        "plan": keeper.plan(name, explain=True),
+        "runs": keeper.audit(table=name, limit=20) if health.migrated else [],
+        "holds": keeper.holds(name) if health.migrated else [],
+        "key": key or "",
+        "why": None,
+        "why_problem": None,
+        "fused": keeper.review(name, seconds=2.0).rules if health.migrated and call.identity.form_key else (),
+    }
+    if key is not None:
+        try:
+            found["why"] = keeper.why(name, parse_key_text(key))
+        except WaneError as problem:
+            found["why_problem"] = problem
+    return found
+
+
+def _next_threshold(growth: TableGrowth) -> int | None:
+    ahead = [one.threshold for one in growth.days if growth.rows is None or one.threshold > growth.rows]
+    return min(ahead, default=None)
+
+
+def runs(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    limit = call.limit(_RUNS, 500)
+    entries = read.read_trail(keeper, call, limit + 1)
+    filters = {name: call.text(name) or "" for name in ("table", "kind", "since")}
+    more = entries[limit - 1].id if len(entries) > limit else None
+    names = [str(one.name) for one in keeper.contract.tables]
+    return {"runs": entries[:limit], "more": more, "filters": filters, "names": names}
+
+
+def queue(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    status = keeper.status()
+    pools = sorted({one.pool for one in status.queue})
+    pool = call.text("pool") or (pools[0] if pools else None)
+    opened = None if pool is None else keeper.queue(pool)
+    return {
+        "status": status,
+        "pools": pools,
+        "pool": pool,
+        "messages": [] if opened is None else opened.messages(limit=50),
+        "dead": [] if opened is None else opened.dead_letters(limit=50),
+    }
+
+
+def claims(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    return {"states": read.installed_claims(keeper)}
+
+
+def archive(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    return {"archive": read.archive(keeper, call), "declared": keeper.contract.archive_url is not None}
+
+
+def partitions(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    return {"tables": read.partitions(keeper, call)["items"], "store": keeper.store.kind}
+
+
+def executors(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    return {"status": keeper.status()}
+
+
+def contract(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    found = read.contract(keeper, call)
+    return {**found, "file": _file(keeper.contract), "findings": keeper.check()}
+
+
+def _file(contract: Contract) -> str:
+    return "" if contract.path is None else contract.path.name
+
+
+PAGES: tuple[ConsolePage, ...] = (
+    ConsolePage("/", "Overview", "overview.html", overview, refreshes=True),
+    ConsolePage("/tables", "Tables", "tables.html", tables),
+    ConsolePage("/tables/{table:path}", "Table", "table.html", table, listed=False),
+    ConsolePage("/runs", "Runs", "runs.html", runs),
+    ConsolePage("/queue", "Queue", "queue.html", queue),
+    ConsolePage("/claims", "Claims", "claims.html", claims),
+    ConsolePage("/archive", "Archive", "archive.html", archive),
+    ConsolePage("/partitions", "Partitions", "partitions.html", partitions),
+    ConsolePage("/executors", "Executors", "executors.html", executors, refreshes=True),
+    ConsolePage("/contract", "Contract", "contract.html", contract),
+)

@@ -1,0 +1,122 @@
+"""Around every request: known hosts only, bounded bodies and rates, and headers that tell browsers to trust little."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BODY = 64 * 1024
+"""The largest body of a request, in bytes."""
+_MOST_PATH = 4_096
+_RATE, _BURST = 20.0, 100.0
+"""Requests a second that one address may send on average, and at once."""
+_MOST_ADDRESSES = 10_000
+_HEADERS = {
+    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    b" connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
+}
+_UNCACHED = {b"cache-control": b"no-store"}
+
+
+class TooLarge(Exception):
+    """The body of a request is larger than allowed."""
+
+
+class Rates:
+    """How many requests each address has left: a bucket that fills at a steady rate."""
+
+    def __init__(self, rate: float = _RATE, burst: float = _BURST, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allow(self, address: str) -> bool:
+        """Take one request from an address; return whether it had one left."""
+        now = self._clock()
+        left, at = self._left.pop(address, (self._burst, now))
+        left = min(left + (now - at) * self._rate, self._burst)
+        allowed = left >= 1
+        self._left[address] = (left - 1 if allowed else left, now)
+        if len(self._left) > _MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return allowed
+
+
+class Shield:
+    """Wraps an application: refuses what is too large, too frequent or for another host; adds security headers."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], rates: Rates) -> None:
+        self.app = app
+        self.hosts = hosts
+        self.rates = rates
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        refused = self._refused(scope, headers)
+        answered = _guarded(send, scope["path"])
+        if refused is not None:
+            await _refuse(answered, *refused)
+            return
+        await self.app(scope, _bounded(receive), answered)
+
+    def _refused(self, scope: Scope, headers: MutableMapping[bytes, bytes]) -> tuple[int, str] | None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        # A page of another site that resolves its name to this address would otherwise read everything.
+        if "*" not in self.hosts and name not in self.hosts:
+            return 421, "this host name is not served here: see the option --host-name"
+        if not self.rates.allow((scope.get("client") or ("?",))[0]):
+            return 429, "too many requests"
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _MOST_PATH:
+            return 414, f"the address may have {_MOST_PATH} bytes at the most"
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit():
+            return 400, "the length of the body is not a number"
+        return (413, f"the body may have {MOST_BODY} bytes at the most") if int(length) > MOST_BODY else None
+
+
+def _bounded(receive: Receive) -> Receive:
+    seen = 0
+
+    async def bounded() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_BODY:
+            raise TooLarge
+        return message
+
+    return bounded
+
+
+def _guarded(send: Send, path: str) -> Send:
+    extra = _HEADERS if "/static/" in path else {**_HEADERS, **_UNCACHED}
+
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            named = {name for name, _ in message.get("headers", [])}
+            added = [(name, value) for name, value in extra.items() if name not in named]
+            message = {**message, "headers": [*message.get("headers", []), *added]}
+        await send(message)
+
+    return guarded
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    headers: list[Any] = [(b"content-type", b"text/plain; charset=utf-8")]
+    if status == 429:
+        headers.append((b"retry-after", b"5"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": why.encode()})

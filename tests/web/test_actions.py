@@ -1,0 +1,182 @@
+"""Actions: who may, how they are confirmed, what they change, and what the audit trail records."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from prune.keeping import ago, insert
+from servers import Database
+from wane.queue import RetryPolicy
+from wane.web._access import form_key
+from wane.web._endpoints import FORMS
+from web.conftest import EVIL, Shop, opened
+
+
+@pytest.fixture
+def acting(database: Database) -> Any:
+    """A console with authentication, on each store."""
+    with opened(database, authentication=True) as found:
+        yield found
+
+
+def post(shop: Shop, role: str, path: str, **body: Any) -> Any:
+    return shop.ask.post(f"/api/v1{path}", json=body, headers=shop.bearer(role))
+
+
+def recorded(shop: Shop) -> list[tuple[str, str, Any]]:
+    """What the trail says of actions, oldest first: table, actor, action."""
+    return [(one.table, one.actor, one.inputs["action"]) for one in shop.keeper.audit(kind="action")[::-1]]
+
+
+def test_flags_are_confirmed_by_name_and_recorded(acting: Shop) -> None:
+    assert post(acting, "operator", "/enable", confirm="all tables").status_code == 403
+    refused = post(acting, "admin", "/enable", confirm="yes")
+    assert (refused.status_code, refused.json()["hint"]) == (400, "give `confirm` as 'all tables'")
+    assert not acting.keeper.status().enabled
+    assert post(acting, "admin", "/enable", confirm="all tables").json()["enabled"] is True
+    assert post(acting, "operator", "/disable", table="job", confirm="job").status_code == 200
+    status = acting.keeper.status()
+    assert (status.enabled, status.disabled_tables) == (True, ("job",))
+    assert recorded(acting) == [("*", "admin (web)", "enable"), ("job", "operator (web)", "disable")]
+    assert post(acting, "admin", "/enable", table="jop", confirm="jop").status_code == 404
+
+
+def planned(shop: Shop) -> dict[str, Any]:
+    plan = shop.ask.get("/api/v1/plan?table=job", headers=shop.bearer("operator")).json()
+    return {"table": "job", "made_at": plan["made_at"], "rows": plan["total"]["rows"]}
+
+
+def test_a_sweep_takes_what_its_plan_showed(acting: Shop, database: Database) -> None:
+    acting.keeper.enable()
+    plan = planned(acting)
+    assert plan["rows"] == 1
+    assert post(acting, "operator", "/sweep", **plan).status_code == 400
+    done = post(acting, "operator", "/sweep", **plan, confirm="job").json()
+    assert [(one["rule"], one["rows"], one["outcome"]) for one in done["rules"]] == [("old", 1, "done")]
+    assert acting.kept.ids() == [2, 3, 4]
+    [entry] = acting.keeper.audit(table="job", kind="prune")
+    assert (entry.actor, entry.counts) == ("operator (web)", {"job": 1})
+
+
+def test_a_sweep_is_refused_if_more_is_due_than_was_shown(acting: Shop, database: Database) -> None:
+    acting.keeper.enable()
+    plan = planned(acting)
+    insert(database, "job", "id, state, at_ms", (9, "done", ago(20)))
+    refused = post(acting, "operator", "/sweep", **plan, confirm="job")
+    assert (refused.status_code, refused.json()["code"]) == (409, "PlanError")
+    assert 9 in acting.kept.ids()
+
+
+def test_a_sweep_cannot_choose_a_time_of_its_own(acting: Shop) -> None:
+    acting.keeper.enable()
+    now = acting.keeper.store.now()
+    for at, status in ((now + timedelta(days=30), 400), (now - timedelta(hours=2), 409), ("soon", 400)):
+        made = at if isinstance(at, str) else at.isoformat()
+        refused = post(acting, "operator", "/sweep", table="job", rows=1000, made_at=made, confirm="job")
+        assert refused.status_code == status, made
+    assert acting.kept.ids() == [1, 2, 3, 4]
+
+
+def test_what_the_fuse_stops_needs_an_admin(acting: Shop, database: Database) -> None:
+    insert(database, "job", "id, state, at_ms", *((n, "done", ago(20)) for n in range(100, 2_200)))
+    acting.keeper.enable()
+    plan = planned(acting)
+    refused = post(acting, "admin", "/sweep", **plan, confirm="job")
+    assert (refused.status_code, refused.json()["code"]) == (403, "NotAllowed")
+    assert post(acting, "operator", "/approve", table="job", rows=5_000, confirm="job").status_code == 403
+    assert post(acting, "admin", "/approve", table="job", rows=10, confirm="job").status_code == 409
+    [approved] = post(acting, "admin", "/approve", table="job", rows=5_000, confirm="job").json()["approved"]
+    assert approved["approved_by"] == "admin (web)"
+    assert post(acting, "operator", "/sweep", **planned(acting), confirm="job").status_code == 200
+    assert acting.kept.ids() == [2, 3, 4]
+
+
+def test_rows_are_held_and_released(acting: Shop) -> None:
+    made = post(acting, "operator", "/hold", table="job", key="id=1", reason="dispute").json()["hold"]
+    assert (made["author"], made["reason"]) == ("operator (web)", "dispute")
+    assert post(acting, "operator", "/hold", table="job", key="1", reason="x").status_code == 400
+    assert post(acting, "operator", "/hold", table="job", reason=" ").status_code == 400
+    assert post(acting, "operator", "/release", table="job", hold=made["id"]).status_code == 400
+    assert post(acting, "operator", "/release", table=EVIL, hold=made["id"], confirm=EVIL).status_code == 400
+    assert post(acting, "operator", "/release", table="job", hold=made["id"], confirm="job").status_code == 200
+    assert acting.keeper.holds() == []
+    assert [one[2] for one in recorded(acting)] == ["hold", "release"]
+
+
+def test_other_languages_use_the_queue(acting: Shop) -> None:
+    def queue(path: str, **body: Any) -> Any:
+        answer = post(acting, "operator", f"/queue/{path}", pool="mail", **body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert queue("enqueue", kind="send", message_id="m1", data={"to": "a"})["message"]["state"] == "ready"
+    taken = queue("reserve")
+    assert (taken["message"]["data"], taken["message"]["message_id"]) == ({"to": "a"}, "m1")
+    held = {"message_id": "m1", "reservation": taken["reservation"]}
+    assert queue("renew", **held)["answer"] == "accepted"
+    assert queue("give-back", **held, reason="busy")["answer"] == "accepted"
+    assert queue("acknowledge", **held)["answer"] != "accepted"
+    again = queue("reserve")
+    assert queue("acknowledge", message_id="m1", reservation=again["reservation"])["answer"] == "accepted"
+    assert queue("reserve") == {"message": None, "reservation": None, "lease_expires_at": None}
+    assert post(acting, "operator", "/queue/enqueue", pool="mail", kind="x", data=[1]).status_code == 400
+
+
+def test_dead_letters_are_requeued_and_resolved(acting: Shop) -> None:
+    queue = acting.keeper.queue("mail", policy=RetryPolicy(attempts=1))
+    for number in ("m1", "m2"):
+        queue.enqueue("send", message_id=number)
+        reserved = queue.reserve()
+        assert reserved is not None
+        queue.release(number, reserved.token, "bounced")
+    assert post(acting, "operator", "/queue/requeue", pool="mail", message_id="m1").json()["answer"] == "accepted"
+    assert post(acting, "operator", "/queue/resolve", pool="mail", message_id="m2").json()["answer"] == "accepted"
+    assert [one.message_id for one in queue.messages()] == ["m1"]
+    letter = queue.read_dead_letter("m2")
+    assert letter is not None
+    assert letter.resolved_by == "operator (web)"
+    assert [one[2] for one in recorded(acting)] == ["requeue", "resolve"]
+
+
+def test_a_form_is_accepted_from_its_own_page_alone(guarded: Shop) -> None:
+    ask, token = guarded.ask, guarded.tokens["operator"]
+    ask.post("/login", data={"token": token})
+    opened_page = ask.get("/tables/job")
+    assert opened_page.status_code == 200, opened_page.text
+    page = opened_page.text
+    key = form_key(token)
+    assert f'name="form_key" value="{key}"' in page
+    assert "/do/hold" in page
+    assert "/do/enable" not in page
+    body = {"table": "job", "reason": "dispute", "key": "id=1"}
+    assert ask.post("/do/hold", data=body).status_code == 403
+    assert ask.post("/do/hold", data={**body, "form_key": form_key("another")}).status_code == 403
+    other = ask.post("/do/hold", data={**body, "form_key": key}, headers={"origin": "http://evil.example"})
+    assert other.status_code == 403
+    assert ask.post("/api/v1/hold", json=body).status_code == 403
+    assert guarded.keeper.holds() == []
+    done = ask.post("/do/hold", data={**body, "form_key": key}, headers={"origin": "http://127.0.0.1"})
+    assert (done.status_code, "Back to job" in done.text) == (200, True)
+    [hold] = guarded.keeper.holds()
+    page = ask.get("/tables/job").text
+    assert f'name="hold" value="{hold.id}"' in page
+
+
+def test_every_form_of_the_page_of_a_table_leads_to_a_route(guarded: Shop) -> None:
+    guarded.keeper.hold("job", reason="x")
+    guarded.ask.post("/login", data={"token": guarded.tokens["admin"]})
+    found = set()
+    for path in ("/tables/job", "/tables", "/queue"):
+        found |= set(re.findall(r'action="/do/([^"]+)"', guarded.ask.get(path).text))
+    assert found <= {one.removeprefix("/") for one in FORMS}
+    assert {"hold", "release", "disable"} <= found
+
+
+def test_a_viewer_sees_no_form_that_changes_something(guarded: Shop) -> None:
+    guarded.ask.post("/login", data={"token": guarded.tokens["viewer"]})
+    for path in ("/", "/tables", "/tables/job", "/queue"):
+        assert "/do/" not in guarded.ask.get(path).text

@@ -1,0 +1,171 @@
+"""The pages: each shows what the keeper knows, and no value of the database becomes markup."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+
+from prune.keeping import DAY, ago
+from servers import Database
+from wane.observe._ages import AgeHistogram
+from wane.observe._sql_snapshots import Snapshot, Snapshots
+from wane.web._pages import PAGES
+from web.conftest import EVIL, EVIL_STATE, Shop
+
+LISTED = [page.path for page in PAGES if page.listed]
+
+
+def test_every_page_answers_and_escapes(shop: Shop) -> None:
+    keeper = shop.keeper
+    keeper.enable()
+    keeper.sweep()
+    keeper.hold("job", reason=EVIL)
+    keeper.queue(EVIL).enqueue(EVIL)
+    evil = quote(EVIL, safe="")
+    paths = [
+        *LISTED,
+        f"/tables/{evil}",
+        "/tables/job?key=4",
+        f"/tables/{evil}?key={quote(EVIL)}",
+        f"/tables?find={quote(EVIL)}",
+    ]
+    paths += [
+        f"/runs?table={quote(EVIL)}&kind={quote(EVIL)}",
+        f"/queue?pool={quote(EVIL)}",
+        f"/tables/no{evil}",
+        "/nowhere",
+    ]
+    for path in paths:
+        response = shop.ask.get(path)
+        found = 404 if path in (f"/tables/no{evil}", "/nowhere") else 200
+        assert response.status_code == found, (path, response.text)
+        assert "<script>alert" not in response.text, path
+        assert "onerror=alert(1)>" not in response.text.replace("&gt;", ""), path
+        assert "49" not in re.findall(r"'(\d+)$", response.text), path
+    assert "a live state" not in shop.ask.get("/tables/job?key=4").text
+
+
+def test_the_overview_says_what_is_wrong_and_how_to_mend_it(shop: Shop) -> None:
+    text = shop.ask.get("/").text
+    assert "Sweeps are off" in text
+    assert "Fix: " in text
+    assert 'hx-trigger="every 15s"' in text
+    assert "hx-trigger" not in shop.ask.get("/?pause=1").text
+
+
+def test_a_table_shows_its_contract_curve_ages_statements_and_a_row(shop: Shop) -> None:
+    keeper = shop.keeper
+    with keeper.store.transaction() as transaction:
+        own = Snapshots(transaction.dialect)
+        for days in range(12):
+            name = "public.job" if keeper.store.kind == "postgres" else "main.job"
+            own.write(
+                transaction.execute, Snapshot(keeper.store.now() - days * DAY, name, 1000 - days * 50, True, 4096, True)
+            )
+    page = shop.ask.get("/tables/job?key=1").text
+    assert "done older than 7d by at_ms" in page
+    assert '<polyline class="rows"' in page
+    assert '<polyline class="forecast"' in page
+    assert 'class="cutoff"' in page
+    assert "DELETE FROM" in page
+    assert "neither it nor its table is held" in page
+    assert "the master flag retention.enabled is off" in page
+
+
+def test_ages_are_counted_in_equal_steps(shop: Shop) -> None:
+    ages = shop.keeper.ages("job")
+    assert isinstance(ages, AgeHistogram)
+    assert (ages.exact, ages.rows, ages.without_time, ages.rule) == (True, 4, 0, "old")
+    assert sum(one.rows for one in ages.buckets) == 4
+    steps = {one.until - one.since for one in ages.buckets}
+    assert max(steps) - min(steps) <= timedelta(milliseconds=1)
+    assert ages.cutoff == ages.now - timedelta(days=7)
+
+
+def test_tables_are_sorted_and_found(shop: Shop) -> None:
+    text = shop.ask.get("/tables?sort=due&find=job").text
+    assert "/tables/job" in text
+    assert "script" not in re.sub(r"<script src=[^>]*>", "", text).replace("</script>", "")
+    assert "No table has this name." in shop.ask.get("/tables?find=zzz").text
+
+
+def test_runs_are_filtered_paged_and_exported(shop: Shop) -> None:
+    shop.keeper.enable()
+    shop.keeper.sweep()
+    shop.keeper.sweep("job")
+    text = shop.ask.get("/runs?table=job&limit=1").text
+    cursor = re.search(r"cursor=(\d+)", text)
+    assert cursor
+    assert "No run was found." in shop.ask.get(f"/runs?table=job&cursor={1}").text
+    rows = list(csv.DictReader(io.StringIO(shop.ask.get("/runs.csv?table=job").text)))
+    assert [(one["table"], one["rule"], one["rows"]) for one in rows] == [("job", "old", "0"), ("job", "old", "1")]
+    exported = shop.ask.get("/runs.json")
+    assert len(exported.json()["items"]) == 3
+    assert "attachment" in exported.headers["content-disposition"]
+
+
+def test_an_export_holds_no_formula(shop: Shop) -> None:
+    keeper = shop.keeper
+    keeper.pruner.prune("job", rule="old", limit=10, actor="=cmd()")
+    [row] = csv.DictReader(io.StringIO(shop.ask.get("/runs.csv").text))
+    assert row["actor"] == "'=cmd()"
+
+
+def test_the_queue_shows_dead_letters_without_tokens(shop: Shop) -> None:
+    from wane.queue import RetryPolicy
+
+    queue = shop.keeper.queue("mail", policy=RetryPolicy(attempts=1))
+    queue.enqueue("send", message_id="m1")
+    reserved = queue.reserve()
+    assert reserved is not None
+    queue.release("m1", reserved.token, "bounced")
+    text = shop.ask.get("/queue?pool=mail").text
+    assert "bounced" in text
+    answer = shop.ask.get("/api/v1/queue/dead-letters?pool=mail").text
+    assert "token" not in answer
+
+
+@pytest.mark.unmigrated
+def test_a_database_without_wanes_own_tables_says_so(sqlite_database: Database) -> None:
+    from prune.keeping import jobs, keeping
+    from wane.web import console
+    from web.asking import asking
+
+    jobs(sqlite_database, (1, "done", ago(8)))
+    with (
+        keeping(sqlite_database, migrate=False) as kept,
+        asking(console(kept.keeper.contract, url=sqlite_database.url)) as ask,
+    ):
+        assert "wane migrate" in ask.get("/").text
+        assert ask.get("/tables/job").status_code == 200
+        assert ask.get("/queue").status_code == 409
+        assert ask.get("/readyz").status_code == 503
+        assert ask.get("/healthz").status_code == 200
+
+
+def test_it_is_mounted_below_a_path(sqlite_database: Database) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from prune.keeping import jobs, keeping
+    from wane.web import console
+    from web.asking import asking
+
+    jobs(sqlite_database, (1, "done", ago(8)))
+    with keeping(sqlite_database) as kept:
+        inner = console(kept.keeper.contract, url=sqlite_database.url)
+        with asking(Starlette(routes=[Mount("/retention", inner)])) as ask:
+            page = ask.get("/retention/tables")
+            assert 'href="/retention/tables/job"' in page.text
+            assert ask.get("/retention/static/console.css").status_code == 200
+            assert ask.get("/retention/api/v1/tables").json()["items"][0]["table"] == "job"
+
+
+def test_an_evil_state_is_shown_as_text(shop: Shop) -> None:
+    found = shop.ask.get("/api/v1/why?table=job&key=4").json()
+    assert found["rules"][0]["conditions"][0]["values"] == {"state": EVIL_STATE}
