@@ -41,7 +41,7 @@ from wane.observe._pressure import Pressure
 RESULTS = ROOT / "bench" / "results" / "health.json"
 GOAL = 0.02
 WARM_ROUNDS = 8
-"""Whoever asks every 15 seconds has asked before: caches are warm, and PostgreSQL has kept its plans after the fifth time."""
+"""Scrapes come every 15 seconds: caches are warm, and PostgreSQL has cached its plans after the fifth."""
 
 
 def opened(url: str, promised: Contract, *, read_only: bool = True) -> Keeper:

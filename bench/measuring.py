@@ -23,7 +23,7 @@ URL_VARIABLE = "WANE_BENCH_POSTGRES_URL"
 
 @contextmanager
 def postgres_url() -> Iterator[str]:
-    """A database of our own on a server of our own, or a schema of our own on somebody's."""
+    """A database of our own on a server of our own, or a schema of our own on an existing one."""
     given = os.environ.get(URL_VARIABLE)
     if given:
         with psycopg.connect(given, autocommit=True) as connection:

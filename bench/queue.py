@@ -404,7 +404,7 @@ def wane_wakes(where: str, barrier: Barrier, wakeups: int) -> list[float]:
 
 
 def _drained(queue: Any) -> Callable[[], None]:
-    """Whoever was woken takes the message: an empty queue is what a waiting worker sees."""
+    """The worker that was woken takes the message: an empty queue is what a waiting worker sees."""
 
     def once() -> None:
         for one in queue.reserve_many(10):

@@ -363,7 +363,7 @@ def can_lock(path: Path) -> bool:
 
 
 def guard(directory: Path) -> None:
-    """Run the server of `directory` until it ends, somebody terminates this process, or its run is gone."""
+    """Run the server of `directory` until it ends, this process is terminated, or its run is gone."""
     options = json.loads((directory / "guard.json").read_text())
     alive = Path(options["alive"])
     guarded = hold(directory / "guarded", fcntl.LOCK_EX)

@@ -89,7 +89,7 @@ def test_a_quarter_of_nonsense_does_not_move_the_rate() -> None:
     assert made.low <= 1_000 <= made.high
 
 
-def test_one_jump_is_irregular_and_nobody_can_tell() -> None:
+def test_one_jump_is_irregular_and_has_no_forecast() -> None:
     made = found([(day, 100.0 if day < 15 else 900_000.0) for day in range(30)])
     assert made.low < 0 < made.high
     assert days_to(1_000_000, 900_000, made).word == "n/a"

@@ -163,7 +163,7 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    try:  # a zombie is not running; it waits for whoever collects orphans on this machine
+    try:  # a zombie is not running; it waits for the process that collects orphans on this machine
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return not Path("/proc/self").exists()

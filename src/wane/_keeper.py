@@ -358,10 +358,12 @@ class Keeper:
         """
         from wane._archive.scheduled import ScheduledArchive
         from wane._partition.chore import PartitionChore
-        from wane._schedule import Runner
+        from wane._schedule import Chore, Runner
         from wane.observe._growth import GrowthChore
         from wane.observe._recording import HealthChore
 
+        growth, health = GrowthChore(self.contract, self._listener), HealthChore(self.contract)
+        partition = PartitionChore(self.contract, self._listener)
         return Runner(
             self.store,
             self.contract,
@@ -371,11 +373,7 @@ class Keeper:
             actor=self.pruner.actor,
             listener=self._listener,
             stop=stop or threading.Event(),
-            chores=[
-                GrowthChore(self.contract, self._listener),
-                HealthChore(self.contract),
-                PartitionChore(self.contract, self._listener),
-            ],
+            chores=[Chore(growth.seconds, growth), Chore(health.seconds, health), Chore(partition.seconds, partition)],
             archive=ScheduledArchive(self.contract),
         ).run()
 

@@ -83,8 +83,8 @@ class Registration:
         functions: dict[str, tuple[int, Callable[..., Any]]] = {
             "wane_prune": (3, self._answer(self._prune)),
             "wane_prune_orphans": (3, self._answer(self._prune_orphans)),
-            "wane_pressure": (0, self._telling(self._pressure)),
-            "wane_health": (0, self._telling(self._health)),
+            "wane_pressure": (0, self._reading(self._pressure)),
+            "wane_health": (0, self._reading(self._health)),
             "wane_contract_fingerprint": (0, lambda: fingerprint(self._keeper.contract)),
             "wane_last_error": (0, lambda: self.last_error),
         }
@@ -120,7 +120,7 @@ class Registration:
 
         return call
 
-    def _telling(self, function: Callable[[], Any]) -> Callable[[], str]:
+    def _reading(self, function: Callable[[], Any]) -> Callable[[], str]:
         """Wrap a read-only function so that it uses its own connection.
 
         It sees what is committed, and can be called in any statement.

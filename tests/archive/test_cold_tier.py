@@ -186,7 +186,7 @@ def test_an_added_column_comes_along_and_anything_else_is_an_error_before_anythi
         database.execute("DELETE FROM event WHERE id = 900")
 
 
-def test_a_table_of_somebody_else_is_not_written_to(database: PostgresDatabase, tmp_path: Path) -> None:
+def test_a_table_of_another_user_is_not_written_to(database: PostgresDatabase, tmp_path: Path) -> None:
     events(database, 5)
     with cold_keeper(database, tmp_path, SHELVED) as cold:
         sweep(cold)

@@ -97,7 +97,7 @@ def test_texts_that_the_contract_asks_for_stand_in_the_log(sqlite_database: Sqli
         assert "example.org" not in reported(cold)
 
 
-def test_nothing_in_the_log_tells_of_erased_rows(database: Database, tmp_path: Path) -> None:
+def test_nothing_in_the_log_shows_erased_rows(database: Database, tmp_path: Path) -> None:
     people(database)
     contract = CONTRACT.replace('keep = "150d"', 'keep = "150d"\nstatistics = ["email"]')
     with cold_keeper(database, tmp_path, contract) as cold:
@@ -125,7 +125,7 @@ def test_nothing_in_the_log_tells_of_erased_rows(database: Database, tmp_path: P
         assert len(cold.archived("person")) == 3
 
 
-def test_an_expiry_is_not_called_erased_while_the_log_tells_of_its_files(
+def test_an_expiry_is_not_called_erased_while_the_log_names_its_files(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people(sqlite_database)

@@ -1,4 +1,4 @@
-"""The archive forgets what the contract says, exactly that, for good, with what left with it; and nothing that somebody holds."""
+"""The archive forgets what the contract says, exactly that, for good, with what left with it; and nothing that is held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journals forget what has been done for long, and nothing that somebody still needs."""
+"""The journals forget what has been done for long, and nothing that is still needed."""
 
 from __future__ import annotations
 

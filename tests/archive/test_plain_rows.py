@@ -61,7 +61,7 @@ KEYS: dict[str, tuple[str, Callable[[int], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_unchanged_rows_need_no_look_of_their_own(
+def test_unchanged_rows_need_no_read_of_their_own(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     fill(database, *KEYS[kind])

@@ -59,7 +59,7 @@ def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cold]:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_condition_that_does_more_than_look_at_the_row_is_refused(cold: Cold, what: str) -> None:
+def test_a_condition_that_does_more_than_read_the_row_is_refused(cold: Cold, what: str) -> None:
     with pytest.raises(WrongArgument):
         cold.keeper.archive.query("event", where=HOSTILE[what]).collect()
 

@@ -46,7 +46,7 @@ def test_a_folder_that_is_no_delta_table(sqlite_database: SqliteDatabase, tmp_pa
     assert (tmp_path / "cold" / "event" / "mine.txt").read_text() == "important"
 
 
-def test_a_delta_table_of_somebody_else(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_delta_table_of_another_application(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 5)
     DeltaTable.create(tmp_path / "cold" / "event", pa.schema([("id", pa.int64())]))
     with cold_keeper(sqlite_database, tmp_path) as cold:

@@ -425,7 +425,7 @@ def interrupt(cold: Cold, monkeypatch: pytest.MonkeyPatch, step: str, where: str
 @pytest.mark.parametrize(
     ("step", "then"), [("_load", "a sweep"), ("_remove", "another restore"), ("_remove", "the same restore")]
 )
-def test_whoever_comes_next_finishes_a_restore_that_was_cut_off(
+def test_the_next_process_finishes_a_restore_that_was_cut_off(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, then: str
 ) -> None:
     events(database, 60)

@@ -103,7 +103,7 @@ def test_a_byte_that_changed_in_the_archive_lets_nothing_come_back(database: Dat
         assert (cold.hot(), len(cold.keeper.archive.restores())) == (before, 0)
 
 
-def test_a_value_that_somebody_changed_in_the_archive_does_not_come_back(
+def test_a_value_that_was_changed_in_the_archive_does_not_come_back(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
     """On SQLite, where the archive keeps every row's digest as its version."""

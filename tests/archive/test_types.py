@@ -97,7 +97,7 @@ def test_postgres_values_come_back_as_they_were(
     table, reported, found = copied(pool, database, tmp_path_factory.mktemp("cold"))
     assert reported == found
     assert reported.rows == reported.proven == len(rows)
-    # Whoever has the archive can write the same row again.
+    # A writer that has the archive can write the same row again.
     casts = ", ".join(
         f"?::text::{kind}" if kind not in ("bytea", "real", "double precision") else f"?::{kind}" for kind in kinds
     )

@@ -173,7 +173,7 @@ def test_a_sweep_that_was_not_finished_goes_on_after_a_compaction(
 
 
 @pytest.mark.frames_on_spark
-def test_a_compaction_over_somebody_elses_delete_brings_nothing_back(
+def test_a_compaction_over_the_delete_of_another_writer_brings_nothing_back(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(sqlite_database, 0)
@@ -320,7 +320,7 @@ def test_nothing_is_removed_that_anybody_may_need(sqlite_database: SqliteDatabas
         written = on_disk(cold) - set(files(cold))
         assert written
         shutil.copy(month.parent / files(cold)[0], month / "sweep-0000000099-000000-aaaaaaaaaaaa.parquet")
-        # What somebody else keeps here: other names, another archive, a link to elsewhere.
+        # Files of others: other names, another archive, a link to elsewhere.
         (month / "notes.parquet").write_text("mine")
         (folder / "README").write_text("mine")
         shutil.copytree(cold.folder / "cold" / "event_read", folder / "inner")

@@ -51,7 +51,7 @@ def test_a_foreign_key_is_followed_or_guarded_or_reported(
     assert findings(database, EVENTS + GUARD + excusing("reads"), strict=True) == []
 
 
-def test_without_a_foreign_key_there_is_nothing_to_tell(database: Database) -> None:
+def test_without_a_foreign_key_there_is_nothing_to_report(database: Database) -> None:
     database.script(HEALTHY + "CREATE TABLE reads (id bigint NOT NULL PRIMARY KEY, event_id bigint)")
     assert findings(database, EVENTS + excusing("reads"), strict=True) == []
 

@@ -101,7 +101,7 @@ def test_a_role_that_may_only_read_can_plan_and_is_reported_why_there_is_no_quer
     assert step.statements[-1].query_plan == "the statement cannot be explained: permission denied for table events"
 
 
-def test_a_table_that_somebody_locks_is_not_waited_for(postgres_database: PostgresDatabase) -> None:
+def test_a_locked_table_is_not_waited_for(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(OTHERS)
     postgres_database.execute("INSERT INTO others VALUES (1, 1700000000000)")
     blocker = postgres_database.connect()

@@ -390,7 +390,7 @@ def test_postgres_refuses_a_unit_that_the_column_cannot_hold(
         ("timestamp", '{ column = "at", zone = "UTC" }'),
     ],
 )
-def test_postgres_takes_every_type_that_can_hold_the_moments(
+def test_postgres_takes_every_type_that_can_hold_the_timestamps(
     postgres_database: PostgresDatabase, declared: str, time: str
 ) -> None:
     collate = ' COLLATE "C"' if "char" in declared else ""

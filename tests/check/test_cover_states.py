@@ -63,7 +63,7 @@ def test_states_that_differ_in_case_or_space_are_different_states(database: Data
 
 
 @pytest.mark.parametrize("index", ["(status, at, id)", "(at, id)"])
-def test_sqlite_tells_states_apart_that_the_column_takes_for_one(sqlite_database: SqliteDatabase, index: str) -> None:
+def test_sqlite_distinguishes_states_that_the_column_treats_as_one(sqlite_database: SqliteDatabase, index: str) -> None:
     create(sqlite_database, "text COLLATE NOCASE", ["new", "done", "DONE"], index)
     assert [one for one in findings(sqlite_database, NAMED) if one.code != "no-index"] == [
         unlisted("warning", "'DONE'")

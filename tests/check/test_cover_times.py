@@ -127,7 +127,7 @@ def test_sqlite_may_hold_texts_in_a_column_of_numbers(sqlite_database: SqliteDat
     assert reported(sqlite_database, declared("ms")) == wrong(message, 'unit = "iso"')
 
 
-def test_a_column_without_moments_is_the_wrong_column(database: Database) -> None:
+def test_a_column_without_timestamps_is_the_wrong_column(database: Database) -> None:
     create(database, "bigint", [1, 2, 3])
     assert reported(database, declared("s")) == wrong(
         "at is declared s, but none of 3 sampled values is a timestamp", "name the column that holds timestamps"
@@ -179,7 +179,7 @@ def test_a_change_of_the_way_shows_however_many_rows_came_before(database: Datab
     assert codes(reported(database, declared("ms"))) == ["mixed-encoding"]
 
 
-def test_rows_that_the_rule_speaks_of_are_looked_at(database: Database) -> None:
+def test_rows_that_the_rule_names_are_read(database: Database) -> None:
     database.script(
         "CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, status text, at bigint);"
         "CREATE INDEX events_at ON events (status, at, id)"
@@ -222,19 +222,19 @@ def never_due(count: str) -> object:
     return finding("note", "never-due", "events", PLACE, message)
 
 
-def test_rows_without_a_usable_moment_are_counted(database: Database) -> None:
+def test_rows_without_a_usable_timestamp_are_counted(database: Database) -> None:
     create(database, "bigint", [*MILLISECONDS, None, 0, -5])
     assert findings(database, declared("ms"), strict=True) == [never_due("3")]
     database.execute("DELETE FROM events WHERE at IS NULL OR at <= 0")
     assert findings(database, declared("ms"), strict=True) == []
 
 
-def test_many_rows_without_a_usable_moment_are_not_all_counted(database: Database) -> None:
+def test_many_rows_without_a_usable_timestamp_are_not_all_counted(database: Database) -> None:
     create(database, "bigint", [*MILLISECONDS, *[None] * 10_001])
     assert findings(database, declared("ms")) == [never_due("more than 10,000")]
 
 
-def test_a_guard_that_wants_the_moment_missing_does_not_count_as_stuck(database: Database) -> None:
+def test_a_guard_that_wants_the_timestamp_missing_does_not_count_as_stuck(database: Database) -> None:
     create(database, "bigint", [*MILLISECONDS, None])
     assert findings(database, declared("ms") + 'unless = [{ null = "at" }]', strict=True) == []
 
@@ -244,7 +244,7 @@ def test_infinity_is_never_due_and_reported_only_if_it_is_in_the_past(postgres_d
     assert findings(postgres_database, declared(None)) == [never_due("1")]
 
 
-def test_moments_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
+def test_timestamps_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
     create(database, "bigint", [])
     database.execute(f"INSERT INTO events SELECT n, {MILLISECONDS[0]} + n FROM {numbers(150_000)}")
     message = "whether every row has a usable time in at was not checked: too many rows to read"

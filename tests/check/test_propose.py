@@ -772,7 +772,7 @@ def test_a_large_table_is_never_read_whole(database: Database, monkeypatch: pyte
     assert "# More than 50,000 rows." in text
 
 
-def test_out_of_time_the_rest_is_proposed_without_a_look(
+def test_out_of_time_the_rest_is_proposed_unread(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(database, "CREATE TABLE t (id <number> PRIMARY KEY, status <text>, created_at_ms <number>)")

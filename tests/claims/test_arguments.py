@@ -208,7 +208,7 @@ def test_a_connection_that_died_is_reported_and_the_next_call_connects_again(
 
 
 def test_a_repeatable_read_transaction_is_refused(postgres_database: PostgresDatabase) -> None:
-    """It would not see that somebody else has claimed meanwhile."""
+    """It would not see that another process has claimed meanwhile."""
     with working(postgres_database) as claims:
         connection = postgres_database.connect()
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -216,7 +216,7 @@ def test_a_repeatable_read_transaction_is_refused(postgres_database: PostgresDat
             claims.claim("t", "ada", 60, connection=connection)
 
 
-def test_a_database_that_somebody_else_writes_to_is_locked(sqlite_database: SqliteDatabase) -> None:
+def test_a_database_that_another_process_writes_to_is_locked(sqlite_database: SqliteDatabase) -> None:
     with working(sqlite_database) as claims:
         claims.submit("t")
         claims.store._connection.execute("PRAGMA busy_timeout = 50")  # type: ignore[attr-defined]

@@ -81,7 +81,7 @@ def exists(database: Database, name: str) -> str:
 
 
 @pytest.mark.parametrize("table", ["work_claims", "work_claim_tombstones"])
-def test_a_table_of_somebody_else_is_refused_by_name(database: Database, table: str) -> None:
+def test_a_table_of_another_application_is_refused_by_name(database: Database, table: str) -> None:
     database.execute(f"CREATE TABLE {table} (id integer PRIMARY KEY, owner text)")
     with working(database, install=False) as claims:
         for call in (claims.install, lambda: claims.get("t")):

@@ -199,12 +199,12 @@ class World:
             event("vacuumed")
 
     def delete(self, task: str, **_: Any) -> None:
-        """Somebody's own DELETE, of whatever it is."""
+        """A DELETE by hand, of whatever it is."""
         self.database.execute("DELETE FROM work_claims WHERE task_id = ?", (task,))
         self.model.rows.pop(task, None)
 
     def insert(self, task: str, **_: Any) -> None:
-        """Somebody's own INSERT: it does not make finished work claimable."""
+        """An INSERT by hand: it does not make finished work claimable."""
         if task not in self.model.rows:
             self.database.execute("INSERT INTO work_claims (task_id) VALUES (?)", (task,))
             self.model.rows[task] = Row()

@@ -131,7 +131,7 @@ def test_expired_claims_are_returned_once_by_several(database: Database) -> None
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_whoever_claims_what_another_is_claiming_waits_for_the_outcome(
+def test_a_claim_of_what_another_is_claiming_waits_for_the_outcome(
     postgres_database: PostgresDatabase, end: str
 ) -> None:
     with working(postgres_database) as claims, working(postgres_database, install=False) as others:
@@ -213,7 +213,7 @@ def test_a_claim_that_runs_out_while_its_holder_waits_for_a_lock_is_lost(
 def test_a_fence_that_is_drawn_late_is_larger_than_one_that_was_given_meanwhile(
     postgres_database: PostgresDatabase,
 ) -> None:
-    """Whoever waited for the row draws the fence after the wait, not before."""
+    """A claim that waited for the row draws the fence after the wait, not before."""
     with working(postgres_database) as claims, working(postgres_database, install=False) as others:
         claims.submit("t")
         others.get("t")

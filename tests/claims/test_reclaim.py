@@ -125,7 +125,7 @@ def test_always_means_at_once_with_a_larger_fence(database: Database, way: Way, 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_a_cool_down_ends_at_its_moment_whether_the_row_is_there_or_not(
+def test_a_cool_down_ends_at_its_time_whether_the_row_is_there_or_not(
     database: Database, way: Way, outcome: str
 ) -> None:
     with working(database, Reclaim.after(OLD + HOUR)) as claims:
@@ -249,7 +249,7 @@ def test_what_was_decided_when_the_work_ended_holds_under_a_later_policy(databas
         granted(claims.claim("free", "bob", 60))
 
 
-def test_work_that_somebody_finished_by_hand_is_remembered_too(database: Database) -> None:
+def test_work_that_was_finished_by_hand_is_remembered_too(database: Database) -> None:
     with working(database) as claims:
         claims.submit("t")
         database.execute("UPDATE work_claims SET state = 'completed', completed_at = CURRENT_TIMESTAMP")
@@ -259,7 +259,7 @@ def test_work_that_somebody_finished_by_hand_is_remembered_too(database: Databas
         assert denied(claims.claim("u", "bob", 60)).state == "abandoned"
 
 
-def test_work_that_somebody_reopened_by_hand_can_be_claimed(database: Database) -> None:
+def test_work_that_was_reopened_by_hand_can_be_claimed(database: Database) -> None:
     with working(database) as claims:
         old = finish(claims, "t")
         database.execute("UPDATE work_claims SET state = 'available', completed_at = NULL")
@@ -328,7 +328,7 @@ def test_an_expired_tombstone_counts_for_nothing_before_it_is_swept(database: Da
         granted(claims.claim("t", "bob", 60))
 
 
-def test_a_correction_of_the_moment_reaches_the_memory(database: Database) -> None:
+def test_a_correction_of_the_timestamp_reaches_the_memory(database: Database) -> None:
     with working(database, Reclaim.after(HOUR)) as claims:
         finish(claims, "t")
         make_older(database, "t", timedelta(minutes=30))
@@ -368,7 +368,7 @@ def test_a_policy_is_a_reclaim(sqlite_database: SqliteDatabase, policy: object) 
 
 
 def test_the_memory_is_written_in_the_schema_of_the_claims(postgres_database: PostgresDatabase) -> None:
-    """Whatever the search path of whoever finishes work by hand."""
+    """Whatever the search path of the session that finishes work by hand."""
     with working(postgres_database) as claims:
         claims.submit("t")
         other = postgres_database.connect()

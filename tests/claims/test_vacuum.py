@@ -147,7 +147,7 @@ def test_the_cutoff_is_strict(claims: WorkClaims, database: Database) -> None:
     assert claims.vacuum(completed_age_hours=1).rows == 0
 
 
-def test_completed_work_without_a_moment_stays(claims: WorkClaims, database: Database) -> None:
+def test_completed_work_without_a_timestamp_stays(claims: WorkClaims, database: Database) -> None:
     database.execute("INSERT INTO work_claims (task_id, state) VALUES ('t', 'completed')")
     assert claims.vacuum(completed_age_hours=0.001).rows == 0
 

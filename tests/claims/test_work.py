@@ -97,7 +97,7 @@ def test_an_expired_claim_is_lost_even_if_nobody_took_it_over(claims: WorkClaims
     assert (work.state, work.expired) == ("claimed", True)
 
 
-def test_a_claim_has_run_out_at_its_very_moment(claims: WorkClaims, database: Database) -> None:
+def test_a_claim_has_run_out_exactly_at_its_time(claims: WorkClaims, database: Database) -> None:
     """At or before now: on PostgreSQL the clock moves on, so only the edge in the past can be exact."""
     claim = granted(claims.claim("t", "ada", 60))
     timestamp = stamp(database, clock(claims))
@@ -143,7 +143,7 @@ def test_extending_keeps_the_fence_and_never_shortens(claims: WorkClaims) -> Non
 
 
 @pytest.mark.parametrize("outcome", ["completed", "abandoned"])
-def test_finishing_stamps_its_own_moment(claims: WorkClaims, outcome: str, database: Database) -> None:
+def test_finishing_records_its_own_time(claims: WorkClaims, outcome: str, database: Database) -> None:
     claim = granted(claims.claim("t", "ada", 600))
     make_older(database, "t", timedelta(seconds=100))
     before = clock(claims)
@@ -159,7 +159,7 @@ def test_finishing_stamps_its_own_moment(claims: WorkClaims, outcome: str, datab
 
 @pytest.mark.parametrize("outcome", ["completed", "abandoned"])
 def test_to_finish_twice_is_to_finish_once(claims: WorkClaims, outcome: str) -> None:
-    """Whoever lost the connection during the commit says it again."""
+    """A caller that lost the connection during the commit repeats the call."""
     claim = granted(claims.claim("t", "ada", 60))
     act = claims.complete if outcome == "completed" else claims.abandon
     assert act(claim) == act(claim)
@@ -255,12 +255,12 @@ def test_rows_of_the_application_itself_are_claimed_like_others(claims: WorkClai
     granted(claims.claim("mine", "ada", 60))
 
 
-def test_a_fence_is_larger_than_one_that_somebody_wrote_by_hand(claims: WorkClaims, database: Database) -> None:
+def test_a_fence_is_larger_than_one_that_was_written_by_hand(claims: WorkClaims, database: Database) -> None:
     database.execute("INSERT INTO work_claims (task_id, fence) VALUES ('t', 5000)")
     assert granted(claims.claim("t", "ada", 60)).fence > 5000
 
 
-def test_moments_beyond_all_calendars_do_not_break_a_look(claims: WorkClaims, database: Database) -> None:
+def test_timestamps_beyond_all_calendars_do_not_break_a_probe(claims: WorkClaims, database: Database) -> None:
     far = "'infinity'" if database.store == "postgres" else "'9999-99-99 99:99:99'"
     database.execute(
         f"INSERT INTO work_claims (task_id, state, owner, fence, claimed_at, expires_at) VALUES ('t', 'claimed', 'x', 1, {far}, {far})"

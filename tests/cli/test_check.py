@@ -77,7 +77,7 @@ def test_a_column_that_is_missing_is_an_error_with_its_place(wane: Wane, filled:
     assert done.json["database"] is not None
 
 
-def test_show_prints_one_line_for_each_table_where_nobody_looks_at_a_terminal(wane: Wane, folder: Path) -> None:
+def test_show_prints_one_line_for_each_table_without_a_terminal(wane: Wane, folder: Path) -> None:
     write_contract(folder, "sqlite:///a.db")
     done = wane("check", "--show")
     assert done.code == 0

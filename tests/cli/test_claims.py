@@ -37,7 +37,7 @@ def worked(database: Database) -> Database:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_vacuum_tells_counts_per_state(wane: Wane, worked: Database, command: tuple[str, ...]) -> None:
+def test_a_vacuum_reports_counts_per_state(wane: Wane, worked: Database, command: tuple[str, ...]) -> None:
     done = wane(*command, "--completed-age-hours", 168, "--abandoned-age-hours", 24, "--url", worked.url)
     assert done.code == 0
     assert "completed 1 pruned" in done.out

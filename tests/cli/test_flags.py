@@ -186,6 +186,6 @@ def test_the_trail_shows_its_kind_at_every_width_and_a_restore_is_no_deletion(
     assert run in shown or " run" not in shown
 
 
-def test_a_moment_that_is_none_is_wrong_usage(wane: Wane, ready: Database) -> None:
+def test_a_timestamp_that_is_none_is_wrong_usage(wane: Wane, ready: Database) -> None:
     assert wane("audit", "list", "--since", "yesterday").code == 2
     assert wane("audit", "list", "--since", "1700000000000").code == 2

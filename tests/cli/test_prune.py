@@ -146,7 +146,7 @@ def test_a_plan_is_applied_as_it_was_read(wane: Wane, ready: Database, folder: P
     assert ids(ready) == [5, 6]
 
 
-def test_a_plan_of_another_contract_or_moment_is_refused(wane: Wane, ready: Database, folder: Path) -> None:
+def test_a_plan_of_another_contract_or_time_is_refused(wane: Wane, ready: Database, folder: Path) -> None:
     wane("plan", "--at", AT, "--out", "old.json")
     wane("plan", "--out", "plan.json")
     write_contract(folder, ready.url, CONTRACT.replace('"7d"', '"8d"'))
@@ -172,7 +172,7 @@ def test_a_plan_that_is_not_carried_out_is_a_failure(wane: Wane, ready: Database
 # --- Refusals and outputs -------------------------------------------------------------------------------------------
 
 
-def test_milliseconds_are_not_taken_for_a_moment(wane: Wane, ready: Database) -> None:
+def test_milliseconds_are_not_taken_for_a_timestamp(wane: Wane, ready: Database) -> None:
     """1710010112000 also reads as the year 1710 of ISO 8601; it is reported, whatever it reads as."""
     for text in ("1710010112000", "1700000000000", "-5", "nan", "inf"):
         done = wane("prune", "inbox", "--state", "failed", f"--older-than={text}")
@@ -182,7 +182,7 @@ def test_milliseconds_are_not_taken_for_a_moment(wane: Wane, ready: Database) ->
 
 
 @pytest.mark.parametrize("text", ["1767398400", "2026-01-03", "2026-01-03T00:00:00+00:00", "2026-01-03T01:00:00+01:00"])
-def test_a_moment_may_be_written_in_several_ways(wane: Wane, ready: Database, text: str) -> None:
+def test_a_timestamp_may_be_written_in_several_ways(wane: Wane, ready: Database, text: str) -> None:
     done = wane("prune", "inbox", "--state", "failed", "--older-than", text, "--json")
     assert done.json["cutoff"] == "2026-01-03T00:00:00+00:00"
     assert ids(ready) == [4, 5, 6]

@@ -336,7 +336,7 @@ def test_status_counts_dead_letters(wane: Wane, ready: Database, folder: Path) -
     assert "wane queue dead list" in done.err
 
 
-def test_what_runs_once_tells_by_its_exit_code_that_a_rule_waits_for_approval(ready: Database, wane: Wane) -> None:
+def test_a_single_run_reports_by_its_exit_code_that_a_rule_waits_for_approval(ready: Database, wane: Wane) -> None:
     fill_more(ready)
     done = wane("run", "--max-runs", "1")
     assert done.code == 1

@@ -17,7 +17,7 @@ from wane._cli.output import FORMAT
 from wane._prune.plan import FORMAT as PLANS
 from wane.reference import schema_sql
 
-LIKE_A_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?\+00:00")
 WALKED = (
     "growth snapshot",
@@ -52,7 +52,7 @@ WALKED = (
     "disable",
     "migrate",
 )
-WITH_MOMENTS = {
+WITH_TIMESTAMPS = {
     "growth snapshot", "growth show", "queue enqueue sweep --pool p --id m --delay 1h", "queue list --pool p", "queue show m --pool p", "claims list",
     "hold add settings --reason a --ends 1d", "hold list --all", "plan", "prune inbox.failed --limit 1", "audit list",
     "adopt", "status", "pressure", "health", "space",
@@ -114,14 +114,14 @@ def test_every_command_is_walked_or_said_to_be_elsewhere() -> None:
     assert {name for name in names - walked if not name.startswith(SPARK)} == ELSEWHERE & names
 
 
-def test_every_command_writes_moments_alike(walked: Wane, database: Database) -> None:
+def test_every_command_writes_timestamps_in_one_format(walked: Wane, database: Database) -> None:
     database.execute("INSERT INTO work_claims (task_id, state) VALUES ('task', 'available')")
     seen = set()
     for command in WALKED:
         done = walked(*command.split(), "--json")
         assert done.out, f"{command}: {done.err}"
         assert done.document["format"] == (PLANS if command == "plan" else FORMAT), command
-        found = [one for one in texts(done.json) if LIKE_A_MOMENT.match(one)]
+        found = [one for one in texts(done.json) if TIMESTAMP.match(one)]
         assert [one for one in found if not MOMENT.fullmatch(one)] == [], command
         seen |= {command} if found else set()
-    assert WITH_MOMENTS - seen == set()
+    assert WITH_TIMESTAMPS - seen == set()

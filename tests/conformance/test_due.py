@@ -194,7 +194,7 @@ def test_a_cutoff_inside_a_millisecond_takes_that_millisecond_and_no_later_one(d
     assert ids(database, one_rule("item", Age(MS, WEEK)), NOW + timedelta(microseconds=999)) == [1]
 
 
-def test_texts_with_different_lengths_of_fraction_are_compared_as_moments(database: Database) -> None:
+def test_texts_with_different_lengths_of_fraction_are_compared_as_timestamps(database: Database) -> None:
     # As plain text, "…00.5Z" and "…00+00:00" stand before "…00Z", and "…00.25" before "…00.3".
     values = [
         "2024-06-01T12:00:00Z",
@@ -227,7 +227,7 @@ def test_mixed_fractions_do_not_let_a_cap_take_the_newest(database: Database) ->
 
 # --- What is no timestamp ----------------------------------------------------------------------------------------------
 
-NOT_MOMENTS = {
+NOT_TIMESTAMPS = {
     "s": ("bigint", Time("happened", Unit.SECONDS), [None, 0, -1, CUTOFF_S + 1_000_000_000]),
     "ms": ("bigint", MS, [None, 0, 1, CUTOFF_S, 99_999_999_999, at(-365)]),
     "us": ("bigint", Time("happened", Unit.MICROSECONDS), [None, 0, CUTOFF_S, CUTOFF_S * 1000, 99_999_999_999_999]),
@@ -288,8 +288,8 @@ NOT_MOMENTS = {
 }
 
 
-@pytest.mark.parametrize(("type_", "time", "values"), NOT_MOMENTS.values(), ids=NOT_MOMENTS)
-def test_what_is_no_moment_of_the_unit_is_never_due(
+@pytest.mark.parametrize(("type_", "time", "values"), NOT_TIMESTAMPS.values(), ids=NOT_TIMESTAMPS)
+def test_what_is_no_timestamp_of_the_unit_is_never_due(
     database: Database, type_: str, time: Time, values: list[object]
 ) -> None:
     items(database, type_, values)
@@ -297,7 +297,7 @@ def test_what_is_no_moment_of_the_unit_is_never_due(
     assert ids(database, one_rule("item", Expiry(time)), NOW) == []
 
 
-def test_a_leap_day_is_a_moment(database: Database) -> None:
+def test_a_leap_day_is_a_timestamp(database: Database) -> None:
     items(database, "text", ["2024-02-29T00:00:00Z", "2000-02-29T00:00:00Z", "1972-02-29T00:00:00Z"])
     assert ids(database, one_rule("item", Age(ISO, WEEK)), NOW) == [3, 2, 1]
 
@@ -365,7 +365,7 @@ def test_values_of_other_types_than_declared_are_never_due(sqlite_database: Sqli
     assert ids(sqlite_database, one_rule("loose", Age(ISO, WEEK)), NOW) == [3]
 
 
-def test_a_time_that_is_no_moment_takes_no_place_in_a_cap(database: Database) -> None:
+def test_a_time_that_is_no_timestamp_has_no_rank_in_a_cap(database: Database) -> None:
     items(database, "bigint", [None, 0, CUTOFF_S, at(3), at(2), CUTOFF_S * 1_000_000])
     assert ids(database, one_rule("item", Cap(MS, 1)), NOW) == [4]
     assert ids(database, one_rule("item", Cap(MS, 2)), NOW) == []
@@ -509,7 +509,7 @@ def test_nothing_is_due_in_an_empty_table(database: Database) -> None:
         assert due(database, table, NOW).oldest is None
 
 
-def test_edges_and_count_tell_of_the_due_rows_alone(database: Database) -> None:
+def test_edges_and_count_are_of_the_due_rows_alone(database: Database) -> None:
     jobs(database, [(1, "done", 3), (2, "failed", 2), (3, "done", 1), (4, "live", 9), (5, "done", -1)])
     reported = due(database, one_rule("job", Age(MS, WEEK), when=["done", "failed"]), NOW)
     cutoff = NOW - WEEK
@@ -558,7 +558,7 @@ def test_scopes_differ_by_case(database: Database) -> None:
 
 
 @pytest.mark.parametrize("per", [(), ("state",)])
-def test_rows_of_one_moment_stand_in_the_order_of_their_keys(database: Database, per: tuple[str, ...]) -> None:
+def test_rows_of_one_timestamp_stand_in_the_order_of_their_keys(database: Database, per: tuple[str, ...]) -> None:
     jobs(database, [(3, "a", 1), (1, "a", 1), (2, "a", 1), (4, "a", 2)])
     assert ids(database, one_rule("job", Age(MS, WEEK)), NOW) == [4, 1, 2, 3]
     assert ids(database, one_rule("job", Cap(MS, 2, per)), NOW) == [4, 1]
@@ -715,7 +715,7 @@ def test_uuids_are_keys(database: Database) -> None:
 
 
 @pytest.mark.parametrize("bound", [Age(MS, WEEK), Cap(MS, 1), Cap(MS, 1, ("scope",))], ids=["age", "cap", "scoped cap"])
-def test_a_row_whose_key_is_null_is_never_due_and_takes_no_place(database: Database, bound: Age | Cap) -> None:
+def test_a_row_whose_key_is_null_is_never_due_and_has_no_rank(database: Database, bound: Age | Cap) -> None:
     database.script("CREATE TABLE item (a text, b integer, happened bigint, scope text, UNIQUE (a, b))")
     rows = [("x", 1, at(5)), ("x", None, at(4)), (None, 1, at(3)), (None, None, at(-2)), ("y", 1, at(-1))]
     database.executemany("INSERT INTO item VALUES (?, ?, ?, 's')", rows)

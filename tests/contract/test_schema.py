@@ -152,7 +152,7 @@ UNSEEN = {
         |excused is no number|excused is no boolean|excused boolean is selected|time undecided|zone of a number|unknown zone
         |the machine's zone|column with a NUL|name with too many parts|name with an open quote|name with a NUL
         |the same table in other quotes|rule name with a dot|choice of columns in several units|cap by several columns
-        |archived by several columns""",
+        |archived by several columns|newest spared by several columns|newest spared by a child""",
 }
 
 

@@ -24,7 +24,7 @@ def prefect_python() -> str:
 
 
 def environment(home: Path, **given: str) -> dict[str, str]:
-    """What a Prefect server finds, and nothing of whoever runs the tests."""
+    """What a Prefect server finds, and nothing of the user who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "WANE_", "PYTEST_"))}
     return {
         **kept,

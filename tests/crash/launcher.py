@@ -51,27 +51,27 @@ class Steps:
         """Let a method tell the step first."""
         original = getattr(owner, method)
 
-        def telling(this: Any, *arguments: Any, **options: Any) -> Any:
+        def logged(this: Any, *arguments: Any, **options: Any) -> Any:
             self.enter(step)
             return original(this, *arguments, **options)
 
-        setattr(owner, method, telling)
+        setattr(owner, method, logged)
 
     def function(self, module: Any, name: str, step: str) -> None:
         """Let a function of a module tell the step first."""
         original = getattr(module, name)
 
-        def telling(*arguments: Any, **options: Any) -> Any:
+        def logged(*arguments: Any, **options: Any) -> Any:
             self.enter(step)
             return original(*arguments, **options)
 
-        setattr(module, name, telling)
+        setattr(module, name, logged)
 
     def statements(self) -> None:
         """Let the statements of a rule tell their step when they are about to run."""
         original = RuleStatements.fill
 
-        def telling(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
+        def logged(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
             if statement in (this.candidates, this.batch_end):
                 self.enter("look")
             elif statement in (this.take, this.take_range):
@@ -82,21 +82,21 @@ class Steps:
                 self.enter("followers")
             return original(this, statement, *arguments, **options)
 
-        RuleStatements.fill = telling  # type: ignore[assignment, method-assign]
+        RuleStatements.fill = logged  # type: ignore[assignment, method-assign]
 
     def around(self, store: type[Any]) -> None:
         """Let transactions tell when they begin, and when they are about to commit."""
         original: Callable[..., Any] = store.transaction
 
         @contextmanager
-        def telling(this: Any, connection: object | None = None, *, durable: bool = True) -> Iterator[Any]:
+        def logged(this: Any, connection: object | None = None, *, durable: bool = True) -> Iterator[Any]:
             with original(this, connection, durable=durable) as transaction:
                 if store is SqliteStore:
                     self.enter("lock")  # There the write lock of the file is the only one.
                 yield transaction
                 self.enter("commit")
 
-        store.transaction = telling
+        store.transaction = logged
 
 
 class Pauses(threading.Event):

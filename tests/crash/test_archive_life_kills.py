@@ -65,7 +65,7 @@ class Books:
         lost = set(ever) - set(contents)
         assert lost <= set(self.due) - self.held, f"lost {sorted(lost - set(self.due))[:10]}"
         assert contents == {n: ever[n] for n in contents}
-        # Whoever sees a row in the archive sees what left with it; so it is for hot rows.
+        # A reader that sees a row in the archive sees what left with it; so it is for hot rows.
         reads = {n for (n,) in self.database.query("SELECT id FROM event_read")}
         reads |= {row["id"] for row in archived(self.cold / "event_read")}
         assert {n * 10 + m for n in contents for m in range(n % 3)} <= reads

@@ -1,4 +1,4 @@
-"""`kill -9` at any time of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and whoever comes next
+"""`kill -9` at any time of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and the next process
 finishes. Kills are seeded and uniform in time; each tells the step that it hit, and the run fails if some step was never hit.
 """
 
@@ -96,7 +96,7 @@ def test_killed_anywhere_it_recovers_and_nobody_notices(
                     seconds = generator.uniform(0, WINDOW_SECONDS) if step == "-" else 0.0
                     hit[launcher.kill_one(generator.randrange(2**32), seconds, step)] += 1
                     await_silence(postgres_database)
-                    # Whoever held it is dead: nobody has to wait until it ends by itself.
+                    # Its holder is dead: no process has to wait until it ends by itself.
                     postgres_database.execute("UPDATE wane.lease SET until = now()")
                     application.await_statements(5)
                     assert application.problems == []

@@ -67,7 +67,7 @@ def test_both_stores_have_the_same_migrations_in_order() -> None:
 
 
 def test_what_is_printed_is_what_is_applied(database: Database) -> None:
-    """Somebody may run the printed SQL by hand, and Wane then finds nothing left to do."""
+    """The printed SQL may be run by hand, and Wane then finds nothing left to do."""
     with opened(database, read_only=True) as store:
         printed = store.pending_migrations()
     assert [one.name for one in printed] == names(database)
@@ -317,7 +317,7 @@ def test_a_plain_role_finds_a_migrated_database_up_to_date(postgres_database: Po
             assert store.is_migrated()
 
 
-def test_whoever_waits_for_another_migration_does_not_give_up_soon(postgres_database: PostgresDatabase) -> None:
+def test_a_process_that_waits_for_another_migration_does_not_give_up_soon(postgres_database: PostgresDatabase) -> None:
     """An ordinary lock is waited for briefly; the lock of a migration for as long as one may take."""
     with opened(postgres_database) as store:
         store.migrate()

@@ -446,7 +446,7 @@ def test_each_index_column_has_the_collation_it_is_ordered_by(postgres_database:
     assert reported.indexes[0].collations == (name, None, None, None, name, None, name)
 
 
-def test_an_index_tells_its_access_method(postgres_database: PostgresDatabase) -> None:
+def test_an_index_shows_its_access_method(postgres_database: PostgresDatabase) -> None:
     reported = only(
         postgres_database,
         "CREATE TABLE t (a int); CREATE INDEX b ON t (a); CREATE INDEX h ON t USING hash (a); CREATE INDEX r ON t USING brin (a)",
@@ -483,7 +483,7 @@ def test_the_indexes_of_partitions_and_of_their_root_are_reported_at_each(postgr
 
 
 @pytest.mark.parametrize("action", list(OnDelete))
-def test_a_foreign_key_tells_what_it_does_on_delete(postgres_database: PostgresDatabase, action: OnDelete) -> None:
+def test_a_foreign_key_shows_what_it_does_on_delete(postgres_database: PostgresDatabase, action: OnDelete) -> None:
     schema = seen(
         postgres_database,
         f"""

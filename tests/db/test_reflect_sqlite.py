@@ -207,7 +207,7 @@ def test_a_full_index_over_a_column_called_where_has_no_predicate(sqlite_databas
 
 
 @pytest.mark.parametrize("action", list(OnDelete))
-def test_a_foreign_key_tells_what_it_does_on_delete(sqlite_database: SqliteDatabase, action: OnDelete) -> None:
+def test_a_foreign_key_shows_what_it_does_on_delete(sqlite_database: SqliteDatabase, action: OnDelete) -> None:
     schema = seen(
         sqlite_database,
         f"""

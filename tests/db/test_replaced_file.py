@@ -117,7 +117,7 @@ def test_every_use_notices_once_and_then_goes_on_with_the_new_file(kept: Keeping
         assert list(connection.iterdump()) == before
 
 
-def test_whoever_waits_for_a_message_notices(kept: Keeping) -> None:
+def test_a_consumer_that_waits_for_a_message_notices(kept: Keeping) -> None:
     queue = kept.keeper.queue("mine")
     sequence = queue.read_wakeup_sequence()
     assert queue.wait_for_wakeup(sequence, timeout=0.01) is None

@@ -169,7 +169,7 @@ def test_a_day_is_in_its_own_month() -> None:
         (utc(1, 1, 1), Time("at")),
     ],
 )
-def test_what_is_no_moment_reads_as_none(value: object, time: Time) -> None:
+def test_what_is_no_timestamp_reads_as_none(value: object, time: Time) -> None:
     assert read_time(value, time) is None
 
 

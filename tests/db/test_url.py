@@ -322,7 +322,7 @@ def test_a_locked_database_is_reported(sqlite_database: SqliteDatabase, monkeypa
     open_store(resolve_url(sqlite_database.url)).close()
 
 
-def test_a_database_that_somebody_writes_to_can_be_read(sqlite_database: SqliteDatabase) -> None:
+def test_a_database_that_is_being_written_to_can_be_read(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.script("CREATE TABLE t (id INTEGER PRIMARY KEY)")
     holder = sqlite_database.connect()
     holder.execute("BEGIN IMMEDIATE")

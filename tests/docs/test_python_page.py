@@ -45,12 +45,12 @@ def test_its_examples_print_what_they_say(
         if not name.startswith("_") and not isinstance(value, cached_property)
     ),
 )
-def test_it_tells_of_every_call(name: str) -> None:
+def test_it_documents_every_call(name: str) -> None:
     assert re.search(rf"^##+ `{name}`$", PAGE, re.MULTILINE), f"{name} has no section"
     assert re.search(rf"^`{name}\(.*\) -> ", PAGE, re.MULTILINE), f"{name} does not say what it takes and returns"
 
 
-def test_it_tells_of_every_error() -> None:
+def test_it_documents_every_error() -> None:
     public = [
         name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == "wane.errors"
     ]

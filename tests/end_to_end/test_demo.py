@@ -1,4 +1,4 @@
-"""The demonstration, as somebody runs it who has never seen Wane."""
+"""The demonstration, as a new user runs it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_it_can_be_run_again_in_the_same_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["thesis.txt", "statements.csv", "state.db.bak", "wane.toml.orig"])
-def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path: Path, stranger: str) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, stranger: str) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / stranger).write_text("precious")
@@ -170,7 +170,7 @@ def test_a_folder_where_no_database_can_be_is_an_error_without_a_trace(tmp_path:
     assert "the database cannot be written, unable to open database file; name another folder" in done.stderr
 
 
-def test_the_readme_tells_the_demonstrations_true_numbers() -> None:
+def test_the_readme_has_the_true_numbers_of_the_demonstration() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"{ROWS:,} rows with {len(TRAPS)} traps" in readme
     scripts = [sql for name in names() for sql in schema_sql(name, "sqlite").values()]

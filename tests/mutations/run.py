@@ -123,7 +123,7 @@ def mutated(tree: Path, mutation: Mutation) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """Where one job works: a copy of the tree, and the servers that its tests use instead of starting their own.
 
     Invariant: a test never fails because of what another one left in a server. `clean` restores the servers after each run of
@@ -189,27 +189,27 @@ class Place:
 
 
 class Jobs:
-    """Calls that run beside each other, each in a place that no other call uses meanwhile."""
+    """Calls that run beside each other, each in a workspace that no other call uses meanwhile."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._free: SimpleQueue[Place] = SimpleQueue()
-        for place in places:
-            self._free.put(place)
-        self._pool = ThreadPoolExecutor(len(places))
+    def __init__(self, workspaces: Sequence[Workspace]) -> None:
+        self._free: SimpleQueue[Workspace] = SimpleQueue()
+        for workspace in workspaces:
+            self._free.put(workspace)
+        self._pool = ThreadPoolExecutor(len(workspaces))
 
-    def start(self, call: Callable[[Place, Given], Answer], given: Given) -> Future[Answer]:
+    def start(self, call: Callable[[Workspace, Given], Answer], given: Given) -> Future[Answer]:
         return self._pool.submit(self._run, call, given)
 
     def close(self) -> None:
         """Wait for the calls that run now, and drop the others."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _run(self, call: Callable[[Place, Given], Answer], given: Given) -> Answer:
-        place = self._free.get()
+    def _run(self, call: Callable[[Workspace, Given], Answer], given: Given) -> Answer:
+        workspace = self._free.get()
         try:
-            return call(place, given)
+            return call(workspace, given)
         finally:
-            self._free.put(place)
+            self._free.put(workspace)
 
 
 @contextmanager
@@ -220,12 +220,12 @@ def started(count: int) -> Iterator[Jobs]:
     with ExitStack() as stack:
         run = Run.create()
         stack.callback(run.close)
-        jobs = Jobs([place(stack, run, number) for number in range(count)])
+        jobs = Jobs([workspace(stack, run, number) for number in range(count)])
         stack.callback(jobs.close)
         yield jobs
 
 
-def place(stack: ExitStack, run: Run, number: int) -> Place:
+def workspace(stack: ExitStack, run: Run, number: int) -> Workspace:
     from servers import packaged_installation
 
     tree = stack.enter_context(copied())
@@ -244,7 +244,7 @@ def place(stack: ExitStack, run: Run, number: int) -> Place:
         "PYSPARK_GATEWAY_PORT": str(java.java_parameters.port),
         "PYSPARK_GATEWAY_SECRET": java.java_parameters.auth_token,
     }
-    return Place(tree, {URL_VARIABLE: url, **address}, clean)
+    return Workspace(tree, {URL_VARIABLE: url, **address}, clean)
 
 
 def drop_leftovers(url: str) -> None:
@@ -299,14 +299,14 @@ def failing(jobs: Jobs, tests: Sequence[str]) -> set[str]:
     for test in tests:
         rooms[test.split("/")[1]].append(test)
     largest_first = sorted(rooms, key=lambda room: -len(rooms[room]))
-    runs = {jobs.start(Place.run_tests, rooms[room]): room for room in largest_first}
+    runs = {jobs.start(Workspace.run_tests, rooms[room]): room for room in largest_first}
     found: set[str] = set()
     for number, run in enumerate(as_completed(runs), 1):
         done, room = run.result(), runs[run]
         failed = FAILED.findall(done.stdout)
-        _tell(f"[{number}/{len(runs)} rooms] {'fails' if done.returncode else 'passes'} as it is: tests/{room}")
+        _print(f"[{number}/{len(runs)} rooms] {'fails' if done.returncode else 'passes'} as it is: tests/{room}")
         if done.returncode:
-            _tell(done.stdout[-4000:])
+            _print(done.stdout[-4000:])
             found.update(failed or rooms[room])
     return found
 
@@ -317,11 +317,11 @@ def named_by(mutation: Mutation, failed: set[str]) -> list[str]:
     ]
 
 
-def attempt(place: Place, mutation: Mutation) -> tuple[str, str, float]:
+def attempt(workspace: Workspace, mutation: Mutation) -> tuple[str, str, float]:
     """Take a guard out: what became of it, details for a person, and how many seconds that took."""
     began = time.monotonic()
     try:
-        missed = place.survivors(mutation)
+        missed = workspace.survivors(mutation)
     except Stale as problem:
         return "stale", str(problem), time.monotonic() - began
     details = "\n".join(f"not by {test}" for test in missed)
@@ -347,22 +347,22 @@ def main(arguments: Sequence[str]) -> int:
         }
         for number, run in enumerate(as_completed(runs), 1):
             (outcome, details, seconds), guard = run.result(), runs[run]
-            _tell(f"[{number}/{len(runs)}] {outcome:8} {seconds:4.0f} s  {guard}")
+            _print(f"[{number}/{len(runs)}] {outcome:8} {seconds:4.0f} s  {guard}")
             if outcome != "noticed":
                 problems[guard] = f"{outcome}: {details}"
-                _tell(details)
+                _print(details)
     for guard, problem in problems.items():
-        _tell(f"\n{guard}\n{problem}")
+        _print(f"\n{guard}\n{problem}")
     minutes = (time.monotonic() - began) / 60
     kinds = Counter(problem.split(":")[0] for problem in problems.values())
-    _tell(
+    _print(
         f"\n{len(chosen)} mutations in {minutes:.0f} minutes: {len(chosen) - len(problems)} noticed, "
         f"{kinds['SURVIVED']} survived, {kinds['stale']} stale"
     )
     return 1 if problems else 0
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

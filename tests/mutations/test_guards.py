@@ -82,7 +82,7 @@ def test_nothing_leaves_if_the_trail_cannot_be_written(database: Database, tmp_p
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_the_trail_tells_the_counts_of_every_table(database: Database, tmp_path: Path, take: str) -> None:
+def test_the_trail_records_the_counts_of_every_table(database: Database, tmp_path: Path, take: str) -> None:
     create(database, "REFERENCES jobs")
     fill(database, 8)
     database.execute("INSERT INTO notes SELECT id, id, 'a' FROM jobs WHERE id <> 1")

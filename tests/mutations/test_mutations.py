@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LEFT_OUT, Clusters
-from mutations.run import ROOT, URL_VARIABLE, Mutation, Place, copied, load, mutated
+from mutations.run import ROOT, URL_VARIABLE, Mutation, Workspace, copied, load, mutated
 
 MUTATIONS = load()
 QUICK = [one for one in MUTATIONS if one.quick]
@@ -37,7 +37,7 @@ def test_every_test_that_is_named_exists(tree: Path, request: pytest.FixtureRequ
     known = {*here, *(test.partition(end)[0] for test in here for end in ("[", "::"))}
     named = sorted({test for mutation in MUTATIONS for test in mutation.tests} - known)
     if named:
-        done = Place(tree).run_tests(["--collect-only", *named])
+        done = Workspace(tree).run_tests(["--collect-only", *named])
         assert done.returncode == 0, done.stdout[-3000:]
 
 
@@ -49,4 +49,4 @@ def test_some_are_quick() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", QUICK, ids=lambda mutation: mutation.guard)
 def test_a_guard_that_is_taken_out_is_missed(mutation: Mutation, tree: Path, clusters: Clusters) -> None:
-    assert Place(tree, {URL_VARIABLE: clusters["postgres"].url}).survivors(mutation) == []
+    assert Workspace(tree, {URL_VARIABLE: clusters["postgres"].url}).survivors(mutation) == []

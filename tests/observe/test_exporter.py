@@ -42,7 +42,7 @@ def test_metrics_are_served(metrics: Metrics, exporter: Exporter) -> None:
     assert exporter.url == f"http://127.0.0.1:{exporter.port}/metrics"
 
 
-def test_whoever_asks_for_openmetrics_gets_it(exporter: Exporter) -> None:
+def test_openmetrics_is_served_on_request(exporter: Exporter) -> None:
     answer = httpx.get(exporter.url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     families = {family.name for family in text_string_to_metric_families(answer.text)}  # type: ignore[no-untyped-call]

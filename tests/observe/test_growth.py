@@ -98,7 +98,7 @@ def test_every_table_is_measured_and_views_are_not(keeper: Keeper, reported: lis
     assert (event.tables, event.counted) == (2, 2)
 
 
-def test_one_snapshot_tells_sizes_and_no_rate(keeper: Keeper) -> None:
+def test_one_snapshot_gives_sizes_and_no_rate(keeper: Keeper) -> None:
     keeper.take_snapshots()
     [one] = keeper.growth("events")
     assert (one.rows, one.exact, one.verdict, one.rate, one.forecast) == (300, True, Verdict.UNKNOWN, None, ())
@@ -141,7 +141,7 @@ def test_a_table_that_grows_says_when_it_will_be_too_large(keeper: Keeper) -> No
         (0, 0, None),
     ],
 )
-def test_somebody_is_reported_before_the_threshold(
+def test_a_table_is_reported_before_the_threshold(
     keeper: Keeper, rows: int, a_day: int, alert: tuple[int, str] | None
 ) -> None:
     remember(keeper, "events", *((day * DAY, rows - day * a_day) for day in range(10)))
@@ -178,7 +178,7 @@ def test_snapshots_are_thinned_out_and_leave(keeper: Keeper, database: Database,
     assert len(left) < 24 * 14 + 20
 
 
-def test_moments_that_a_clock_dated_into_the_future_are_left_alone(keeper: Keeper, clock: Clock) -> None:
+def test_timestamps_that_a_clock_dated_into_the_future_are_left_alone(keeper: Keeper, clock: Clock) -> None:
     remember(keeper, "events", *((day * DAY, 1_000 - day) for day in range(5)))
     remember(keeper, "events", (-2 * DAY, 999_999_999))
     [one] = keeper.growth("events")
@@ -200,8 +200,10 @@ def test_rows_that_could_not_be_counted_are_no_zeros(keeper: Keeper) -> None:
     assert one.taken_at == NOW
 
 
-def test_the_chore_measures_once_in_an_interval_whoever_runs(keeper: Keeper, database: Database, clock: Clock) -> None:
-    chores = [GrowthChore(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp()) for _ in "ab"]
+def test_the_chore_measures_once_in_an_interval_in_all_processes_together(
+    keeper: Keeper, database: Database, clock: Clock
+) -> None:
+    chores = [GrowthChore(keeper.contract, keeper.pruner.listener) for _ in "ab"]
     for _ in range(25):
         for number, chore in enumerate(chores):
             chore(keeper.store, f"runner {number}")
@@ -219,7 +221,7 @@ def test_the_chore_waits_while_another_process_measures(keeper: Keeper, database
     store = keeper.store
     taken, _ = Leases(store.dialect).take(store.run, "growth", "other", clock.now + timedelta(minutes=1), clock.now)
     assert taken
-    chore = GrowthChore(keeper.contract, keeper.pruner.listener, clock=lambda: clock.now.timestamp())
+    chore = GrowthChore(keeper.contract, keeper.pruner.listener)
     chore(store, "me")
     assert stored(database) == []
     clock.advance(minutes=2)
@@ -257,7 +259,7 @@ def test_a_runner_measures_by_itself(database: Database) -> None:
         assert keeper.growth("events")[0].rows == 0
 
 
-def test_gauges_tell_what_was_measured(keeper: Keeper) -> None:
+def test_gauges_show_what_was_measured(keeper: Keeper) -> None:
     remember(keeper, "events", *((day * DAY, 900_000 - day * 10_000) for day in range(1, 20)))
     remember(keeper, "cache", *((day * DAY, 1) for day in range(1, 20)))
     snapshots = Snapshots(keeper.store.dialect)
@@ -274,7 +276,7 @@ def test_gauges_tell_what_was_measured(keeper: Keeper) -> None:
     assert values[SNAPSHOT_AGE] == [((), 0.0)]
 
 
-def test_gauges_without_snapshots_tell_nothing(keeper: Keeper) -> None:
+def test_gauges_without_snapshots_have_no_values(keeper: Keeper) -> None:
     values = Gauges(keeper.contract, budget_seconds=30).read(keeper.store)
     assert SNAPSHOT_AGE not in values
     assert TABLE_ROWS not in values

@@ -215,7 +215,7 @@ def test_what_comes_in_is_what_a_table_grows_by_and_what_left_meanwhile(database
         assert world.table("job").inflow_per_hour == 0
 
 
-def test_where_more_becomes_due_than_is_counted_what_comes_in_tells_the_pace(database: Database) -> None:
+def test_where_more_becomes_due_than_is_counted_what_comes_in_decides_the_pace(database: Database) -> None:
     with healthy(database) as world:
         insert(database, "job", "id, state, at_ms", *((n, "done", ago(8)) for n in range(100, 150)))
         insert(database, "job", "id, state, at_ms", *((n, "done", ago(7 - MINUTE)) for n in range(200, 250)))

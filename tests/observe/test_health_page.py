@@ -14,7 +14,7 @@ from wane._sqlfunctions import install
 
 PAGE = (ROOT / "docs/reference/health.md").read_text(encoding="utf-8")
 SOURCES = ("_check/live.py", "observe/_verdict.py", "_sqlfunctions/health.py", "_archive/findings.py")
-TELLING = ("_add", "add", "_error", "_warning", "Finding", "Question", "_reference", "_finding")
+REPORTING = ("_add", "add", "_error", "_warning", "Finding", "Question", "_reference", "_finding")
 
 
 def codes(source: str) -> set[str]:
@@ -24,13 +24,13 @@ def codes(source: str) -> set[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in TELLING:
+            if name in REPORTING:
                 values = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
                 found |= {str(one) for one in values if re.fullmatch(r"[a-z]+(-[a-z]+)+|overdue", str(one))}
     return found
 
 
-TOLD = set().union(*map(codes, SOURCES))
+CODES = set().union(*map(codes, SOURCES))
 
 
 def test_every_code_has_an_entry_and_every_entry_a_code() -> None:
@@ -39,7 +39,7 @@ def test_every_code_has_an_entry_and_every_entry_a_code() -> None:
         entries = re.findall(r"^### `([a-z-]+)`$", section, re.MULTILINE)
         assert entries == sorted(entries)
         assert len(entries) == count
-    assert set(re.findall(r"^### `([a-z-]+)`$", PAGE, re.MULTILINE)) == TOLD
+    assert set(re.findall(r"^### `([a-z-]+)`$", PAGE, re.MULTILINE)) == CODES
 
 
 def test_every_condition_has_a_test() -> None:
@@ -55,7 +55,7 @@ def test_every_condition_has_a_test() -> None:
         "no-report",
         "stale-report",
     }
-    assert {code for code, _ in CONDITIONS.values()} | elsewhere == TOLD
+    assert {code for code, _ in CONDITIONS.values()} | elsewhere == CODES
 
 
 def test_every_key_of_the_report_is_there(sqlite_database: SqliteDatabase) -> None:

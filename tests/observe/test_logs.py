@@ -99,7 +99,7 @@ def test_a_failure_is_logged_on_one_line_whatever_it_says(caplog: pytest.LogCapt
     )
 
 
-TOLD: list[tuple[Event, int, str]] = [
+LOGGED: list[tuple[Event, int, str]] = [
     (
         TickFailed("statestore", "no connection"),
         logging.ERROR,
@@ -150,7 +150,7 @@ TOLD: list[tuple[Event, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "level", "text"), TOLD, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("event", "level", "text"), LOGGED, ids=lambda one: type(one).__name__)
 def test_each_event_has_its_line(event: Event, level: int, text: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="wane")
     log_event(event)

@@ -300,7 +300,7 @@ def test_a_failing_rule_counts_once_as_a_failed_attempt(database: Database) -> N
 
 # Events of schedulers and workers
 
-TOLD: list[tuple[Event, str, tuple[str, ...], float]] = [
+COUNTED: list[tuple[Event, str, tuple[str, ...], float]] = [
     (TickFailed("tick", "no"), "lifecycle_tick_errors_total", ("tick",), 1),
     (WorkFailed("tick", "retention_sweep_job", "no"), "lifecycle_tick_errors_total", ("tick",), 1),
     (WorkFailed(None, "retention_sweep_job", "no"), "lifecycle_tick_errors_total", ("wane",), 1),
@@ -337,7 +337,7 @@ TOLD: list[tuple[Event, str, tuple[str, ...], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "name", "labels", "value"), TOLD)
+@pytest.mark.parametrize(("event", "name", "labels", "value"), COUNTED)
 def test_each_event_counts(event: Event, name: str, labels: tuple[str, ...], value: float) -> None:
     metrics = Metrics(CONTRACT)
     before = of(metrics.text(), name)
@@ -370,7 +370,7 @@ def test_a_text_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     held = path.open()
     metrics.write_textfile(path)
     with held:
-        assert held.read() == "old", "whoever reads the old file reads it to its end"
+        assert held.read() == "old", "a reader of the old file reads it to its end"
     assert series(path.read_text()) == series(metrics.text())
     assert [one.name for one in tmp_path.iterdir()] == ["wane.prom"]
     assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444, "the node exporter is another user"

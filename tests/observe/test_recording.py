@@ -72,11 +72,10 @@ def test_a_keeper_that_only_reads_does_not_record(database: Database) -> None:
 
 def test_one_of_all_processes_records_once_in_an_interval(database: Database) -> None:
     with healthy(database) as world:
-        store, clock = world.keeper.store, [0.0]
-        chores = [HealthChore(world.keeper.contract, clock=lambda: clock[0]) for _ in "ab"]
+        store = world.keeper.store
+        chores = [HealthChore(world.keeper.contract) for _ in "ab"]
 
         def run() -> datetime:
-            clock[0] += world.keeper.contract.health.every.total_seconds()
             for number, chore in enumerate(chores):
                 chore(store, f"runner-{number}")
             report = recorded(database)

@@ -301,7 +301,7 @@ def test_a_database_that_never_answers_costs_a_scrape_its_patience_and_no_more(
             began = time.monotonic()
             assert collected(scrape) == {"wane_up": 0.0}
             assert time.monotonic() - began < 5
-        assert len(readers) == 1, "whoever scrapes while a reading hangs does not begin another"
+        assert len(readers) == 1, "a scrape while a reading hangs does not begin another"
         now += 61
         end = time.monotonic() + 30
         while collected(scrape)["wane_up"] == 0.0:

@@ -117,7 +117,7 @@ INSERT INTO event_read (event_id, reader, read_at) SELECT id, 'r', created_at FR
 
 
 class AfterOneBatch(threading.Event):
-    """Somebody's Ctrl-C, in the pause after the first batch."""
+    """A Ctrl-C in the pause after the first batch."""
 
     def wait(self, timeout: float | None = None) -> bool:
         self.set()

@@ -160,7 +160,7 @@ def test_interrupted_anywhere_it_goes_on_or_is_taken_back(
 
 def test_an_index_that_was_left_half_built_is_built_again(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(PLAIN)
-    # A concurrent build waits for whoever holds an older snapshot of the table.
+    # A concurrent build waits for transactions that hold an older snapshot of the table.
     older = postgres_database.connect()
     older.execute("BEGIN")
     older.execute("UPDATE event SET body = 'x' WHERE id = 1")

@@ -159,7 +159,7 @@ def test_a_runner_makes_months_by_itself(postgres_database: PostgresDatabase, tm
 
 
 @pytest.mark.parametrize("encoding", TIMES)
-def test_every_encoding_of_a_moment_has_its_months(
+def test_every_encoding_of_a_timestamp_has_its_months(
     postgres_database: PostgresDatabase, tmp_path: Path, encoding: str
 ) -> None:
     kind, time, now, day = TIMES[encoding]

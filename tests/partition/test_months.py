@@ -38,5 +38,5 @@ def test_a_month_begins_where_its_column_says(time: Time, literal: str, begins: 
 
 
 @pytest.mark.parametrize("literal", ["MINVALUE", "MAXVALUE", "infinity", "-infinity", "0044-03-15 00:00:00+00 BC"])
-def test_what_is_no_moment_is_none(literal: str) -> None:
+def test_what_is_no_timestamp_is_none(literal: str) -> None:
     assert Calendar(Time("at")).timestamp(literal) is None

@@ -71,7 +71,7 @@ def latest(wall: datetime, zone: str) -> datetime:
 
 
 @given(places(), st.booleans())
-def test_a_wall_clock_time_is_never_before_a_moment_too_early(
+def test_a_wall_clock_time_is_never_before_a_timestamp_too_early(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
     zone, timestamp, wall = drawn
@@ -81,7 +81,7 @@ def test_a_wall_clock_time_is_never_before_a_moment_too_early(
 
 
 @given(places(), st.booleans())
-def test_a_wall_clock_time_is_before_a_moment_unless_it_stands_behind_what_was_skipped(
+def test_a_wall_clock_time_is_before_a_timestamp_unless_it_stands_behind_what_was_skipped(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
     zone, timestamp, wall = drawn
@@ -138,16 +138,18 @@ def test_a_text_is_before_a_text_bound_exactly_if_its_wall_clock_time_is(
         assert before == (kept < edge)
 
 
-MOMENTS = st.datetimes(datetime(1973, 6, 1), datetime(2200, 1, 1)).map(lambda timestamp: timestamp.replace(tzinfo=UTC))
+TIMESTAMPS = st.datetimes(datetime(1973, 6, 1), datetime(2200, 1, 1)).map(
+    lambda timestamp: timestamp.replace(tzinfo=UTC)
+)
 
 
-@given(MOMENTS)
+@given(TIMESTAMPS)
 def test_microseconds_round_trip(timestamp: datetime) -> None:
     assert from_micros(micros(timestamp)) == timestamp
 
 
-@given(MOMENTS, st.sampled_from(list(SIZES)), st.integers(-3, 3), st.booleans())
-def test_a_whole_number_is_before_a_bound_exactly_if_its_moment_is(
+@given(TIMESTAMPS, st.sampled_from(list(SIZES)), st.integers(-3, 3), st.booleans())
+def test_a_whole_number_is_before_a_bound_exactly_if_its_timestamp_is(
     timestamp: datetime, unit: Unit, distance: int, inclusive: bool
 ) -> None:
     number = micros(timestamp) // SIZES[unit] + distance
@@ -158,8 +160,8 @@ def test_a_whole_number_is_before_a_bound_exactly_if_its_moment_is(
     )
 
 
-@given(MOMENTS, st.sampled_from(list(SIZES)), st.decimals(-3, 3, places=6), st.booleans())
-def test_a_number_with_a_fraction_is_before_a_bound_exactly_if_its_moment_is(
+@given(TIMESTAMPS, st.sampled_from(list(SIZES)), st.decimals(-3, 3, places=6), st.booleans())
+def test_a_number_with_a_fraction_is_before_a_bound_exactly_if_its_timestamp_is(
     timestamp: datetime, unit: Unit, distance: Decimal, inclusive: bool
 ) -> None:
     number = Decimal(micros(timestamp)) / SIZES[unit] + distance
@@ -170,7 +172,7 @@ def test_a_number_with_a_fraction_is_before_a_bound_exactly_if_its_moment_is(
     )
 
 
-@given(MOMENTS, st.sampled_from(list(SIZES)))
+@given(TIMESTAMPS, st.sampled_from(list(SIZES)))
 def test_numbers_are_read_as_written(timestamp: datetime, unit: Unit) -> None:
     whole = micros(timestamp) // SIZES[unit]
     assert read_time(whole, Time("at", unit)) == from_micros(whole * SIZES[unit])
@@ -178,7 +180,7 @@ def test_numbers_are_read_as_written(timestamp: datetime, unit: Unit) -> None:
     assert read_time(float(fraction_bound(timestamp, unit)), Time("at", unit)) == timestamp
 
 
-@given(MOMENTS, st.sampled_from(["Z", "+00:00"]), st.integers(6, 9))
+@given(TIMESTAMPS, st.sampled_from(["Z", "+00:00"]), st.integers(6, 9))
 def test_texts_are_read_as_written(timestamp: datetime, suffix: str, digits: int) -> None:
     fraction = f".{timestamp.microsecond:06d}".ljust(digits + 1, "0")
     wall = timestamp.replace(microsecond=0, tzinfo=None)
@@ -189,7 +191,7 @@ def test_texts_are_read_as_written(timestamp: datetime, suffix: str, digits: int
 
 
 @given(places())
-def test_wall_clock_times_are_read_as_the_latest_moment_they_mean(drawn: tuple[str, datetime, datetime]) -> None:
+def test_wall_clock_times_are_read_as_the_latest_timestamp_they_mean(drawn: tuple[str, datetime, datetime]) -> None:
     zone, _, wall = drawn
     expected = latest(wall, zone)
     assert read_time(wall, Time("at", Unit.NATIVE, zone)) == expected

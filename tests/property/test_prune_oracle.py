@@ -238,7 +238,7 @@ def rules(draw: st.DrawFn, linked: bool) -> tuple[Rule, ...]:
 
 
 JOBS, NOTES, PAGES, REPLIES = (st.integers(1, most) for most in (9, 12, 8, 3))
-MOMENTS = st.one_of(st.sampled_from([START - age * DAY for age in AGES]), st.sampled_from(JUNK))
+TIMESTAMPS = st.one_of(st.sampled_from([START - age * DAY for age in AGES]), st.sampled_from(JUNK))
 LIMITS = st.sampled_from([1, 2, 3, 4, 7, 100])
 
 WRITES = st.one_of(
@@ -246,7 +246,7 @@ WRITES = st.one_of(
         st.just("job"),
         JOBS,
         st.sampled_from(STATES),
-        MOMENTS,
+        TIMESTAMPS,
         st.sampled_from(["a", "b", None]),
         st.sampled_from([None, 1]),
         st.sampled_from([None, 1]),
@@ -256,7 +256,7 @@ WRITES = st.one_of(
     st.tuples(st.just("reply"), REPLIES, JOBS),
     st.tuples(st.just("state"), JOBS, st.sampled_from(STATES)),
     st.tuples(st.just("kind"), NOTES, st.sampled_from(["draft", "sent", None])),
-    st.tuples(st.just("time"), JOBS, MOMENTS),
+    st.tuples(st.just("time"), JOBS, TIMESTAMPS),
     st.tuples(st.just("forget"), REPLIES),
 )
 TAKES = st.one_of(

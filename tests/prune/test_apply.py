@@ -152,7 +152,7 @@ def test_only_planned_steps_are_applied(database: Database, tmp_path: Path) -> N
 
 
 def test_a_plan_needs_no_approval_but_an_open_gate(database: Database, tmp_path: Path) -> None:
-    """Whoever applies a plan has read it; the gates are for everybody."""
+    """The user who applies a plan has read it; the gates are for everybody."""
     jobs(database, *[(n, "done", ago(30)) for n in range(1_200)])
     with keeping(database) as kept:
         plan = planned(kept, tmp_path)
@@ -247,7 +247,7 @@ def test_an_old_plan_is_refused(database: Database, tmp_path: Path) -> None:
         assert kept.keeper.apply(young, pace=SMALL).rules[0].rows == 1
 
 
-def test_a_plan_for_a_moment_to_come_is_refused(database: Database, tmp_path: Path) -> None:
+def test_a_plan_for_a_time_to_come_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(1)))
     with keeping(database) as kept:
         kept.keeper.enable()

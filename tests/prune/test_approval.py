@@ -131,7 +131,7 @@ def test_a_rule_that_is_stopped_is_no_green_light(kept: Keeping) -> None:
     assert kept.database.query(f"SELECT rule FROM {kept.keeper.store.dialect.own_table('fuse')}") == [("failed",)]
 
 
-def test_a_sweep_that_somebody_watches_ends_the_alarm_too(kept: Keeping) -> None:
+def test_an_attended_sweep_ends_the_alarm_too(kept: Keeping) -> None:
     sweep(kept)
     kept.keeper.sweep("job.done", approve=["job"], pace=FAST)
     assert codes(kept) == []

@@ -43,7 +43,7 @@ def test_the_oldest_beyond_the_cap_leave_first(database: Database) -> None:
         assert kept.ids() == list(range(8))
 
 
-def test_among_rows_of_one_moment_the_larger_keys_stay(database: Database) -> None:
+def test_among_rows_of_one_timestamp_the_larger_keys_stay(database: Database) -> None:
     same = ago(3)
     jobs(database, *[(n, "x", same) for n in (5, 1, 4, 2, 3)])
     with keeping(database, capped(2)) as kept:
@@ -51,7 +51,7 @@ def test_among_rows_of_one_moment_the_larger_keys_stay(database: Database) -> No
         assert kept.ids() == [4, 5]
 
 
-def test_rows_without_a_moment_have_no_place_and_stay(database: Database) -> None:
+def test_rows_without_a_timestamp_have_no_rank_and_stay(database: Database) -> None:
     jobs(database, *[(n, "x", ago(n)) for n in range(5)], (10, "x", None), (11, "x", 17))
     with keeping(database, capped(2)) as kept:
         assert kept.keeper.prune("job", rule="cap", limit=100).rows == 3
@@ -105,7 +105,7 @@ def test_derived_inventory_may_evict_live_rows(database: Database) -> None:
         assert kept.ids() == [0, 1, 2, 3]
 
 
-def test_guards_save_rows_beyond_a_cap_and_they_keep_their_place(database: Database) -> None:
+def test_guards_save_rows_beyond_a_cap_and_they_keep_their_rank(database: Database) -> None:
     jobs(database, *[(n, "x", ago(n)) for n in range(6)])
     notes(database, (1, 4, "x"), (2, 1, "x"))
     with keeping(database, capped(3, unless=[referenced_by("note.job_id")])) as kept:

@@ -1,4 +1,4 @@
-"""The fence of a sweep: asked in every batch, inside its transaction, so that whoever lost its lease takes nothing any more."""
+"""The fence of a sweep: asked in every batch, inside its transaction, so that a sweep that lost its lease takes nothing any more."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def lost_after(batches: int) -> Callable[[Transaction], None]:
         # What it did inside the transaction vanishes with it.
         transaction.execute(f"UPDATE {own_name(transaction)} SET tenant = 'seen' WHERE id = 44", {})
         if asked > batches:
-            raise LeaseLost("somebody else has it")
+            raise LeaseLost("another process has it")
 
     return fence
 
@@ -81,7 +81,7 @@ def test_later_rules_are_not_begun(database: Database) -> None:
 
     def fence(transaction: Transaction) -> None:
         if transaction.execute(f"SELECT 1 FROM {own_name(transaction)} WHERE id = 1", {}) == []:
-            raise LeaseLost("somebody else has it")
+            raise LeaseLost("another process has it")
 
     with keeping(database, declared) as kept:
         sweep = fenced(kept, fence).sweep()

@@ -105,7 +105,9 @@ def test_a_reference_in_a_transaction_that_is_not_committed_saves_once_it_is(
         assert kept.ids() == [1]
 
 
-def test_a_foreign_key_that_went_since_somebody_looked_is_not_relied_upon(postgres_database: PostgresDatabase) -> None:
+def test_a_foreign_key_that_was_dropped_after_it_was_read_is_not_relied_upon(
+    postgres_database: PostgresDatabase,
+) -> None:
     """A schema is trusted for a minute, and a conversion to partitions drops keys within that time."""
     jobs(postgres_database, *[(n, "done", ago(30)) for n in range(4)])
     notes(postgres_database, foreign_key="job (id)")

@@ -77,7 +77,7 @@ def test_a_sweep_tells_of_every_table_that_lost_rows(keeper: Keeper, reported: l
     assert names(reported) == []
 
 
-def test_an_explicit_prune_tells_it_once_it_is_committed(
+def test_an_explicit_prune_reports_once_it_is_committed(
     keeper: Keeper, reported: list[Event], database: Database
 ) -> None:
     keeper.prune("events", rule="old", limit=8)

@@ -1,4 +1,4 @@
-"""Holds: what somebody ordered to stay leaves through no door, until the hold ends or is released."""
+"""Holds: what was ordered to stay leaves through no door, until the hold ends or is released."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_live_row_is_returned_once_and_gone(database: Database) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 99])
-def test_what_is_expired_absent_or_no_moment_is_not_consumed(database: Database, number: int) -> None:
+def test_what_is_expired_absent_or_no_timestamp_is_not_consumed(database: Database, number: int) -> None:
     with tickets(database) as kept:
         assert kept.keeper.consume("ticket", {"id": number}) is None
         assert kept.ids("ticket") == [1, 2, 3, 4]

@@ -44,7 +44,7 @@ def test_the_other_columns_stay_as_they_were(database: Database) -> None:
         assert database.query("SELECT * FROM job") == [(1, "cleaned", ago(30), "x", 5, 7)]
 
 
-def test_a_marked_row_leaves_by_its_own_rule_from_the_same_moment(database: Database) -> None:
+def test_a_marked_row_leaves_by_its_own_rule_from_the_same_time(database: Database) -> None:
     jobs(database, (1, "done", ago(60)), (2, "done", ago(40)))
     with keeping(database, marking()) as kept:
         kept.keeper.enable()

@@ -169,7 +169,7 @@ def test_a_plan_states_what_a_person_would_count(database: Database) -> None:
     assert [(step.takes, step.stop, step.share_exactness) for step in plan.steps] == [(None, None, Exactness.EXACT)] * 4
 
 
-def test_without_a_moment_the_databases_clock_decides(database: Database) -> None:
+def test_without_a_time_the_clock_of_the_database_decides(database: Database) -> None:
     database.script(HEALTHY)
     with open_store(resolve_url(database.url), read_only=True) as store:
         before = store.now()
@@ -378,7 +378,7 @@ def digest(database: SqliteDatabase) -> str:
     return hashlib.sha256(database.path.read_bytes()).hexdigest()
 
 
-def test_the_database_itself_refuses_writes_of_whoever_plans(database: Database) -> None:
+def test_the_database_itself_refuses_writes_while_planning(database: Database) -> None:
     fill(database)
     schema = "main" if database.store == "sqlite" else "public"
     with open_store(resolve_url(database.url), read_only=True) as store:

@@ -49,7 +49,7 @@ def test_the_oldest_of_several_states_leave_first(database: Database) -> None:
         assert kept.ids() == [5, 6, 7, 8, 9]
 
 
-def test_rows_of_one_moment_leave_by_their_key(database: Database) -> None:
+def test_rows_of_one_timestamp_leave_by_their_key(database: Database) -> None:
     same = ago(30)
     jobs(database, *[(n, "done", same) for n in (9, 2, 7, 4, 11)])
     with keeping(database) as kept:
@@ -57,7 +57,7 @@ def test_rows_of_one_moment_leave_by_their_key(database: Database) -> None:
         assert kept.ids() == [7, 9, 11]
 
 
-def test_rows_of_one_moment_leave_by_all_columns_of_their_key(database: Database) -> None:
+def test_rows_of_one_timestamp_leave_by_all_columns_of_their_key(database: Database) -> None:
     database.execute(
         "CREATE TABLE job (a text NOT NULL, b integer NOT NULL, state text, at_ms bigint, PRIMARY KEY (a, b))"
     )
@@ -68,7 +68,7 @@ def test_rows_of_one_moment_leave_by_all_columns_of_their_key(database: Database
         assert database.query("SELECT a, b FROM job ORDER BY a, b") == [("y", 10), ("z", 9), ("z", 10)]
 
 
-def test_a_limit_that_falls_among_rows_of_one_moment_is_kept(database: Database) -> None:
+def test_a_limit_that_falls_among_rows_of_one_timestamp_is_kept(database: Database) -> None:
     jobs(database, *[(n, "done", ago(30 if n < 50 else 20)) for n in range(100)])
     with keeping(database) as kept:
         for left in (70, 40, 10, 0):
@@ -99,7 +99,7 @@ def test_a_cutoff_between_two_units_of_the_column_is_kept(database: Database) ->
         assert kept.ids() == [2]
 
 
-def test_a_cutoff_in_another_zone_is_the_same_moment(database: Database) -> None:
+def test_a_cutoff_in_another_zone_is_the_same_time(database: Database) -> None:
     from zoneinfo import ZoneInfo
 
     at = ago(30)
@@ -128,7 +128,7 @@ def test_an_expiry_is_at_or_before_now(database: Database) -> None:
 
 
 @pytest.mark.parametrize("junk", [None, 0, -1, 1_700_000_000, 5_000])
-def test_a_row_whose_time_is_no_moment_never_leaves(database: Database, junk: int | None) -> None:
+def test_a_row_whose_time_is_no_timestamp_never_leaves(database: Database, junk: int | None) -> None:
     jobs(database, (1, "done", junk), (2, "done", ago(30)))
     with keeping(database) as kept:
         kept.keeper.prune("job", rule="old", limit=10)
@@ -349,7 +349,7 @@ def test_a_cutoff_is_reported_to_the_microsecond(database: Database) -> None:
         assert kept.trail()[0].cutoff == cutoff
 
 
-def test_the_event_tells_what_was_committed(database: Database) -> None:
+def test_the_event_reports_what_was_committed(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as kept:
         kept.keeper.prune("job", rule="old", limit=7)

@@ -90,12 +90,12 @@ def traced(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
     execute: Callable[..., Any] = psycopg.Cursor.execute
 
-    def telling(this: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+    def recorded(this: Any, query: Any, *arguments: Any, **options: Any) -> Any:
         hear(query)
         return execute(this, query, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(psycopg.Cursor, "execute", telling)
+        patch.setattr(psycopg.Cursor, "execute", recorded)
         if isinstance(kept.keeper.store, SqliteStore):
             kept.keeper.store._connection.set_trace_callback(hear)
         yield ran

@@ -20,7 +20,7 @@ def costs(fixed: float, row: float, *sweeps: tuple[int, int]) -> list[SweepCost]
     return [SweepCost(rows, batches, fixed * batches + row * rows) for rows, batches in sweeps]
 
 
-def test_fixed_and_row_costs_are_told_apart_by_batches_of_different_sizes() -> None:
+def test_fixed_and_row_costs_are_separated_by_batches_of_different_sizes() -> None:
     learned = learn_costs(costs(0.015, 0.000_01, (500, 10), (10_000, 5), (3_000, 1)))
     assert learned is not None
     for one in learned:

@@ -193,7 +193,7 @@ def test_functions_inside_postgresql_judge_alike(postgres_database: PostgresData
         assert left(postgres_database) == [2, 4, 6, 7]
 
 
-def test_pressure_tells_the_oldest_of_all_units(sqlite_database: Database) -> None:
+def test_pressure_reports_the_oldest_of_all_units(sqlite_database: Database) -> None:
     with keeping(sqlite_database, "integer", '["ms", "iso"]') as keeper:
         insert(sqlite_database, ms(PAST), iso(PAST - timedelta(days=3)), iso(FUTURE), ms(FUTURE + timedelta(days=3)))
         [asked] = keeper.pressure()

@@ -46,7 +46,7 @@ def drain(queue: Queue, generator: random.Random) -> None:
 
 
 def churn(queue: Queue, generator: random.Random) -> None:
-    """Enqueue, reserve, ack, release, renew, expire, until somebody kills it."""
+    """Enqueue, reserve, ack, release, renew, expire, until it is killed."""
     number = 0
     while True:
         number += 1

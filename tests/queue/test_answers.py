@@ -87,7 +87,7 @@ def test_an_overdue_reservation_that_was_the_last_one_is_dead_when_it_is_used(
     assert heard == [MessageDead("pool", made.message_id, answered.dead_letter.message.kind, answered.reason or "")]
 
 
-def test_a_lease_ends_at_its_moment_and_not_before(queue: Queue, clock: Clock) -> None:
+def test_a_lease_ends_at_its_time_and_not_before(queue: Queue, clock: Clock) -> None:
     for seconds, answer in ((29.999999, Answer.ACCEPTED), (30.0, Answer.EXPIRED)):
         made = make(queue, clock, "reserved")
         clock.advance(seconds=seconds)
@@ -176,7 +176,7 @@ def test_a_pause_doubles_up_to_the_longest_and_never_overflows(store: Store, clo
     assert pauses == [2, 4, 8, *[9] * 42]
 
 
-def test_expiry_of_all_pools_tells_messages_of_the_same_id_apart(store: Store, queue: Queue, clock: Clock) -> None:
+def test_expiry_of_all_pools_distinguishes_messages_of_the_same_id(store: Store, queue: Queue, clock: Clock) -> None:
     other = Queue(store, "other", clock=clock)
     queue.enqueue("k", message_id="m")
     taken(queue)

@@ -79,7 +79,7 @@ def test_operations_on_a_dead_letter_do_not_bring_it_back(database: Database, st
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "reserved", "dead"])
-def test_depths_and_counts_tell_how_many_and_since_when(store: Store, queue: Queue, clock: Clock, state: str) -> None:
+def test_depths_and_counts_report_how_many_and_since_when(store: Store, queue: Queue, clock: Clock, state: str) -> None:
     since = clock.now
     for _ in range(3):
         make(queue, clock, state)

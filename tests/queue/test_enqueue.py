@@ -113,7 +113,7 @@ def test_a_dead_letter_is_never_forgotten_by_its_key(store: Store, clock: Clock)
         queue.resolve(sent.message_id, by="anna")
 
 
-def test_a_delayed_message_is_ready_at_its_moment(queue: Queue, clock: Clock) -> None:
+def test_a_delayed_message_is_ready_at_its_time(queue: Queue, clock: Clock) -> None:
     sent = queue.enqueue("k", delay=timedelta(seconds=10))
     assert (sent.state, sent.due_at) == (MessageState.DELAYED, clock.now + timedelta(seconds=10))
     sequence = queue.read_wakeup_sequence()
@@ -168,7 +168,7 @@ def test_a_foreign_pool_is_never_read_or_changed(database: Database, store: Stor
     assert queue.read_wakeup_sequence() == sequence
 
 
-def test_lists_show_ready_ones_by_age_then_those_that_wait_by_their_moment(queue: Queue, clock: Clock) -> None:
+def test_lists_show_ready_ones_by_age_then_those_that_wait_by_their_due_time(queue: Queue, clock: Clock) -> None:
     late = queue.enqueue("a", delay=timedelta(hours=2))
     soon = queue.enqueue("b", delay=timedelta(hours=1))
     held = queue.enqueue("a")

@@ -54,7 +54,7 @@ def test_nothing_is_lost_and_nothing_is_done_twice(database: Database, store: St
     if database.store == "sqlite":
         assert database.query("PRAGMA integrity_check") == [("ok",)]
 
-    # Whoever comes next finds everything that the dead held, when its lease has ended, and finishes it.
+    # The next consumer finds everything that the dead held, when its lease has ended, and finishes it.
     queue = Queue(store, "pool", policy=RetryPolicy(attempts=1000, lease=timedelta(seconds=60)))
     finished = 0
     deadline = time.monotonic() + 20

@@ -115,7 +115,7 @@ def test_a_key_that_stays_taken_by_an_open_transaction_is_an_error_and_not_a_han
 def test_an_ack_that_comes_while_the_lease_is_being_ended_changes_nothing(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The expiry holds the message, the ack waits behind it, and finds that somebody else may have it now."""
+    """The expiry holds the message, the ack waits behind it, and finds that another consumer may have it now."""
     clock = Clock()
     with opened(postgres_database) as store:
         store.migrate()
@@ -181,7 +181,7 @@ def test_a_release_and_a_requeue_of_one_letter_come_one_after_the_other(
 
 @contextmanager
 def reserving(database: PostgresDatabase, **options: Any) -> Iterator[None]:
-    """Somebody whose reservation is made and not yet committed."""
+    """A consumer whose reservation is made and not yet committed."""
     with opened(database) as store:
         assert isinstance(store, PostgresStore)
         store._connection.autocommit = False
@@ -194,7 +194,7 @@ def reserving(database: PostgresDatabase, **options: Any) -> Iterator[None]:
 
 
 class _Unmigrated(Queue):
-    """Whoever is inside a transaction does not look for migrations, and ends no leases."""
+    """A call inside a transaction does not check migrations, and ends no leases."""
 
     def expire_leases(self, limit: int = 100, *, everywhere: bool = False) -> Any:
         raise AssertionError("nothing is overdue")
@@ -229,7 +229,7 @@ def test_a_worker_steps_over_what_others_are_taking(postgres_database: PostgresD
 
 
 def test_wakeups_are_folded_without_changing_their_number(postgres_database: PostgresDatabase) -> None:
-    """Threads bump, fold and read at once: whoever looks twice never sees less, and nothing is lost in the end."""
+    """Threads bump, fold and read at once: a second read never sees less, and nothing is lost in the end."""
     with opened(postgres_database) as store:
         store.migrate()
         for _ in range(100):
@@ -283,7 +283,7 @@ def test_a_fold_that_meets_another_takes_what_is_left(postgres_database: Postgre
         assert messages_of(store).bumps(store.run, ["pool"])["pool"][0] == 101
 
 
-def test_a_sequence_that_has_many_rows_is_folded_by_whoever_reads_it(postgres_database: PostgresDatabase) -> None:
+def test_a_sequence_that_has_many_rows_is_folded_by_its_reader(postgres_database: PostgresDatabase) -> None:
     with opened(postgres_database) as store:
         store.migrate()
         with closing(Queue(store, "pool")) as queue:

@@ -55,7 +55,7 @@ def test_time_is_the_hosts_as_long_as_that_goes_forward() -> None:
             assert steady_now(connection, NOON + timedelta(seconds=seconds)) == NOON + timedelta(seconds=seconds)
 
 
-def test_time_goes_on_from_the_latest_moment_when_the_host_is_set_back() -> None:
+def test_time_goes_on_from_the_latest_time_when_the_host_is_set_back() -> None:
     with closing(connected()) as connection:
         latest = steady_now(connection, NOON)
         back = NOON - HOUR
@@ -67,7 +67,7 @@ def test_time_goes_on_from_the_latest_moment_when_the_host_is_set_back() -> None
         assert steady_now(connection, back + 3 * HOUR) == back + 3 * HOUR
 
 
-def test_a_host_that_was_far_ahead_for_a_moment_does_not_stop_time() -> None:
+def test_a_host_that_was_far_ahead_for_a_while_does_not_stop_time() -> None:
     with closing(connected()) as connection:
         steady_now(connection, datetime(2099, 1, 1, tzinfo=UTC))
         first = steady_now(connection, NOON)
@@ -270,7 +270,7 @@ def test_who_waited_for_the_lock_until_its_lease_had_ended_is_too_late(
         assert waiting.result().answer is Answer.EXPIRED
 
 
-def test_what_is_done_by_the_clock_goes_by_the_moment_at_which_the_lock_was_had(
+def test_what_is_done_by_the_clock_goes_by_the_time_at_which_the_lock_was_had(
     sqlite_database: SqliteDatabase,
 ) -> None:
     with opened(sqlite_database) as store:

@@ -82,7 +82,7 @@ def test_what_makes_nothing_ready_wakes_nobody(store: Store, clock: Clock) -> No
     queue.enqueue("k", key="k")
     first = taken(queue)
     after = queue.read_wakeup_sequence()
-    queue.enqueue("k", key="k")  # It is reserved: whoever is woken would find nothing.
+    queue.enqueue("k", key="k")  # It is reserved: a consumer that is woken would find nothing.
     queue.renew(first.message_id, first.token)
     queue.ack(first.message_id, first.token)
     queue.enqueue("k", key="k")
@@ -219,7 +219,7 @@ def test_a_short_change_overtakes_a_long_transaction_and_both_wake(postgres_data
 def test_only_the_first_ready_message_of_a_kind_notifies_and_the_others_are_seen_soon(
     postgres_database: PostgresDatabase,
 ) -> None:
-    """Notifying makes commits go one after the other; whoever takes the first message finds those that came behind it."""
+    """Notifying makes commits go one after the other; the consumer that takes the first message finds those that came behind it."""
     listening = postgres_database.connect()
     listening.execute("LISTEN wane_wakeup")
     with waiting(postgres_database_migrated(postgres_database)) as queue:
@@ -259,13 +259,11 @@ def test_processes_that_listen_miss_nothing(database: Database, store: Store) ->
     for sequences in by_process.values():
         assert None not in sequences, "it slept until its timeout"
         assert sequences == sorted(set(sequences))
-        assert (
-            sequences[-1] <= 26
-        )  # Whoever looks for the last message may find it right before its wakeup is reported.
+        assert sequences[-1] <= 26  # A consumer may find the last message right before its wakeup is reported.
     assert max(line["at"] for line in heard) - sent < 5
 
 
-def test_no_wakeup_is_missed_between_look_and_wait(database: Database, store: Store) -> None:
+def test_no_wakeup_is_missed_between_read_and_wait(database: Database, store: Store) -> None:
     """A thread enqueues as fast as it can; another takes everything, and waits only when it found nothing."""
     queue = Queue(store, "pool")
     stop = threading.Event()

@@ -19,7 +19,7 @@ from wane.events import BatchTaken, Event
 
 _MOST_CALLS = 10_000
 _EMPTY_CALLS = 50
-"""Whoever loses a race for the same rows takes none, so taking none once does not mean that none are due."""
+"""A call that loses a race for the same rows takes none, so taking none once does not mean that none are due."""
 
 
 def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
@@ -54,7 +54,7 @@ def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
             except Locked:
                 if not cap:
                     raise
-                locked += 1  # A cap skips nothing; whoever calls it tries again.
+                locked += 1  # A cap skips nothing; its caller tries again.
                 continue
             taken.update(counts)
             empty = 0 if sum(counts.values()) else empty + 1

@@ -191,7 +191,7 @@ def test_a_follower_that_becomes_live_keeps_its_row(
         assert audited(keeper) == 4 - len(ids(postgres_database))
 
 
-def test_whoever_writes_a_live_follower_can_lock_its_row_in_order_to_commit(
+def test_the_writer_of_a_live_follower_can_lock_its_row_in_order_to_commit(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     """A deferred foreign key locks the row at the commit: a batch that had it would wait for the writer, and the writer for the batch."""
@@ -241,7 +241,7 @@ def test_followers_that_the_application_deletes_first_are_its_own(
 
 
 @pytest.mark.parametrize("action", ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL"])
-def test_whoever_refers_to_a_row_that_is_leaving_waits_and_is_refused(
+def test_a_reference_to_a_row_that_is_leaving_waits_and_is_refused(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     create(postgres_database, f"REFERENCES jobs ON DELETE {action}")
@@ -260,7 +260,7 @@ def test_whoever_refers_to_a_row_that_is_leaving_waits_and_is_refused(
         assert ids(postgres_database) == ids(postgres_database, "notes") == []
 
 
-def test_without_a_foreign_key_whoever_refers_waits_until_the_row_has_left(
+def test_without_a_foreign_key_a_new_reference_waits_until_the_row_has_left(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(postgres_database)

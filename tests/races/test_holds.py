@@ -36,7 +36,7 @@ KINDS: dict[str, type[Any]] = {"sqlite": SqliteTransaction, "postgres": Postgres
 
 
 def is_locked(database: Database) -> bool:
-    """Whether somebody else is writing to the SQLite file right now."""
+    """Return whether another connection is writing to the SQLite file right now."""
     probe = database.connect()
     probe.execute("PRAGMA busy_timeout = 0")
     try:

@@ -36,7 +36,7 @@ def iso(hours: float) -> str:
     return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03}Z"
 
 
-def test_moments_leave_whoever_wrote_them(database: Database, tmp_path: Path) -> None:
+def test_rows_leave_whichever_writer_encoded_their_times(database: Database, tmp_path: Path) -> None:
     with drill(database, "statestore", tmp_path) as world:
         message = {"tenant_id": "t", "channel": "c", "thread_id": "h", "message_id": "m", "payload_json": "{}"}
         world.put("channel_inbox", {"inbox_id": 1, "received_at_ms": ms(1), **message})

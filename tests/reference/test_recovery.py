@@ -153,7 +153,7 @@ def test_a_connection_that_is_used_outlives_every_sweep(database: Database, tmp_
         world.database.execute("UPDATE connections SET expires_at_ms = ? WHERE connection_id = 'used'", (ms(-1),))
         world.sweep()
         assert world.all("SELECT connection_id FROM connections") == ["used"]
-        # Whoever was abandoned and comes back opens a new one, under its old name.
+        # A session that was abandoned and comes back opens a new one, under its old name.
         world.database.execute(
             f"INSERT INTO connections ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", (*opened[1][:6], ms(-1))
         )
@@ -380,7 +380,7 @@ def test_what_an_operator_may_still_replay_stays_whole(database: Database, tmp_p
         assert whole == ["received", "processing", "failed", "dead"]
         assert world.all("SELECT count(*) FROM knocker_deliveries") == [4]
         assert [one for one in world.keeper.check_live() if one.code != "overdue"] == []
-        # Whoever sends a forgotten event again is heard; whoever repeats one that waits is recognised.
+        # A forgotten event that is sent again is accepted; one that repeats a waiting one is recognised.
         again = (
             "INSERT INTO knocker_events (endpoint_id, dedupe_key, headers_json, body, received_at) VALUES (1, ?, '{}', ?, 1)"
             " ON CONFLICT DO NOTHING"

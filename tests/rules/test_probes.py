@@ -1,4 +1,4 @@
-"""Probes for whoever watches: bounded whatever the table holds, right in every encoding, and failing alone."""
+"""Probes for monitoring: bounded whatever the table holds, right in every encoding, and failing alone."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_is_due_and_what_will_be_in_every_encoding(database: Database, enco
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_probe_that_is_kept_is_asked_at_the_moment_it_is_asked_at(database: Database, encoding: str) -> None:
+def test_a_cached_probe_uses_the_time_of_its_call(database: Database, encoding: str) -> None:
     kind, time, write = ENCODINGS[encoding]
     database.script(f"CREATE TABLE event (id integer PRIMARY KEY, at {kind})")
     database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])

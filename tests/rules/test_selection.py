@@ -132,7 +132,7 @@ def test_one_bad_rule_does_not_stop_the_others(tables: Database) -> None:
     assert [finding.code for finding in findings] == ["missing-table"]
 
 
-def test_two_rules_with_the_same_mistake_tell_it_once(tables: Database) -> None:
+def test_two_rules_with_the_same_mistake_report_it_once(tables: Database) -> None:
     table = Table(TableName("nowhere"), "a test", (Rule("one", AGE), Rule("two", AGE)))
     assert [code for _, code, _, _ in reported(tables, table)] == ["missing-table"]
 

@@ -130,7 +130,7 @@ class Evidence:
         ]
 
     def check_sweeps(self) -> None:
-        """Whoever deleted a row had the table's lease at that time; fences only rise, and two processes never take turns under one."""
+        """The process that deleted a row had the table's lease at that time; fences only rise, and two processes never take turns under one."""
         for name in TABLES:
             mine = [one for one in self.deletions if one.table == name]
             fence, latest = 0, datetime.min.replace(tzinfo=UTC)
@@ -167,7 +167,7 @@ class Evidence:
         assert {message_id for message_id, _ in states} == set(ends)
 
     def takeovers(self) -> list[tuple[datetime, datetime]]:
-        """Reservations that ran out: when they ended, and when somebody else had the message."""
+        """Reservations that ran out: when they ended, and when another worker had the message."""
         found = []
         waiting: dict[str, datetime] = {}
         for one in self.changes:

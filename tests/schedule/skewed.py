@@ -13,7 +13,7 @@ _true_time = time.time
 
 
 class _Kind(type):
-    """Whoever asks whether something is a timestamp asks about real ones too."""
+    """Real ones are instances too."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, datetime)

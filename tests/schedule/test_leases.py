@@ -157,7 +157,7 @@ def test_leases_of_tables_are_apart(database: Database, clock: Clock) -> None:
 # --- Clocks -----------------------------------------------------------------------------------------------------------
 
 
-def test_on_postgres_no_moment_of_a_lease_comes_from_the_client(postgres_database: PostgresDatabase) -> None:
+def test_on_postgres_no_time_of_a_lease_comes_from_the_client(postgres_database: PostgresDatabase) -> None:
     with world(postgres_database) as one:
         assert one.store.clock() is None
         with one.store.transaction() as transaction:
@@ -165,7 +165,7 @@ def test_on_postgres_no_moment_of_a_lease_comes_from_the_client(postgres_databas
 
 
 class Host(datetime):
-    """A host's clock that somebody sets."""
+    """A host's clock that can be set."""
 
     shift = timedelta(0)
 

@@ -26,7 +26,7 @@ from wane._contract.model import Contract, Scheduler
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper
-from wane._schedule import Ran, Runner, executor
+from wane._schedule import Chore, Ran, Runner, executor
 from wane._schedule.adoption import adopt, require_in_force
 from wane._schedule.sql import Timetable
 from wane.errors import NotInForce, NotMigrated, WaneError, WrongArgument, WrongArgumentType
@@ -503,3 +503,9 @@ def test_clients_whose_clocks_are_hours_wrong_do_not_matter_on_postgres(postgres
             assert message.deliveries == 1
         assert one.count("job") == 1
         assert sum(entry.rows for entry in one.keeper.audit()) == 2_000
+
+
+def test_a_chore_is_due_at_once_and_then_when_its_interval_is_over() -> None:
+    hourly, always = Chore(3_600, lambda *_: None), Chore(0, lambda *_: None)
+    assert [hourly.is_due() for _ in range(2)] == [True, False]
+    assert [always.is_due() for _ in range(2)] == [True, True]

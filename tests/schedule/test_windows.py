@@ -1,4 +1,4 @@
-"""Windows: due times live in the database, and each window's sweeps are enqueued once, whoever comes first."""
+"""Windows: due times live in the database, and each window's sweeps are enqueued once, by whichever process comes first."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def test_a_tick_of_another_contract_is_refused(database: Database, clock: Clock)
 def test_adoption_waits_for_a_tick_that_is_under_way(
     postgres_database: PostgresDatabase, clock: Clock, monkeypatch: pytest.MonkeyPatch, patient: object
 ) -> None:
-    """Whoever adopts a contract knows: from now on nothing is enqueued by the old one."""
+    """After a contract was adopted, nothing is enqueued by the old one."""
     changed = contract_of(table("other"))
     with world(postgres_database) as one, beside(one, changed) as two:
         pause = Paused(monkeypatch, PostgresTransaction, "execute", "UPDATE wane.schedule")

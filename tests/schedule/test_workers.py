@@ -129,9 +129,7 @@ def test_nothing_due_costs_one_probe_and_one_audit_row_per_rule(
         assert [(entry.rule, entry.rows) for entry in entries] == [("failed", 0), ("done", 0)]
 
 
-def test_what_is_marked_is_looked_at_once_too(
-    database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_marked_is_read_once_too(database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     from wane._contract.duration import FOREVER
     from wane._contract.model import Mark
 
@@ -246,7 +244,7 @@ def test_dead_letters_of_workers_that_died_are_kept_to_one_as_well(database: Dat
         keep_one_dead_letter(one.queue, by="tester")
         left = {letter.message.message_id for letter in one.queue.dead_letters()}
         assert len(left) == 3
-        assert {"mine", "mine too"} < left, "messages that are none of Wane's are somebody else's business"
+        assert {"mine", "mine too"} < left, "messages that are none of Wane's are another application's business"
 
 
 def test_a_sweep_of_another_table_resolves_nothing(database: Database, clock: Clock) -> None:

@@ -204,7 +204,7 @@ def test_an_unknown_rule_is_refused(keeper: Keeper, database: PostgresDatabase, 
 
 
 @pytest.mark.parametrize("older_than", [None, "tomorrow", "infinity", "-infinity", "1969-01-01", "2300-01-01"])
-def test_a_moment_that_cannot_be_meant_is_refused(
+def test_a_timestamp_that_cannot_be_meant_is_refused(
     keeper: Keeper, database: PostgresDatabase, older_than: str | None
 ) -> None:
     database.execute("INSERT INTO receipt VALUES (1, NULL, ?)", (OLD,))

@@ -101,7 +101,7 @@ def test_every_kind_of_rule_takes_what_the_engine_takes(
 
 @pytest.mark.parametrize("table", ["draft", "receipt"])
 @pytest.mark.parametrize("days", [0, 0.5, 2, 5])
-def test_orphans_leave_by_a_moment_of_ones_own(
+def test_orphans_leave_by_a_time_that_the_caller_gives(
     keeper: Keeper, postgres_database: PostgresDatabase, table: str, days: float
 ) -> None:
     fill(postgres_database, 4)
@@ -308,10 +308,10 @@ def written(timestamp: datetime, kind: str, time: str) -> object:
     return timestamp.replace(tzinfo=None).isoformat(between, "microseconds") + ("" if "zone" in time else "Z")
 
 
-MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2199, 1, 1), timezones=st.just(UTC))
+TIMESTAMPS = st.datetimes(datetime(1971, 1, 1), datetime(2199, 1, 1), timezones=st.just(UTC))
 
 
-@given(timestamp=MOMENTS, inclusive=st.booleans())
+@given(timestamp=TIMESTAMPS, inclusive=st.booleans())
 @example(timestamp=datetime(2026, 1, 1, tzinfo=UTC), inclusive=True)
 @example(timestamp=datetime(2026, 1, 1, 0, 0, 0, 999_999, tzinfo=UTC), inclusive=False)
 def test_bounds_in_sql_are_the_bounds_of_the_engine(clusters: Any, timestamp: datetime, inclusive: bool) -> None:

@@ -35,7 +35,7 @@ def fill(world: World) -> None:
         world.database.script("ANALYZE")
 
 
-def test_the_view_of_postgresql_is_what_the_command_tells(postgres_database: PostgresDatabase) -> None:
+def test_the_view_of_postgresql_is_what_the_command_prints(postgres_database: PostgresDatabase) -> None:
     with healthy(postgres_database) as world:
         fill(world)
         install(world.keeper)

@@ -235,7 +235,7 @@ def test_a_failing_call_says_why_when_asked(
 
 
 @pytest.mark.parametrize("older_than", [T, float(T), "2023-11-14T22:13:20+00:00"])
-def test_orphans_leave_by_a_moment_of_ones_own(
+def test_orphans_leave_by_a_time_that_the_caller_gives(
     connection: sqlite3.Connection, database: SqliteDatabase, older_than: object
 ) -> None:
     database.execute("INSERT INTO receipt VALUES (1, NULL, ?), (2, NULL, ?), (3, 1, ?)", (T - 1, T, T - 1))

@@ -79,7 +79,7 @@ def test_a_job_whose_payload_names_no_event_stays(webhooks: WebhookRetention, da
     assert count(database, "_honker_live") == 5
 
 
-def test_audits_are_listed_since_a_moment(webhooks: WebhookRetention, database: Database) -> None:
+def test_audits_are_listed_since_a_time(webhooks: WebhookRetention, database: Database) -> None:
     webhooks.prune_events(older_than=T)
     [first] = webhooks.list_prune_audits()
     audit = "wane_audit" if database.store == "sqlite" else "wane.audit"

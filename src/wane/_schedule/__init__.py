@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wane._schedule.runner import Ran, Runner
+from wane._schedule.runner import Chore, Ran, Runner
 from wane._schedule.status import Status, read_status
 
-__all__ = ["Ran", "Runner", "Status", "read_status"]
+__all__ = ["Chore", "Ran", "Runner", "Status", "read_status"]

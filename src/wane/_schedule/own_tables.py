@@ -46,7 +46,7 @@ def own_contract(store: Store, contract: Contract) -> Contract:
         tables=(
             Table(
                 name("message"),
-                why="A key stays taken for as long as somebody may enqueue it again; a dead letter stays until it was dealt with.",
+                why="A key stays taken for as long as it may be enqueued again; a dead letter stays until it was dealt with.",
                 state="state",
                 live=("ready", "delayed", "reserved"),
                 rules=(
@@ -98,5 +98,5 @@ def keep_one_dead_letter(queue: Queue, *, by: str) -> None:
     for letter in sorted(letters, key=lambda one: one.moved_at, reverse=True):
         kind = letter.message.kind
         if kind in known and kind.startswith(KIND.format("")):
-            queue.resolve(letter.message.message_id, by=f"{by}: a later one tells the same")
+            queue.resolve(letter.message.message_id, by=f"{by}: a later one reports the same")
         known.add(kind)

@@ -44,9 +44,24 @@ _ANSWER_SECONDS = 60.0
 """No statement of a runner takes this long: a server that has not answered by then never will."""
 MOST_WORKERS = 64
 
-Chore = Callable[[Store, str], None]
-"""Something that a scheduler does between windows, on its store and under its name. It decides itself whether it is
-due."""
+
+@dataclass(eq=False, slots=True)
+class Chore:
+    """Something that a scheduler does between windows, on its store and under its name: at once, and then at intervals.
+
+    What only one process at a time may do, it decides by a lease of its own.
+    """
+
+    seconds: float
+    call: Callable[[Store, str], None]
+    _due_at: float = field(default=float("-inf"), init=False)
+
+    def is_due(self) -> bool:
+        """Return whether its interval is over; the next one begins."""
+        if time.monotonic() < self._due_at:
+            return False
+        self._due_at = time.monotonic() + self.seconds
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +205,14 @@ class Runner:
         left = {scheduler.name: self.max_runs for scheduler in chosen}
         patience = {scheduler.name: Patience(self._ending) for scheduler in chosen}
         resting = dict.fromkeys(left, 0.0)
-        between = _BetweenWindows(self)
+        chores = [
+            Chore(_EXPIRE_SECONDS, self._expire_messages),
+            Chore(_CHECK_CLEANING_SECONDS, self._clean_own_tables),
+            *self.chores,
+        ]
 
         def body(store: Store, executor: Executor) -> bool:
-            queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
+            queue = self._queue(store)
             waits = [_LONGEST_WAIT_SECONDS]
             for scheduler in chosen:
                 if left[scheduler.name] == 0 or time.monotonic() < resting[scheduler.name]:
@@ -219,7 +238,9 @@ class Runner:
             if last:
                 self._scheduled.set()
             executor.heartbeat(store, "waiting")
-            between.run(store, queue, executor)  # Also once where every window is one process, started by cron.
+            for chore in chores:  # Also once where every window is one process, started by cron.
+                if chore.is_due():
+                    self._do(chore, store, executor.name)
             if last:
                 return True
             self._ending.wait(max(min(waits), 0.01))
@@ -229,6 +250,31 @@ class Runner:
             self._loop("scheduler", 1, body, lambda *error: self.listener(TickFailed("wane", *error)))
         finally:
             self._scheduled.set()
+
+    def _do(self, chore: Chore, store: Store, holder: str) -> None:
+        try:
+            chore.call(store, holder)
+        except Unreachable:
+            raise
+        except WaneError as problem:  # Windows go on regardless.
+            self.fail(str(problem).partition("\n")[0])
+
+    def _queue(self, store: Store) -> Queue:
+        return Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
+
+    def _expire_messages(self, store: Store, holder: str) -> None:
+        # Other pools have policies of their own, which are unknown here.
+        queue = self._queue(store)
+        queue.expire_leases(_EXPIRE_LIMIT)
+        keep_one_dead_letter(queue, by=holder)
+
+    def _clean_own_tables(self, store: Store, holder: str) -> None:
+        """Clean Wane's own tables once an hour, in the first process that takes the lease, which is not given back."""
+        with store.write() as (run, now):
+            until = (now or store.now()) + _CLEAN_EVERY
+            mine, _ = Leases(store.dialect).take(run, CLEANING_LEASE, holder, until, now)
+        if mine:
+            clean_own_tables(store, self.contract, actor=holder, listener=self.listener)
 
     def _tick(
         self, store: Store, scheduler: Scheduler, queue: Queue, executor: Executor
@@ -248,7 +294,7 @@ class Runner:
         def body(store: Store, executor: Executor) -> bool:
             nonlocal worker, done
             if worker is None or worker.store is not store:
-                queue = Queue(store, self.contract.queue.pool, policy=policy_of(self.contract), listener=self.listener)
+                queue = self._queue(store)
                 worker = Worker(store, self.contract, queue, executor, self.listener, self._ending, self.archive)
             require_in_force(store, self.contract, by=self.actor)
             sequence = worker.queue.read_wakeup_sequence()
@@ -294,38 +340,3 @@ class Runner:
             self._ticks += ticks
             self._sweeps += sweeps
             self._failures += failures
-
-
-class _BetweenWindows:
-    """What a scheduler does between windows: overdue messages every few seconds, Wane's own tables every hour."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._expired = float("-inf")
-        self._cleaned = float("-inf")
-
-    def run(self, store: Store, queue: Queue, executor: Executor) -> None:
-        now = time.monotonic()
-        if now - self._expired >= _EXPIRE_SECONDS:
-            self._expired = now
-            # Other pools have policies of their own, which are unknown here.
-            queue.expire_leases(_EXPIRE_LIMIT)
-            keep_one_dead_letter(queue, by=executor.name)
-        if now - self._cleaned >= _CHECK_CLEANING_SECONDS:
-            self._cleaned = now
-            self._clean_own_tables(store, executor)
-        for chore in self._runner.chores:
-            try:
-                chore(store, executor.name)
-            except Unreachable:
-                raise
-            except WaneError as problem:  # Windows go on regardless.
-                self._runner.fail(str(problem).partition("\n")[0])
-
-    def _clean_own_tables(self, store: Store, executor: Executor) -> None:
-        """Clean Wane's own tables once an hour, in the first process that takes the lease, which is not given back."""
-        with store.write() as (run, now):
-            until = (now or store.now()) + _CLEAN_EVERY
-            mine, _ = Leases(store.dialect).take(run, CLEANING_LEASE, executor.name, until, now)
-        if mine:
-            clean_own_tables(store, self._runner.contract, actor=executor.name, listener=self._runner.listener)

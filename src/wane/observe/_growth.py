@@ -273,15 +273,12 @@ class GrowthChore:
         self._contract = contract
         self._listener = listener
         self._clock = clock
-        self._next_at = float("-inf")
+        self.seconds = min(contract.growth.every.total_seconds() / 2, _CHECK_SECONDS)
         self._warned_at: dict[tuple[str, int], float] = {}
 
     def __call__(self, store: Store, holder: str) -> None:
         """Take a snapshot if one is due and no other process holds the lease."""
         every = self._contract.growth.every
-        if self._clock() < self._next_at:
-            return
-        self._next_at = self._clock() + min(every.total_seconds() / 2, _CHECK_SECONDS)
         now = store.now()
         latest = Snapshots(store.dialect).latest_at(store.reader(_READ_SECONDS), now)
         # Times of snapshots have a resolution of one minute; half a minute early is on time.

@@ -7,8 +7,6 @@ health by itself writes nothing.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from datetime import date, timedelta
 
 from wane._contract.model import Contract
@@ -40,18 +38,14 @@ def record_health(store: Store, contract: Contract, health: Health) -> None:
 class HealthChore:
     """Records a health report once in an interval, in one of all processes."""
 
-    def __init__(self, contract: Contract, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, contract: Contract) -> None:
         self._contract = contract
         self._prober = Prober(contract)
-        self._clock = clock
-        self._next_at = float("-inf")
+        self.seconds = contract.health.every.total_seconds() / 2
 
     def __call__(self, store: Store, holder: str) -> None:
         """Record a report if one is due and no other process holds the lease."""
-        if self._clock() < self._next_at:
-            return
         every = self._contract.health.every
-        self._next_at = self._clock() + every.total_seconds() / 2
         latest = HealthReports(store.dialect).read_at(store.reader(READ_SECONDS))
         # A report dated in the future, by a clock set forward by mistake, does not count.
         if latest is not None and timedelta(0) <= store.now() - latest < every:
