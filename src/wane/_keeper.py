@@ -210,12 +210,15 @@ class Keeper:
     def sweep(
         self,
         *only: str,
-        budget: Budget | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
         approve: Collection[str] = (),
         pace: Pace | None = None,
         stop: threading.Event | None = None,
     ) -> Sweep:
-        """Sweep every rule, or those named, batch by batch, if the flags allow it."""
+        """Sweep every rule, or those named, batch by batch, if the flags allow it.
+
+        `budget` replaces that of each rule, or some of its limits, such as `{"rows": 1_000}`.
+        """
         if isinstance(approve, str):
             raise WrongArgumentType(f"approve must be a list of rules, not {approve!r}", f"write [{approve!r}]")
         require_known(self.contract, [*only, *approve])

@@ -179,3 +179,10 @@ def test_an_approval_says_where_the_budget_ends_a_sweep(wane: Wane, fused: Datab
     done = wane("approve", "--yes")
     assert "its budget ends a sweep after 500 rows, so that takes 3 sweeps or more" in done.err
     assert "raise table.inbox.rule.failed.budget.rows" in done.err
+
+
+def test_a_budget_on_the_command_line_leaves_the_approval_valid(wane: Wane, fused: Database) -> None:
+    """The approval is for the contract's rules, which another budget does not change."""
+    assert wane("approve", "--yes").code == 0
+    swept = wane("sweep", "--rows", "500", "--json")
+    assert (swept.code, [rule["outcome"] for rule in swept.json["rules"]], left(fused)) == (0, ["budget"], 706)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -165,9 +165,12 @@ def sweep(
     """
     if dry_run:
         return plan_result(build_plan(call, only))
-    contract = _with_budgets(call.load(), {"rows": rows, "seconds": seconds, "batches": batches})
+    contract = call.load()
+    given = {"rows": rows, "seconds": seconds, "batches": batches}
+    budget = {name: limit for name, limit in given.items() if limit is not None}
     pace = FAST if fast else None
-    done = call.open(contract).sweep(*(only or ()), approve=approve or (), pace=pace, stop=call.stop.event)
+    keeper = call.open(contract)
+    done = keeper.sweep(*(only or ()), budget=budget, approve=approve or (), pace=pace, stop=call.stop.event)
     return _sweep_result(done, failed=done.failed, skipped=_archiving(contract, only))
 
 
@@ -204,16 +207,6 @@ def _sweep_result(done: Sweep, *, failed: bool, skipped: Sequence[str] = ()) -> 
     nothing = all(rule.outcome is Outcome.OFF for rule in done.rules)
     data = {"run": done.run, "rules": [{**asdict(rule), "rows": rule.rows} for rule in done.rules]}
     return CommandResult(data, show, NOTHING_DONE if nothing else 1 if failed else 0)
-
-
-def _with_budgets(contract: Contract, given: dict[str, int | None]) -> Contract:
-    """Return the contract with the budgets that were given in place of its rules' own."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    tables = (
-        replace(one, rules=tuple(replace(rule, budget=replace(rule.budget, **chosen)) for rule in one.rules))
-        for one in contract.tables
-    )
-    return replace(contract, tables=tuple(tables)) if chosen else contract
 
 
 def print_sweep(done: Sweep) -> None:

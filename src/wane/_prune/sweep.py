@@ -12,8 +12,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from statistics import median
@@ -24,6 +24,7 @@ from wane._contract.model import Cap, Contract, Follower, Mark, ReferencedBy, Ru
 from wane._contract.settings import Budget
 from wane._db import Store
 from wane._db.transaction import Transaction
+from wane._findings import did_you_mean
 from wane._leases import Fence
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.admission import require_admin
@@ -42,7 +43,7 @@ from wane._rules.access import can_walk_by_key
 from wane._rules.reads import any_due
 from wane._rules.rows import cutoff
 from wane._rules.selection import Selection
-from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError
+from wane.errors import LeaseLost, Locked, SchemaChanged, TimedOut, WaneError, WrongArgument
 from wane.events import (
     BudgetExhausted,
     Listener,
@@ -140,7 +141,7 @@ class Sweeper:
         self,
         only: Collection[str] = (),
         *,
-        budget: Budget | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
         planned: dict[str, PlannedRows] | None = None,
         run: str | None = None,
     ) -> Sweep:
@@ -158,7 +159,7 @@ class Sweeper:
             plan = None if planned is None else planned.get(f"{table.name}.{rule.name}")
             if planned is not None and plan is None:
                 continue
-            one = _RuleSweep(self, run, table, rule, budget or rule.budget, plan, resumed=resumed)
+            one = _RuleSweep(self, run, table, rule, _budget(rule, budget), plan, resumed=resumed)
             swept.append(one.run())
             if one.lost:
                 break  # The other process sweeps the rest.
@@ -195,6 +196,17 @@ def _walk(followers: Sequence[Follower]) -> Iterator[Follower]:
     for follower in followers:
         yield follower
         yield from _walk(follower.followers)
+
+
+def _budget(rule: Rule, given: Budget | Mapping[str, int] | None) -> Budget:
+    """Return the budget of a sweep: the rule's own, or what was given instead of it, or of some of its limits."""
+    if isinstance(given, Budget):
+        return given
+    known = [one.name for one in fields(Budget)]
+    for name in given or {}:
+        if name not in known:
+            raise WrongArgument(f"a budget has no {name!r}", did_you_mean(name, known) or f"it has {', '.join(known)}")
+    return replace(rule.budget, **(given or {}))
 
 
 class _RuleSweep:
