@@ -73,6 +73,10 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
             ),
         ),
         (GOOD + 'spare = { newest = 1, per = ["a", "b"] }', "older than 7d by at but the newest of each a, b"),
+        (
+            GOOD + 'orphans = { columns = ["a", "b"], of = "s.runs" }',
+            "a, b points at no row of s.runs and older than 7d by at",
+        ),
         (GOOD + "spare = { newest = 3 }", "older than 7d by at but the newest 3"),
         (GOOD + 'unless = [{ not_null = "locked_by" }]', "older than 7d by at unless locked_by is not NULL"),
     ],

@@ -28,6 +28,7 @@ from wane._contract.model import (
     Contract,
     Expiry,
     Guard,
+    MissingParent,
     Orphans,
     Pick,
     Reference,
@@ -338,7 +339,8 @@ def oracle(
     due = [
         row
         for row, meaning in known
-        if selected(row, meaning, rule, now, known, key, table) and not saved(row, rule, children)
+        if selected(row, meaning, rule, now, known, key, table, [one[0] for one in children])
+        and not saved(row, rule, children)
     ]
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -445,12 +447,16 @@ def selected(
     known: Sequence[tuple[dict[str, Any], Read]],
     key: Sequence[str],
     table: Table,
+    parents: Sequence[Any],
 ) -> bool:
     bound = rule.bound
     if not own(row, rule, table):
         return False
-    if isinstance(bound, Orphans) and row[bound.reference] is not None:
-        return False
+    if isinstance(bound, Orphans):
+        if bound.missing is None and row[bound.reference] is not None:
+            return False
+        if bound.missing is not None and (row[bound.reference] is None or row[bound.reference] in parents):
+            return False
 
     def newer(per: Sequence[str]) -> int:
         def place(one: dict[str, Any], when: Read) -> tuple[Any, ...]:
@@ -736,6 +742,8 @@ def examples(draw: st.DrawFn, store: str) -> Example:
         keep = draw(st.sampled_from([timedelta(days=7), timedelta(hours=1), timedelta(microseconds=1)]))
         now = cutoff + keep
         bound: Age | Orphans | Expiry | Cap = Age(time, keep) if kind == "age" else Orphans(time, keep, "parent")
+        if kind == "orphans" and draw(st.booleans()):
+            bound = Orphans(time, keep, "parent", MissingParent(("parent",), TableName("child"), ("ref",)))
     elif kind == "expiry":
         bound = Expiry(time)
     elif kind == "child":
@@ -818,6 +826,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
         if rows
         else []
     )
+    children += [(7, None, None, None)] * draw(st.integers(0, 1))
     return Example(encoding, table, now, rows, children, draw(st.sampled_from([1, 3, 100, 100])))
 
 

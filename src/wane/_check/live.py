@@ -120,7 +120,8 @@ def becomes_due_late(contract: Contract, selection: Selection) -> bool:
     marks = (one.action.state for one in contract.table(selection.name).rules if isinstance(one.action, Mark))
     saved = any(path[-1].live for path in follower_paths(selection))
     marked = selection.rule.by_state and any(map(selection.rule.selects, marks))
-    return bool(selection.rule.guards or selection.where or selection.rule.spare) or saved or marked
+    changing = selection.rule.guards or selection.guards or selection.where or selection.rule.spare
+    return bool(changing) or saved or marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,8 @@ class Live:
         asked: dict[object, Question] = {}
         for selection in self.selections:
             for guard in selection.guards:
+                if guard is selection.missing:
+                    continue  # A parent needs no children.
                 self._reference(asked, "dangling-reference", selection, selection.table, guard, None)
             self._followers(asked, selection, selection.table, selection.followers)
         return list(asked.values())

@@ -481,6 +481,35 @@ class GuardEntry(Entry):
         return self
 
 
+class OrphansEntry(Entry):
+    """A reference whose rows are orphans: where it is NULL, or, with `of`, where it points at no row of that table."""
+
+    columns: Columns = Field(description="The columns of the reference.")
+    of: NamedTable | None = Field(default=None, description="The table that it points at, without a foreign key.")
+    to: Columns | None = Field(default=None, description="The columns of that table; its key if left out.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.of is None and (self.to is not None or len(self.columns) > 1):
+            raise Refused("names no table", 'say what the reference points at: of = "…"')
+        if self.to is not None and len(self.to) != len(self.columns):
+            raise Refused(
+                f"{len(self.columns)} columns refer to {len(self.to)}", "name as many in `to` as in `columns`"
+            )
+        return self
+
+
+OrphansItem = Annotated[
+    OrphansEntry,
+    ShortForm(
+        lambda text: {"columns": _COLUMN.read(text)},
+        "a reference",
+        'write its column, or { columns = "…", of = "…" }',
+        "A column that is NULL in orphans.",
+    ),
+]
+
+
 class SpareEntry(Entry):
     """The newest rows that a rule spares."""
 
@@ -505,7 +534,9 @@ class RuleEntry(Entry):
     )
     spare: SpareEntry | None = Field(default=None, description="The newest rows, which stay whatever their age.")
     time: RuleTimeItem | None = Field(default=None, description="The rule's own time column.")
-    orphans: ColumnName | None = Field(default=None, description="Only rows where this reference is NULL.")
+    orphans: OrphansItem | None = Field(
+        default=None, description="Only rows where this reference is NULL, or points at no row."
+    )
     unless: list[GuardEntry] = Field(default_factory=list, description="Guards: each saves the row.")
     with_: list[FollowerItem] = Field(default_factory=list, alias="with", description="Rows that leave with the row.")
     then: Then = Field(default=Prune(), description="What happens to a due row.")

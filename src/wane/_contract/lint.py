@@ -361,6 +361,9 @@ class _Lint:
                 if isinstance(rule.bound, Age | Orphans | Expiry) and rule.bound.time.elsewhere is not None:
                     path = [*_path(table, rule), "time"]
                     yield rule.bound.time.elsewhere.table, path, self.origins.of("table", table.name)
+                if isinstance(rule.bound, Orphans) and rule.bound.missing is not None:
+                    path = [*_path(table, rule), "orphans"]
+                    yield rule.bound.missing.table, path, self.origins.of("table", table.name)
                 for guard in rule.guards:
                     if isinstance(guard, ReferencedBy):
                         path = [*_path(table, rule), "unless"]

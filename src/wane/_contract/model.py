@@ -110,12 +110,26 @@ class Age:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingParent:
+    """A reference without a foreign key: columns, the table they point at, and the columns of it that they name.
+
+    Without those columns, it is the table's key.
+    """
+
+    columns: tuple[str, ...]
+    table: TableName
+    to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Orphans:
-    """Due like Age, but only where the reference to the parent is NULL."""
+    """Due like Age, but only where the reference to the parent is NULL, or points at a row that does not exist."""
 
     time: Time
     keep: timedelta
     reference: str
+    missing: MissingParent | None = None
+    """What the reference points at, if NULL is no orphan, and a reference that points at nothing is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from wane._contract.entries import (
     ExcuseEntry,
     FollowerEntry,
     GuardEntry,
+    OrphansEntry,
     RuleEntry,
     TableEntry,
     WindowName,
@@ -29,6 +30,7 @@ from wane._contract.model import (
     Follower,
     Guard,
     Mark,
+    MissingParent,
     Orphans,
     Prune,
     ReferencedBy,
@@ -37,6 +39,7 @@ from wane._contract.model import (
     Spare,
     State,
     Table,
+    Time,
     ToArchive,
     WhileNotNull,
     WhileNull,
@@ -345,7 +348,7 @@ class _RuleReader:
             return Cap(time, entry.most, entry.per or ())
         if keep is None:
             return None
-        return Age(time, keep) if entry.orphans is None else Orphans(time, keep, entry.orphans)
+        return Age(time, keep) if entry.orphans is None else _orphans(time, keep, entry.orphans)
 
     def _cap_by_key(self, most: int, by: str) -> Cap | None:
         per = self.entry.per or ()
@@ -495,6 +498,11 @@ class _RuleReader:
             self._error("then", "several-times", message, "name one column: `time = …` in the rule")
         if isinstance(bound, Cap) and not isinstance(then, Prune):
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
+
+
+def _orphans(time: Time, keep: timedelta, entry: OrphansEntry) -> Orphans:
+    missing = None if entry.of is None else MissingParent(entry.columns, entry.of, entry.to or ())
+    return Orphans(time, keep, entry.columns[0], missing)
 
 
 def _guard(entry: GuardEntry) -> Guard:

@@ -175,7 +175,10 @@ def _bound(rule: Rule) -> str:
         due = f"older than {format_duration(bound.keep)} by {bound.time}"
         after = f"after {format_duration(bound.keep)} by {bound.time}"
     if isinstance(bound, Orphans):
-        due, after = f"{bound.reference} NULL and {due}", f"where {bound.reference} is NULL {after}"
+        orphan = f"{bound.reference} is NULL"
+        if bound.missing is not None:
+            orphan = f"{', '.join(bound.missing.columns)} points at no row of {bound.missing.table}"
+        due, after = f"{orphan.replace(' is ', ' ')} and {due}", f"where {orphan} {after}"
     if isinstance(action, Mark):
         return f"become {_states([action.state])} {after}"
     return f"archived {after}" if isinstance(action, ToArchive | ToColdTier) else due

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from wane._contract.lookup import find_rule, find_table
-from wane._contract.model import Age, Contract, Mark, Orphans, Prune, Rule, State, Table, Time, ToArchive, ToColdTier
+from wane._contract.model import Age, Contract, Mark, Orphans, Prune, Rule, State, Table, ToArchive, ToColdTier
 from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.counting import count_rows
@@ -172,9 +172,10 @@ def _same_type(rule: Rule, state: State) -> bool:
     return all(type(one) is type(state) for one in rule.states or rule.all_but or ())
 
 
-def _columns(rule: Rule) -> tuple[Time, str | None]:
+def _columns(rule: Rule) -> tuple[object, ...]:
     assert isinstance(rule.bound, Age | Orphans)
-    return rule.bound.time, rule.bound.reference if isinstance(rule.bound, Orphans) else None
+    orphans = (rule.bound.reference, rule.bound.missing) if isinstance(rule.bound, Orphans) else ()
+    return rule.bound.time, *orphans
 
 
 def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:

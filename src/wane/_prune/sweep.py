@@ -20,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from wane._contract.lookup import is_named
-from wane._contract.model import Cap, Contract, Follower, Mark, ReferencedBy, Rule, Table, ToArchive
+from wane._contract.model import Cap, Contract, Follower, Mark, Orphans, ReferencedBy, Rule, Table, ToArchive
 from wane._contract.settings import Budget
 from wane._db import Store
 from wane._db.transaction import Transaction
@@ -189,6 +189,9 @@ def _frees(one: tuple[Table, Rule], other: tuple[Table, Rule]) -> bool:
     if isinstance(rule.action, Mark):
         return table == their_table and their_rule.selects(rule.action.state)
     loses = {table.name} | {follower.reference.table for follower in _walk(rule.followers)}
+    bound = their_rule.bound
+    if isinstance(bound, Orphans) and bound.missing is not None and bound.missing.table in loses:
+        return True
     return any(isinstance(guard, ReferencedBy) and guard.reference.table in loses for guard in their_rule.guards)
 
 

@@ -104,7 +104,14 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
     for way in dict.fromkeys([(), *complete, selection.rule.states]):
         rule = replace(selection.rule, states=way)
         asked = replace(
-            selection, rule=rule, per=(), orphan=None, where=(), saved_while_null=(), saved_while_not_null=()
+            selection,
+            rule=rule,
+            per=(),
+            orphan=None,
+            missing=None,
+            where=(),
+            saved_while_null=(),
+            saved_while_not_null=(),
         )
         if any(serves(index, asked, store.kind) for index in asked.table.indexes):
             return way

@@ -165,6 +165,8 @@ class Selection:
     scope: tuple[Any, ...] | None = None
     """One scope of a cap per scope; None means all of them."""
     orphan: Column | None = None
+    missing: BoundReference | None = None
+    """The parents whose absence makes a row an orphan. It is one of the guards: a parent that exists saves the row."""
     where: tuple[BoundCondition, ...] = ()
     spared_per: tuple[Column, ...] = ()
     """The scope in which the rule spares its newest rows, if it spares any."""
@@ -339,6 +341,7 @@ class _Binder:
         def column(name: str, entry: str) -> Column:
             return self._column(table, name, f"rule.{rule.name}.{entry}")
 
+        missing = self._missing_parent(table)
         return Selection(
             name=declared.name,
             table=table,
@@ -348,15 +351,24 @@ class _Binder:
             state=state,
             other_time=other_time,
             per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
-            orphan=column(rule.bound.reference, "orphans") if isinstance(rule.bound, Orphans) else None,
+            orphan=column(rule.bound.reference, "orphans")
+            if isinstance(rule.bound, Orphans) and missing is None
+            else None,
+            missing=missing,
             spared_per=() if rule.spare is None else tuple(column(name, "spare") for name in rule.spare.per),
             where=self._where(rule.conditions, table, f"rule.{rule.name}.where"),
-            saved_while_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
+            saved_while_null=(
+                *(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNull)),
+                *(() if missing is None else missing.to),
+            ),
             saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),
-            guards=tuple(
-                self._reference(g.reference, table, key, f"rule.{rule.name}.unless")
-                for g in rule.guards
-                if isinstance(g, ReferencedBy)
+            guards=(
+                *(
+                    self._reference(g.reference, table, key, f"rule.{rule.name}.unless")
+                    for g in rule.guards
+                    if isinstance(g, ReferencedBy)
+                ),
+                *(() if missing is None else (missing,)),
             ),
             followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
             has_delete_triggers=any(one.delete_triggers for one in self._parts(table)),
@@ -419,6 +431,32 @@ class _Binder:
         elif problem := self.types.ordered_key(column):
             self._error(entry, "unordered-key", problem, "name a time column instead: `time = …`")
         return (column, *(one for one in key if one != column))
+
+    def _missing_parent(self, table: TableInfo) -> BoundReference | None:
+        """Return the parents that a reference without a foreign key points at, as what saves the rule's rows."""
+        bound, entry = self.rule.bound, f"rule.{self.rule.name}.orphans"
+        if not isinstance(bound, Orphans) or bound.missing is None:
+            return None
+        parent = self._table(bound.missing.table, entry)
+        mine = tuple(self._column(table, name, entry) for name in bound.missing.columns)
+        names = bound.missing.to or parent.row_key
+        theirs = tuple(self._column(parent, name, entry) for name in names)
+        if len(mine) != len(theirs):
+            self._error(
+                entry,
+                "wrong-reference",
+                f"{len(mine)} columns point at {len(theirs)} of {parent.name}: {', '.join(names) or 'it has no key'}",
+                "name the columns that they point at: { columns, of, to }",
+            )
+            raise _Missing
+        for one, other in zip(mine, theirs, strict=True):
+            problem = self.types.reference(one, other) or self.types.reference(other, one)
+            if not problem and not _same(one.collation, other.collation):
+                problem = f"{one.name} and {other.name} have different collations: a value may be equal in one only"
+            if problem:
+                self._error(entry, "wrong-reference", f"{', '.join(bound.missing.columns)}: {problem}")
+        inherited = any(one.kind is not Kind.PARTITION for one in self.schema.descendants(parent))
+        return BoundReference(bound.missing.table, parent, theirs, mine, inherited=inherited)
 
     def _parts(self, table: TableInfo) -> list[TableInfo]:
         """Return the table and everything that its rows may actually be stored in."""
