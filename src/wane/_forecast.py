@@ -187,7 +187,8 @@ def longest_stay(table: Table) -> timedelta | None:
 
     def stay(state: State | None, marked: tuple[State | None, ...] = ()) -> timedelta | None:
         mine = [one for one in table.rules if one.selects(state) and not one.conditions and one.spare is None]
-        keeps = [one.bound.keep for one in mine if isinstance(one.bound, Age) and not isinstance(one.action, Mark)]
+        aged = [one.bound for one in mine if isinstance(one.bound, Age) and not isinstance(one.action, Mark)]
+        keeps = [bound.keep for bound in aged if bound.longer is None]
         if keeps:
             return min(keeps)
         marks = [one.action.state for one in mine if isinstance(one.bound, Age) and isinstance(one.action, Mark)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from covering import EVENTS, PLACE, SCHEDULER, codes, finding, findings, numbers
+from covering import EVENTS, HEALTHY, PLACE, SCHEDULER, codes, finding, findings, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._check.encodings import encodings
 from wane._findings import Finding
@@ -482,3 +482,17 @@ def test_a_key_that_cannot_be_walked_is_refused(database: Database) -> None:
     [found] = [one for one in findings(database, ELSEWHERE % IN_CHILD) if one.path]
     assert found.code == "wrong-time-type"
     assert "rows are walked by a key of whole numbers" in found.message
+
+
+# --- Windows of rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["", ', parent = { table = "queues", columns = "queue" }'])
+def test_windows_of_rows_are_whole_numbers(database: Database, where: str) -> None:
+    database.script(f"{HEALTHY} ALTER TABLE events ADD COLUMN queue bigint; ALTER TABLE events ADD COLUMN days text;")
+    database.execute("CREATE TABLE queues (queue bigint NOT NULL PRIMARY KEY, days text)")
+    text = f'{EVENTS}longer = {{ column = "days", unit = "d"{where} }}'
+    [found] = [one for one in findings(database, text) if one.path]
+    assert (found.code, found.path) == ("wrong-window-type", f"{PLACE}.longer")
+    assert found.message.endswith("which holds no whole numbers")
+    assert [one for one in findings(database, text.replace('"days"', '"queue"')) if one.path] == []

@@ -19,6 +19,7 @@ from wane._contract.model import (
     ExcuseKind,
     Expiry,
     Follower,
+    Longer,
     Mark,
     Orphans,
     Pick,
@@ -33,6 +34,7 @@ from wane._contract.model import (
     Unit,
     WhileNotNull,
     WhileNull,
+    WindowUnit,
 )
 from wane._contract.names import TableName
 from wane._contract.settings import Budget
@@ -79,6 +81,14 @@ def rule(folder: Path, text: str) -> Rule:
         (
             'expires = { column = "x", parent = { table = "s.p", columns = ["p"], to = ["id"] } }',
             Expiry(Time("x", parent=Reference(TableName("p", "s"), ("p",), ("id",)))),
+        ),
+        (
+            'keep = "7d"\nlonger = { column = "n", unit = "h" }',
+            Age(AT, 7 * DAY, Longer("n", WindowUnit.HOURS)),
+        ),
+        (
+            'keep = "7d"\norphans = "p"\nlonger = { column = "n", unit = "s", parent = { table = "q", columns = "q_id" } }',
+            Orphans(AT, 7 * DAY, "p", longer=Longer("n", WindowUnit.SECONDS, Reference(TableName("q"), ("q_id",)))),
         ),
         ("most = 500", Cap(AT, 500)),
         ('most = 500\nby = "id"', Cap(None, 500, by="id")),

@@ -124,6 +124,7 @@ def test_a_contract_with_everything_passes(validator: Draft202012Validator) -> N
         RULE + 'when = ["x"]\nmost = 5\nby = "id"\n',
         RULE + 'when = ["x"]\nkeep = "7d"\ntime = { first = ["a", "b"], unit = "ms" }\n',
         RULE + 'when = ["x"]\nexpires = { latest = ["a", "b"] }\n',
+        RULE + 'when = ["x"]\nkeep = "7d"\nlonger = { column = "days", unit = "d" }\n',
         RULE + 'when = ["x"]\nkeep = "7d"\ntime = { column = "at", child = "c.t_id" }\n',
         RULE + 'when = ["x"]\nkeep = "7d"\ntime = { column = "at", parent = { table = "p", columns = "p_id" } }\n',
         RULE + 'when = ["x"]\nkeep = "1d 12h"\nwith = [{ table = "c", columns = "x", to = ["id"], with = ["d.c"] }]\n',

@@ -39,6 +39,10 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
             TABLE + 'rule.r = { keep = "7d", time = { column = "at", child = "c.t_id" } }',
             "older than 7d by the latest c.at",
         ),
+        (
+            TABLE + 'rule.r = { keep = "7d", longer = { column = "days", unit = "d" } }',
+            "older than 7d, or than days says, by at",
+        ),
         (TABLE + 'rule.r = { most = 500, by = "id" }', "at most 500, newest first by id"),
         (TABLE + 'rule.r = { most = 500, per = ["a", "b"] }', "at most 500 per a, b, newest first by at"),
         (TABLE + 'rule.r = { keep = "1d", orphans = "event_id" }', "event_id NULL and older than 1d by at"),

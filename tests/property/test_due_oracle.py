@@ -28,6 +28,7 @@ from wane._contract.model import (
     Contract,
     Expiry,
     Guard,
+    Longer,
     MissingParent,
     Orphans,
     Pick,
@@ -41,6 +42,7 @@ from wane._contract.model import (
     Unit,
     WhileNotNull,
     WhileNull,
+    WindowUnit,
 )
 from wane._contract.names import TableName
 from wane._rules.reads import DueRows, keys_due, read_due
@@ -477,7 +479,16 @@ def selected(
     if isinstance(bound, Expiry):
         return is_before(meaning, now, inclusive=True)
     assert isinstance(bound, Age | Orphans)
-    return is_before(meaning, now - bound.keep, inclusive=False)
+    return is_before(meaning, now - bound.keep, inclusive=False) and (
+        bound.longer is None or past_own_window(row[bound.longer.column], meaning, now)
+    )
+
+
+def past_own_window(hours: Any, meaning: Read, now: datetime) -> bool:
+    """Windows of rows are whole numbers of hours, up to a hundred years; whatever else stands there keeps the row."""
+    if not isinstance(hours, int) or not 1 <= hours <= 36_525 * 24:
+        return False
+    return is_before(meaning, now - hours * HOUR, inclusive=False)
 
 
 def own(row: dict[str, Any], rule: Rule, table: Table) -> bool:
@@ -744,6 +755,8 @@ def examples(draw: st.DrawFn, store: str) -> Example:
         bound: Age | Orphans | Expiry | Cap = Age(time, keep) if kind == "age" else Orphans(time, keep, "parent")
         if kind == "orphans" and draw(st.booleans()):
             bound = Orphans(time, keep, "parent", MissingParent(("parent",), TableName("child"), ("ref",)))
+        if kind == "age" and not encoding.also and encoding.zone != VIENNA and draw(st.booleans()):
+            bound = Age(time, keep, Longer("parent", WindowUnit.HOURS))
     elif kind == "expiry":
         bound = Expiry(time)
     elif kind == "child":
@@ -784,12 +797,14 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     )
     name = TableName(encoding.name)
     spare = None
-    if not encoding.also and not isinstance(bound, Cap) and draw(st.integers(0, 2)) == 0:
+    ordered = isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is None and bound.time.elsewhere is None
+    if not encoding.also and ordered and draw(st.integers(0, 2)) == 0:
         spare = Spare(draw(st.integers(1, 3)), draw(st.sampled_from([(), ("scope",), ("code",), ("scope", "parent")])))
     where = tuple(sorted(conditions.items(), key=lambda one: one[0]))
     rule = Rule("rule", bound, tuple(states), tuple(guards), all_but=all_but, conditions=where, spare=spare)
     table = Table(name, "a test", (rule,), key=key, state=state)
 
+    windows = [None, 0, -1, 1, 1, 2, 168, 2**62, *(["2", "x"] if store == "sqlite" else [])]
     rows = []
     used = set()
     for number in draw(st.lists(st.integers(1, 60), max_size=14, unique=True)):
@@ -805,7 +820,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
                 draw(timestamps(encoding, store, cutoff)),
                 *(draw(st.sampled_from(STATES[column])) for column in ("state", "code", "flag")),
                 draw(st.sampled_from(["x", "X", "y", None])),
-                draw(st.sampled_from([None, None, 7])),
+                draw(st.sampled_from(windows if isinstance(bound, Age) and bound.longer else [None, None, 7])),
                 draw(st.sampled_from([None, "worker"])),
                 *(draw(st.sampled_from(HOSTILE[store][column])) for column in ("low", "high", "word")),
                 draw(timestamps(encoding, store, cutoff)) if time.beside else None,

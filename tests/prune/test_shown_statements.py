@@ -27,7 +27,21 @@ from prune.keeping import (
     table,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._contract.model import Age, Cap, Mark, Orphans, Pick, Reference, Table, Time, ToColdTier, Unit, WhileNull
+from wane._contract.model import (
+    Age,
+    Cap,
+    Longer,
+    Mark,
+    Orphans,
+    Pick,
+    Reference,
+    Table,
+    Time,
+    ToColdTier,
+    Unit,
+    WhileNull,
+    WindowUnit,
+)
 from wane._contract.names import TableName
 from wane._db.sqlite.store import SqliteStore
 from wane._prune.pace import Pace
@@ -58,6 +72,8 @@ RULES: dict[str, Table] = {
     "latest of two": table("job", rule("r", Age(replace(AT, beside=("expires_ms",), pick=Pick.LATEST), WEEK))),
     "child": table("job", rule("r", Age(IN_NOTE, WEEK), followers=[follower("note.job_id")])),
     "parent": table("job", rule("r", Age(Time("id", Unit.SECONDS, parent=OF_NOTE), WEEK))),
+    "own window": table("job", rule("r", Age(AT, WEEK, Longer("resolved_ms", WindowUnit.DAYS)))),
+    "window elsewhere": table("job", rule("r", Age(AT, WEEK, Longer("note_id", WindowUnit.DAYS, OF_NOTE)))),
     "cap by key": table("job", rule("r", Cap(None, 3, by="id"), when=()), state=None),
     "cap by key per scope": table("job", rule("r", Cap(None, 1, ("tenant",), "id"), when=()), state=None),
     "cap per scope": table("job", rule("r", Cap(AT, 1, ("tenant",)), when=()), state=None),
@@ -158,7 +174,7 @@ def test_what_runs_is_what_is_shown(
     fill(database, key)
     if name == "followers":
         database.execute("DROP TABLE word")
-    elif name not in ("followers", "nested followers", "child", "parent"):
+    elif name not in ("followers", "nested followers", "child", "parent", "window elsewhere"):
         database.execute("DELETE FROM word")
         database.execute("DELETE FROM note")
     with keeping(database, RULES[name]) as kept:

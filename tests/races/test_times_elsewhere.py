@@ -126,3 +126,40 @@ def test_a_row_whose_parent_gets_a_later_time_in_an_open_transaction_stays(
         change = "UPDATE owners SET at = %s WHERE id = 1"
         assert overlap(postgres_database, keeper, change, (ms(NEW),), take) == 2
         assert ids(postgres_database) == [2, 4]
+
+
+OWN_WINDOW = (
+    SCHEDULER
+    + """
+[table.jobs]
+scheduler = "night"
+why = "a test"
+time = { column = "at", unit = "ms" }
+[table.jobs.rule.done]
+keep = "7d"
+longer = { column = "days", unit = "d"%s }
+"""
+)
+
+
+@pytest.mark.parametrize("taker", ["prune", "sql"])
+@pytest.mark.parametrize("where", ["row", "queue"])
+def test_a_row_whose_window_gets_longer_in_an_open_transaction_stays(
+    postgres_database: PostgresDatabase, tmp_path: Path, where: str, taker: str
+) -> None:
+    postgres_database.script(
+        f"""CREATE TABLE queues (id bigint PRIMARY KEY, days integer);
+        CREATE TABLE jobs (id bigint PRIMARY KEY, at bigint, days integer, queue bigint);
+        CREATE INDEX jobs_at ON jobs (at, id);
+        INSERT INTO queues SELECT n, 1 FROM generate_series(1, 4) AS n;
+        INSERT INTO jobs SELECT n, {ms(OLD)}, 1, n FROM generate_series(1, 4) AS n;"""
+    )
+    parent = ', parent = { table = "queues", columns = "queue" }' if where == "queue" else ""
+    with kept(postgres_database, tmp_path, OWN_WINDOW % parent) as keeper:
+        take = prune
+        if taker == "sql":
+            install(keeper)
+            take = prune_in_sql
+        change = f"UPDATE {'queues' if where == 'queue' else 'jobs'} SET days = %s WHERE id = 2"
+        assert overlap(postgres_database, keeper, change, (365,), take) == 3
+        assert ids(postgres_database) == [2]

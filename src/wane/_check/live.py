@@ -116,12 +116,13 @@ def forgiven(contract: Contract, selection: Selection, last: RuleSweeps) -> bool
 
 
 def becomes_due_late(contract: Contract, selection: Selection) -> bool:
-    """Check whether a lifted guard, another rule's mark, a condition or a newer row can make rows due that are old already."""
+    """Check whether a lifted guard, another rule's mark, a condition, a newer row or a window of their own can make rows due
+    that are old already."""
     marks = (one.action.state for one in contract.table(selection.name).rules if isinstance(one.action, Mark))
     saved = any(path[-1].live for path in follower_paths(selection))
     marked = selection.rule.by_state and any(map(selection.rule.selects, marks))
     changing = selection.rule.guards or selection.guards or selection.where or selection.rule.spare
-    return bool(changing) or saved or marked
+    return bool(changing) or selection.longer is not None or saved or marked
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from wane._contract.duration import Forever
 from wane._contract.maintenance import Within, parse_time_of_day
 from wane._contract.model import (
     ExcuseKind,
+    Longer,
     Mark,
     Pick,
     Prune,
@@ -32,6 +33,7 @@ from wane._contract.model import (
     Time,
     ToArchive,
     Unit,
+    WindowUnit,
 )
 from wane._contract.names import parse_reference
 from wane._contract.refused import Refused, written
@@ -128,6 +130,14 @@ def _units(value: object) -> tuple[Unit, ...]:
     if len(set(given)) != len(given):
         raise Refused("a unit is named twice", "name it once")
     return tuple(Unit(str(unit)) for unit in given)
+
+
+def _window_unit(value: object) -> WindowUnit:
+    require_decided(value)
+    if not isinstance(value, str) or value not in list(WindowUnit):
+        hint = did_you_mean(value, WindowUnit)
+        raise Refused(f"unknown unit {written(value)}", f"{hint} allowed: {', '.join(WindowUnit)}".strip())
+    return WindowUnit(value)
 
 
 def _zone(value: object) -> str:
@@ -517,6 +527,22 @@ class SpareEntry(Entry):
     per: Columns | None = Field(default=None, description="The scope that they are counted in.")
 
 
+class LongerEntry(Entry):
+    """A column that holds how long each row stays."""
+
+    column: ColumnName
+    unit: Annotated[WindowUnit, ReadBy(_window_unit, {"enum": list(WindowUnit)})] = Field(
+        description="What its numbers count."
+    )
+    parent: ReferenceEntry | None = Field(
+        default=None,
+        description="The row of another table that holds the window: `columns` of this table refer to it.",
+    )
+
+    def as_longer(self) -> Longer:
+        return Longer(self.column, self.unit, None if self.parent is None else self.parent.as_reference())
+
+
 class RuleEntry(Entry):
     """One promise about a table."""
 
@@ -525,6 +551,9 @@ class RuleEntry(Entry):
         default_factory=dict, description="Conditions on other columns: only rows that fulfil all of them."
     )
     keep: Keep | None = Field(default=None, description="How long a row stays.")
+    longer: LongerEntry | None = Field(
+        default=None, description="Beside `keep`: a column that says how long each row stays, if that is longer."
+    )
     expires: RuleTimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
     most: Count | None = Field(default=None, description="The most rows to keep.")
     per: Columns | None = Field(default=None, description="The scope that `most` counts in.")

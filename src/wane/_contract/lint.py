@@ -100,6 +100,14 @@ class _Lint:
                         f"rows age by {time}, and months of {one.table} leave by a column of their own",
                         "name a column of the table, or do not partition it",
                     )
+                longer = getattr(rule.bound, "longer", None)
+                if longer is not None and longer.parent is not None:
+                    self.origins.of("table", table.name).error(
+                        [*_path(table, rule), "longer"],
+                        "time-elsewhere",
+                        f"windows of rows are in {longer}, and months of {one.table} leave by the table's own columns",
+                        "name a column of the table, or do not partition it",
+                    )
             floor = self.floors.get(one.table)
             if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
                 message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
@@ -364,6 +372,9 @@ class _Lint:
                 if isinstance(rule.bound, Orphans) and rule.bound.missing is not None:
                     path = [*_path(table, rule), "orphans"]
                     yield rule.bound.missing.table, path, self.origins.of("table", table.name)
+                longer = getattr(rule.bound, "longer", None)
+                if longer is not None and longer.parent is not None:
+                    yield longer.parent.table, [*_path(table, rule), "longer"], self.origins.of("table", table.name)
                 for guard in rule.guards:
                     if isinstance(guard, ReferencedBy):
                         path = [*_path(table, rule), "unless"]

@@ -101,12 +101,44 @@ class Time:
         return tuple(Time(self.column, unit, self.zone) for unit in (self.unit, *self.also))
 
 
+class WindowUnit(StrEnum):
+    """What a number in a column of windows counts."""
+
+    MILLISECONDS = "ms"
+    SECONDS = "s"
+    MINUTES = "m"
+    HOURS = "h"
+    DAYS = "d"
+
+    @property
+    def length(self) -> timedelta:
+        names = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+        return timedelta(**{names[self.value]: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Longer:
+    """A column that holds the window of a row, in the row itself or in the one that it refers to.
+
+    It never shortens the window of the rule. A value that is no window (NULL, 0, negative, too large) keeps the row.
+    """
+
+    column: str
+    unit: WindowUnit
+    parent: Reference | None = None
+    """The row of another table that holds the window: `columns` of this table refer to `to` of the other."""
+
+    def __str__(self) -> str:
+        return self.column if self.parent is None else f"{self.parent.table}.{self.column}"
+
+
 @dataclass(frozen=True, slots=True)
 class Age:
-    """Due when the time is strictly before now − keep."""
+    """Due when the time is strictly before now − keep, and before now − the row's own window, if rows have one."""
 
     time: Time
     keep: timedelta
+    longer: Longer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +162,7 @@ class Orphans:
     reference: str
     missing: MissingParent | None = None
     """What the reference points at, if NULL is no orphan, and a reference that points at nothing is."""
+    longer: Longer | None = None
 
 
 @dataclass(frozen=True, slots=True)

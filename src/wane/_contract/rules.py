@@ -29,6 +29,7 @@ from wane._contract.model import (
     Expiry,
     Follower,
     Guard,
+    Longer,
     Mark,
     MissingParent,
     Orphans,
@@ -310,6 +311,9 @@ class _RuleReader:
             return None
         if entry.most is None:
             self._needs_most()
+        if entry.longer is not None and (entry.keep is None or isinstance(entry.keep, Forever)):
+            message = "`longer` goes with `keep`, the shortest that a row stays"
+            self._error("longer", "wrong-pair", message, "say the shortest window: add `keep`")
         if entry.orphans is not None and entry.keep is None:
             self._error("orphans", "wrong-pair", "orphans go with keep", "say how long orphans stay: add `keep`")
         if entry.expires is not None:
@@ -348,7 +352,22 @@ class _RuleReader:
             return Cap(time, entry.most, entry.per or ())
         if keep is None:
             return None
-        return Age(time, keep) if entry.orphans is None else _orphans(time, keep, entry.orphans)
+        longer = None if entry.longer is None else entry.longer.as_longer()
+        if longer is not None:
+            self._check_longer(time)
+        return Age(time, keep, longer) if entry.orphans is None else _orphans(time, keep, entry.orphans, longer)
+
+    def _check_longer(self, time: Time) -> None:
+        """Check that windows of rows can be counted exactly from their times."""
+        if time.also:
+            message = f"{time.column} writes timestamps in several units, and windows of rows count from one"
+            self._error("longer", "several-units", message, "name a column with one unit: `time = …` in the rule")
+        if time.zone not in (None, "UTC"):
+            message = f"windows of rows are counted in UTC, and {time.column} holds wall-clock times of {time.zone}"
+            self._error("longer", "wrong-pair", message, "name a column of instants, or of times in UTC")
+        if isinstance(self.entry.then, ToArchive):
+            message = "the archive counts its window from the same time as the rule, not from windows of rows"
+            self._error("longer", "wrong-pair", message, "prune these rows, or remove `longer`")
 
     def _cap_by_key(self, most: int, by: str) -> Cap | None:
         per = self.entry.per or ()
@@ -500,9 +519,9 @@ class _RuleReader:
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
 
 
-def _orphans(time: Time, keep: timedelta, entry: OrphansEntry) -> Orphans:
+def _orphans(time: Time, keep: timedelta, entry: OrphansEntry, longer: Longer | None) -> Orphans:
     missing = None if entry.of is None else MissingParent(entry.columns, entry.of, entry.to or ())
-    return Orphans(time, keep, entry.columns[0], missing)
+    return Orphans(time, keep, entry.columns[0], missing, longer)
 
 
 def _guard(entry: GuardEntry) -> Guard:

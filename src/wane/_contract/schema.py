@@ -55,7 +55,13 @@ def json_schema() -> dict[str, Any]:
     _one_of(models["SchedulerEntry"], ("every", "cron"))
     _one_of(models["GuardEntry"], ("referenced_by", "null", "not_null"))
     _one_of(models["ExcuseEntry"], tuple(kind.value for kind in ExcuseKind))
-    rule["dependentRequired"] = {"orphans": ["keep"], "per": ["most"], "by": ["most"], "derived": ["most"]}
+    rule["dependentRequired"] = {
+        "orphans": ["keep"],
+        "longer": ["keep"],
+        "per": ["most"],
+        "by": ["most"],
+        "derived": ["most"],
+    }
     rule["not"] = {"required": ["most", "spare"]}
     table["description"] = "One table's life."
     table["properties"]["rule"] = {**_named(_to("RuleEntry")), "minProperties": 1, "description": "Its promises."}

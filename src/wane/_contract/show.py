@@ -172,8 +172,9 @@ def _bound(rule: Rule) -> str:
     if isinstance(bound, Expiry):
         due, after = f"{bound.time} passed", f"when {bound.time} passed"
     else:
-        due = f"older than {format_duration(bound.keep)} by {bound.time}"
-        after = f"after {format_duration(bound.keep)} by {bound.time}"
+        window = format_duration(bound.keep) + ("" if bound.longer is None else f", or than {bound.longer} says,")
+        due = f"older than {window} by {bound.time}"
+        after = f"after {window} by {bound.time}"
     if isinstance(bound, Orphans):
         orphan = f"{bound.reference} is NULL"
         if bound.missing is not None:

@@ -226,6 +226,13 @@ class Dialect(ABC):
         cutoff = bind("cutoff", lambda at: text_bound(at, time, inclusive=inclusive).exact)
         return [f"{expression} < {next_second}", f"({expression} < {second} OR {exact} {sign} {cutoff})"]
 
+    @abstractmethod
+    def past_window(self, p: Parameters, alias: str, column: Column, time: Time, now: When, window: str) -> str:
+        """Write the condition that a plausible value means an instant more than a window before now.
+
+        `window` is written in microseconds, and at most a hundred years. Times have one unit, and are in UTC.
+        """
+
     def since(self, p: Parameters, alias: str, column: Column, time: Time, when: When) -> list[str]:
         """Write the conditions that a value is plausible and means the given instant or a later one.
 
@@ -438,6 +445,10 @@ class Types:
 
     def ordered_key(self, column: Column) -> str:
         """Check a column of a key by which the newest rows are to be found."""
+        raise NotImplementedError
+
+    def window(self, column: Column) -> str:
+        """Check a column that holds windows of rows."""
         raise NotImplementedError
 
     def walked_key(self, column: Column) -> str:

@@ -175,7 +175,7 @@ def _same_type(rule: Rule, state: State) -> bool:
 def _columns(rule: Rule) -> tuple[object, ...]:
     assert isinstance(rule.bound, Age | Orphans)
     orphans = (rule.bound.reference, rule.bound.missing) if isinstance(rule.bound, Orphans) else ()
-    return rule.bound.time, *orphans
+    return rule.bound.time, rule.bound.longer, *orphans
 
 
 def _fitting(table: Table, state: State | None, *, orphans: bool) -> list[Rule]:

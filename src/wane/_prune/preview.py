@@ -109,7 +109,8 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     else:
         add("lock them", rule.lock)
         add(f"{_LOCKED}: lock those that are free", rule.lock_unlocked)
-    add("lock what holds their times", rule.lock_times)
+    for statement in rule.lock_times:
+        add("lock what holds their times or windows", statement)
     add("lock the newest rows, which are spared, until two reads agree", rule.lock_spared)
     if rechecks(selection):
         add("check them again, and count what leaves with them", rule.recheck)

@@ -84,8 +84,8 @@ class PostgresRowTaker(RowTaker):
         lock = rule.lock_unlocked if skip_locked else rule.lock
         assert lock is not None
         locked = self.transaction.read(rule.fill(lock, selection, keys=keys))
-        if locked and rule.lock_times is not None:
-            self.transaction.read(rule.fill(rule.lock_times, selection, keys=locked))
+        for one in rule.lock_times if locked else ():
+            self.transaction.read(rule.fill(one, selection, keys=locked))
         return locked
 
     def lock_spared(self, selection: Selection, keys: list[Key]) -> set[Key]:

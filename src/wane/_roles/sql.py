@@ -203,12 +203,12 @@ class RolePlanner:
                 # Followers are locked while they are compared with their copies, or checked again.
                 yield table, ("UPDATE", (path[-1].reference.columns[0].name,))
         closed = list(selection.guards)
-        if (other := selection.other_time) is not None:
-            yield other.reference.table, _SELECT
-            # Rows that hold times are locked, so that those do not change.
-            theirs = other.reference.columns if other.in_child else other.reference.to
-            yield other.reference.table, ("UPDATE", (theirs[0].name,))
-            closed += [other.reference] if other.in_child else []
+        for reference, in_child in selection.looked_up:
+            yield reference.table, _SELECT
+            # Rows that hold times or windows are locked, so that those do not change.
+            theirs = reference.columns if in_child else reference.to
+            yield reference.table, ("UPDATE", (theirs[0].name,))
+            closed += [reference] if in_child else []
         for guard in closed:
             yield guard.table, _SELECT
             if not guard.enforced:

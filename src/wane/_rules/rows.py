@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from wane._contract.conditions import described
 from wane._contract.duration import Forever, format_duration
-from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Pick, Rule, State
+from wane._contract.model import Age, Cap, Expiry, Mark, Orphans, Pick, Rule, State, Time
 from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Dialect, Instant, Parameters, When
 from wane._db.store import Store
@@ -220,7 +220,9 @@ class Rows:
         yield RulePart("time", _time_in_words(selection), [*self.chosen(selection, "t"), *plausible], time)
         bound = self._bound(p, selection, now)
         bound = [self.dialect.recheck(bound)] if ended else bound
-        yield RulePart("bound", _bound_in_words(selection), bound, time or selection.key)
+        own_window = selection.longer is not None and selection.longer.reference is None
+        columns = (*time, selection.longer.column) if selection.longer is not None and own_window else time
+        yield RulePart("bound", _bound_in_words(selection), bound, columns or selection.key)
         yield from self._column_guards(selection)
         if not alone:
             yield from self._references(selection)
@@ -438,7 +440,29 @@ class Rows:
         when = cutoff(selection.rule, now)
         assert when is not None
         inclusive = isinstance(bound, Expiry)
-        return self.before(p, selection, "t", when, inclusive=inclusive)
+        conditions = self.before(p, selection, "t", when, inclusive=inclusive)
+        return conditions if selection.longer is None else [*conditions, self._past_own_window(p, selection, now)]
+
+    def _past_own_window(self, p: Parameters, selection: Selection, now: When) -> str:
+        """Write the condition that the window of the row itself has passed; a value that is no window never passes."""
+        longer, own, other = selection.longer, selection.own_time, selection.other_time
+        assert longer is not None
+        value = self.column(longer.column, "t" if longer.reference is None else "w")
+
+        def past(alias: str, column: Column, time: Time) -> list[str]:
+            return [self.dialect.past_window(p, alias, column, time, now, f"{value} * {longer.micros}")]
+
+        if other is not None:
+            passed = self._elsewhere(other, "t", past("o", other.column, other.time))
+        else:
+            assert own is not None
+            passed = " AND ".join(self._of_time(own, "t", lambda one: past("t", one, own.encoded(one))))
+        # Nothing is computed with a number that could overflow.
+        condition = f"CASE WHEN {value} BETWEEN 1 AND {longer.most} THEN {passed} ELSE false END"
+        if longer.reference is None:
+            return condition
+        source = f"{self.dialect.table(longer.reference.table)} AS w WHERE {self.refers(longer.reference, 't', 'w')}"
+        return self.dialect.finds_some(f"SELECT 1 FROM {source} AND {condition}")
 
     def _beyond_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         """Write the condition that a row is at or below the first row that the cap excludes.
@@ -695,7 +719,8 @@ def _bound_in_words(selection: Selection) -> str:
         return f"{bound.most:,} rows{scope} are newer, by {_listed(selection.time_columns or selection.key)}"
     if isinstance(bound, Age | Orphans):
         window = f", {format_duration(bound.keep)} ago" if bound.keep else ""
-        return f"{bound.time} is before the cutoff{window}"
+        longer = "" if bound.longer is None else f", and as long ago as its own window says ({bound.longer})"
+        return f"{bound.time} is before the cutoff{window}{longer}"
     assert isinstance(bound, Expiry)
     return f"{bound.time} is not in the future"
 

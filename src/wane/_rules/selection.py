@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from wane._contract.conditions import Condition, Conditions, Constant
 from wane._contract.duration import Forever
 from wane._contract.mistakes import key_path
 from wane._contract.model import (
+    Age,
     Cap,
     Contract,
     Follower,
+    Longer,
     Orphans,
     Reference,
     ReferencedBy,
@@ -35,6 +38,8 @@ from wane._findings import Finding, Severity, did_you_mean
 from wane.errors import SchemaChanged
 
 READABLE = (Kind.TABLE, Kind.PARTITIONED)
+_LONGEST = timedelta(days=36_525)
+"""The longest window of a row, a hundred years: no arithmetic overflows with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,22 @@ class OtherTime:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundLonger:
+    """The column that holds windows of rows."""
+
+    column: Column
+    micros: int
+    """How many microseconds one of its numbers is."""
+    reference: BoundReference | None
+    """Columns of the row that refer to the one that holds its window; None: it is in the row itself."""
+
+    @property
+    def most(self) -> int:
+        """Return the largest number that is a window: with a larger one, a row stays."""
+        return _LONGEST // timedelta(microseconds=self.micros)
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The rows that one rule is about, ready to be written as a statement."""
 
@@ -161,6 +182,7 @@ class Selection:
     state: Column | None
     other_time: OtherTime | None = None
     """The time of a row that is in another table."""
+    longer: BoundLonger | None = None
     per: tuple[Column, ...] = ()
     scope: tuple[Any, ...] | None = None
     """One scope of a cap per scope; None means all of them."""
@@ -195,6 +217,14 @@ class Selection:
         """Return the column that holds its times; only of a rule whose rows have one."""
         assert self.own_time is not None
         return self.own_time.column
+
+    @property
+    def looked_up(self) -> list[tuple[BoundReference, bool]]:
+        """Return the references to rows of other tables that hold its time or window, each with whether those refer
+        to the row."""
+        other, longer = self.other_time, self.longer
+        found = [] if other is None else [(other.reference, other.in_child)]
+        return found if longer is None or longer.reference is None else [*found, (longer.reference, False)]
 
     def holds_time(self, follower: BoundFollower) -> bool:
         """Return whether a row's time is in the rows of a follower, which leave before the row."""
@@ -350,6 +380,7 @@ class _Binder:
             own_time=own_time,
             state=state,
             other_time=other_time,
+            longer=self._longer(table, rule.bound.longer) if isinstance(rule.bound, Age | Orphans) else None,
             per=tuple(column(name, "per") for name in rule.bound.per) if isinstance(rule.bound, Cap) else (),
             orphan=column(rule.bound.reference, "orphans")
             if isinstance(rule.bound, Orphans) and missing is None
@@ -394,13 +425,23 @@ class _Binder:
             reference = self._reference(time.child, table, key, entry)
         else:
             assert time.parent is not None
-            reference = self._parent(time.parent, table, entry)
+            reference = self._one_row(time.parent, table, entry)
         if problem := self.types.walked_key(key[0]):
             self._error(entry, "wrong-time-type", problem, "name another unique key: `key = […]`")
         column = self._column(reference.table, time.column, entry)
         return OtherTime(self._written(column, time, entry) or time, column, reference)
 
-    def _parent(self, reference: Reference, table: TableInfo, entry: str) -> BoundReference:
+    def _longer(self, table: TableInfo, longer: Longer | None) -> BoundLonger | None:
+        if longer is None:
+            return None
+        entry = f"rule.{self.rule.name}.longer"
+        reference = None if longer.parent is None else self._one_row(longer.parent, table, entry)
+        column = self._column(table if reference is None else reference.table, longer.column, entry)
+        if problem := self.types.window(column):
+            self._error(entry, "wrong-window-type", problem, "name a column of whole numbers")
+        return BoundLonger(column, longer.unit.length // timedelta(microseconds=1), reference)
+
+    def _one_row(self, reference: Reference, table: TableInfo, entry: str) -> BoundReference:
         """Bind columns of the rule's table that refer to one row of another."""
         parent = self._table(reference.table, entry)
         mine = tuple(self._column(table, name, entry) for name in reference.columns)

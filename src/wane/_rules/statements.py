@@ -20,7 +20,7 @@ from wane._rules.indexes import served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
-from wane._rules.selection import BoundFollower, OtherTime, Selection, follower_paths, locked_paths
+from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths, locked_paths
 from wane._rules.slices import SliceStatements, slice_statements
 from wane._rules.spared import SparedRows
 from wane._rules.walk import Walk
@@ -90,9 +90,9 @@ class RuleStatements:
     lock_spared: Statement | None
     """Lock the newest rows in the scopes of rows with some keys against changes, and return their keys; None if the
     rule spares none, or where the transaction has locked everything."""
-    lock_times: Statement | None
-    """Lock the rows of another table that hold the times of rows with some keys, so that they do not change; None where
-    there are none, or the transaction has locked everything."""
+    lock_times: tuple[Statement, ...]
+    """Lock the rows of other tables that hold the times and windows of rows with some keys, so that they do not change;
+    none where the transaction has locked everything."""
     recheck: Statement
     """Return which rows with some keys are due, oldest first, each with the number of rows that would leave with it,
     counted up to a limit for each follower."""
@@ -187,7 +187,7 @@ def by_range(dialect: Dialect, selection: Selection) -> bool:
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
     guarded = dialect.locks_rows and (bool(selection.guards) or selection.rule.spare is not None)
     loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
-    chosen = selection.other_time is not None or bool(selection.own_time is not None and selection.own_time.among)
+    chosen = bool(selection.looked_up or (selection.own_time is not None and selection.own_time.among))
     return not (moves or guarded or loose or chosen or selection.followers or selection.has_delete_triggers)
 
 
@@ -206,6 +206,7 @@ def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
         or isinstance(selection.rule.bound, Cap)
         or not selection.one_time
         or selection.rule.spare is not None
+        or selection.longer is not None
         or not served(selection, dialect, "postgres")
     ):
         return False
@@ -244,7 +245,7 @@ class _Compiler:
             lock=self._lock("") if locks else None,
             lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
             lock_spared=self._lock_spared() if locks and selection.rule.spare is not None else None,
-            lock_times=self._lock_times(selection.other_time) if locks and selection.other_time is not None else None,
+            lock_times=tuple(self._lock_times(*one) for one in selection.looked_up) if locks else (),
             recheck=self._recheck(),
             take=self._take(),
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
@@ -306,15 +307,13 @@ class _Compiler:
             f"ORDER BY {', '.join(order)}\nFOR SHARE OF n"
         )
 
-    def _lock_times(self, other: OtherTime) -> Statement:
+    def _lock_times(self, reference: BoundReference, in_child: bool) -> Statement:
         p = self.rows.parameters()
-        mine = [
-            self.rows.column(column) for column in (other.reference.to if other.in_child else other.reference.columns)
-        ]
-        rows = f"SELECT {', '.join(mine)} FROM {self.table} WHERE {self.rows.among(p, self.selection, None)}"
-        theirs = other.reference.columns if other.in_child else other.reference.to
+        mine, theirs = (reference.to, reference.columns) if in_child else (reference.columns, reference.to)
+        where = self.rows.among(p, self.selection, None)
+        rows = f"SELECT {self.rows.columns(mine)} FROM {self.table} WHERE {where}"
         held = self.rows.one_among(theirs, [self.rows.column(column, "o") for column in theirs], rows)
-        source = f"{self.dialect.table(other.reference.table)} AS o\nWHERE {held}"
+        source = f"{self.dialect.table(reference.table)} AS o\nWHERE {held}"
         return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source}\nFOR SHARE OF o) AS locked")
 
     def _due(self, p: Parameters, *, after_followers: bool = False) -> list[str]:

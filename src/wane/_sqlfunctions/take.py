@@ -28,7 +28,7 @@ from wane._rules.scopes import MOST_SCOPES, SCOPES
 from wane._rules.selection import Selection, follower_paths
 from wane._rules.statements import FollowerStatements, statements_of
 from wane._rules.walk import Walk
-from wane._sqlfunctions.words import bounds, interval
+from wane._sqlfunctions.words import bounds, interval, window_now
 
 SETTINGS = function_settings(
     {**SAFE_SETTINGS, "lock_timeout": "200ms", "jit": "off", "plan_cache_mode": "force_custom_plan"}
@@ -168,11 +168,15 @@ END"""
             return {}
         inclusive, aged = isinstance(rule.bound, Expiry), self.selection.other_time or self.selection.own_time
         assert aged is not None
-        return {
+        variables = {
             f"{time.unit.value}_{name}": bound
             for time in aged.time.each
             for name, bound in bounds(aged.column, time, inclusive=inclusive).items()
         }
+        if self.selection.longer is not None:
+            kind, text = window_now(aged.time)
+            variables[f"{aged.time.unit.value}_window_now"] = kind, text.replace("wane_moment", "wane_now")
+        return variables
 
     def _require_bound(self) -> str:
         """Write what `PostgresRowTaker.require_bound` does.
@@ -322,11 +326,9 @@ END"""
 """
 
     def _lock_times(self) -> str:
-        """Write the lock on rows of another table that hold the times of locked rows."""
-        if self.rule.lock_times is None:
-            return ""
-        lock = re.sub(r"^SELECT ", "PERFORM ", self.write(self.rule.lock_times))
-        return f"IF wane_k0 IS NOT NULL THEN {lock}; END IF;"
+        """Write the locks on rows of other tables that hold the times and windows of locked rows."""
+        locks = [re.sub(r"^SELECT ", "PERFORM ", self.write(one)) for one in self.rule.lock_times]
+        return f"IF wane_k0 IS NOT NULL THEN {'; '.join(locks)}; END IF;" if locks else ""
 
     def _choose(self, full: str = "") -> str:
         """Write what `RowTaker._choose` does; `full` runs at the first row that does not fit."""

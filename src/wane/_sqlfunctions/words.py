@@ -56,12 +56,19 @@ def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[st
     }
 
 
+def window_now(time: Time) -> tuple[str, str]:
+    """Return the type of the variable that windows of rows count back from, and how it follows from `wane_moment`."""
+    if time.unit in PER_SECOND:
+        return "bigint", "floor(extract(epoch FROM wane_moment) * 1000000)"
+    return "timestamptz", "wane_moment"
+
+
 def relative_to(now: str) -> Variables:
     """Write the bounds of times as expressions that follow from one for the time at which the statement runs."""
 
     def write(slot: Slot) -> str:
         assert isinstance(slot, TimeSlot)
-        computed = bounds(slot.column, slot.time, inclusive=slot.inclusive)
+        computed = bounds(slot.column, slot.time, inclusive=slot.inclusive) | {"window_now": window_now(slot.time)}
         # A lower bound on texts is compared to the second.
         since = computed.get("cutoff_second", computed["cutoff"])
         kind, text = since if slot.name == "since" else computed[slot.name]

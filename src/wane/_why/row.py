@@ -109,7 +109,8 @@ def _due_at(rule: Rule, time: datetime | None) -> datetime | None:
         return None
     try:
         if isinstance(rule.bound, Age | Orphans):
-            return time + rule.bound.keep
+            # Its own window may be longer, and is no part of the contract.
+            return time + rule.bound.keep if rule.bound.longer is None else None
     except OverflowError:
         return None
     return time if isinstance(rule.bound, Expiry) else None

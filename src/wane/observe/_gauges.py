@@ -164,7 +164,7 @@ def _backlog(rule: RuleFacts, one: TableFacts, now: datetime) -> Iterable[Sample
     if rule.due.rows and rule.oldest_due is None:
         return  # It is late, but nobody knows for how long.
     yield gauge.OLDEST_DUE, labels, _ago(now, rule.oldest_due)
-    if not isinstance(selection.rule.bound, Cap):
+    if not isinstance(selection.rule.bound, Cap) and selection.longer is None:
         overdue = _ago(cutoff(selection.rule, now), rule.oldest_due)
         yield gauge.OVERDUE, labels, overdue
         if isinstance(selection.rule.action, ToArchive):

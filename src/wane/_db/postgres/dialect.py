@@ -15,7 +15,7 @@ from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.schema import Column, TableInfo
-from wane._db.statement import Dialect, Parameters, Slot, Statement, Types
+from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When
 from wane._db.timestamps import (
     EARLIEST,
     EARLIEST_DAY,
@@ -25,6 +25,7 @@ from wane._db.timestamps import (
     earliest_text,
     earliest_wall,
     fraction_bound,
+    micros,
     number_bound,
     wall_bound,
 )
@@ -155,6 +156,22 @@ class PostgresDialect(Dialect):
         # A bound of another type than the column's would cast the column and lose the index.
         whole = time.unit in PER_SECOND and column.type in _WHOLE
         return f"{self.order(alias, column, time)} {sign} {bound}::{'bigint' if whole else _bare(column)}"
+
+    def past_window(self, p: Parameters, alias: str, column: Column, time: Time, now: When, window: str) -> str:
+        window = f"{window}::bigint"
+        expression = self.order(alias, column, time)
+        if time.unit in PER_SECOND:
+            size = 1_000_000 // PER_SECOND[time.unit]
+            at = f"({p.bind_time('window_now', now, column, time, micros)}::bigint - {window})"
+            if column.type in _WHOLE:
+                return f"{expression} < ({at} + {size - 1}) / {size}"
+            return f"{expression} < ({at}::numeric / {size})::{_bare(column)}"
+        at = p.bind_time("window_now", now, column, time, lambda instant: instant)
+        past = f"{self.instant(expression, time)} < {at}::timestamptz - {window} * interval '1 microsecond'"
+        if time.unit is Unit.NATIVE or _bare(column) == "date":
+            return past
+        # PostgreSQL need not evaluate conditions in the order in which they are written: no other text is converted.
+        return f"CASE WHEN {' AND '.join(self.plausible(p, alias, column, time))} THEN {past} ELSE false END"
 
     def lowest(self, column: Column, time: Time) -> object:
         if any(_digits(column, one) for one in time.each):
@@ -378,6 +395,9 @@ class PostgresTypes(Types):
         if kind in (*_WHOLE, "uuid") or (kind in ("text", "character varying") and not column.loose):
             return ""
         return f"{column.name} is {column.type}: only whole numbers, UUIDs and texts (UUIDv7, ULID) ascend"
+
+    def window(self, column: Column) -> str:
+        return "" if column.type in _WHOLE else f"{column.name} is {column.type}, which holds no whole numbers"
 
     def walked_key(self, column: Column) -> str:
         if _bare(column) in (*_WHOLE, "uuid", "text", "character varying"):

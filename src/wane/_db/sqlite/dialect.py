@@ -16,8 +16,8 @@ from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.schema import Column, TableInfo
 from wane._db.sqlite.reflect import OWN_PREFIX
-from wane._db.statement import Dialect, Parameters, Slot, Statement, Types
-from wane._db.timestamps import PER_SECOND, SMALLEST, day_bound, earliest_text, fraction_bound, text_bound
+from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When
+from wane._db.timestamps import PER_SECOND, SMALLEST, day_bound, earliest_text, fraction_bound, micros, text_bound
 
 _PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
 """Matches quoted text first, because that is no placeholder."""
@@ -149,6 +149,13 @@ class SqliteDialect(Dialect):
     def compared(self, alias: str, column: Column, time: Time, sign: str, bound: str) -> str:
         expression = self.order(alias, column, time)
         return f"{f'CAST({expression} AS INTEGER)' if _digits(column, time) else expression} {sign} {bound}"
+
+    def past_window(self, p: Parameters, alias: str, column: Column, time: Time, now: When, window: str) -> str:
+        value = self.instant(self.order(alias, column, time), time)
+        if time.unit in PER_SECOND:
+            # Numbers may have fractions, which `instant` leaves out.
+            value = f"{self.order(alias, column, time)} * {1_000_000 // PER_SECOND[time.unit]}"
+        return f"{value} < {p.bind_time('window_now', now, column, time, micros)} - {window}"
 
     def walks(self, column: Column, time: Time) -> bool:
         return not any(_digits(column, one) for one in time.each)
@@ -349,6 +356,11 @@ class SqliteTypes(Types):
         if "INT" in column.type or _is_text(column):
             return ""
         return f"{column.name} is declared {column.type or 'without a type'}: only whole numbers and texts (UUIDv7, ULID) ascend"
+
+    def window(self, column: Column) -> str:
+        if "INT" in column.type:
+            return ""
+        return f"{column.name} is declared {column.type or 'without a type'}, which holds no whole numbers"
 
     def walked_key(self, column: Column) -> str:
         if "INT" in column.type or _is_text(column):
