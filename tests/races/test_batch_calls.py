@@ -544,6 +544,22 @@ def test_a_batch_that_fails_inside_a_call_loses_nothing_of_those_before(
         assert swept.counts["jobs"] == audited(keeper) == 79
 
 
+def test_a_batch_that_a_deferred_trigger_refuses_loses_nothing_of_those_before(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        postgres_database.script(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN IF OLD.id = 60 THEN RAISE 'not this one'; END IF; RETURN NULL; END $$;"
+            " CREATE CONSTRAINT TRIGGER refuses AFTER DELETE ON jobs DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        swept = sweeper(keeper, pace=SMALL).sweep().rules[0]
+        assert (swept.outcome, swept.message.count("not this one")) == (Outcome.FAILED, 1)
+        assert ids(postgres_database) == list(range(57, 81))
+        assert swept.counts["jobs"] == audited(keeper) == 56
+
+
 def test_a_call_that_is_cancelled_tells_what_it_has_committed(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:

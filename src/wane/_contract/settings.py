@@ -112,7 +112,10 @@ class SweepSettings(Section):
         5,
         "The target duration of one batch, in milliseconds, or twice what a batch costs without rows if that is longer.",
     )
-    duty: Share = setting(0.1, "The share of time spent working; the rest is pauses.")
+    duty: Share = setting(
+        0.1,
+        "The share of time spent working while others use the database; the rest is pauses. Eight times that while nobody does.",
+    )
     fuse: Share = setting(0.9, "The largest share of a table that an unattended sweep of one rule may take.")
     first_fuse: Share = setting(
         0.5, "The same for the first sweep of a rule: its author may have meant something else."

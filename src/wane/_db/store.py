@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -42,6 +43,16 @@ class Watch(ABC):
         """Close its connection."""
 
 
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What happened in a database: counters that only grow."""
+
+    changes: int
+    """Transactions that changed something."""
+    transactions: int
+    """Transactions that are known of, with some delay."""
+
+
 class Store(ABC):
     """A database."""
 
@@ -65,6 +76,8 @@ class Store(ABC):
     """The statement that ends the script of what is missing, if there is one."""
     migration_entry: str
     """The statement that records a migration by its name, with {} for the name."""
+    own_activity: Activity
+    """By how much one transaction that changes something, and one reading of `activity`, let it grow."""
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +187,10 @@ class Store(ABC):
 
         Raise TimedOut if one of them takes longer than allowed.
         """
+
+    @abstractmethod
+    def activity(self) -> Activity | None:
+        """Read what happened in the database so far, by all users; None if that cannot be known."""
 
     @abstractmethod
     def estimate_rows(self, table: TableInfo) -> int | None:

@@ -21,6 +21,7 @@ from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Flag, Ledger, add_counts
 from wane._prune.dialects import row_taker
 from wane._prune.gates import closed_gate
+from wane._prune.others import OtherUsers
 from wane._prune.pace import BatchCosts, Pace
 from wane._prune.take import gated
 from wane._rules.selection import Selection
@@ -119,10 +120,12 @@ class Batches:
     """How long the last batch worked, without waiting for the transaction and without its commit."""
     seconds: float = field(default=0.0, init=False)
     """How long the last batch took, with its commit."""
+    others: OtherUsers = field(init=False)
     _costs: BatchCosts = field(default_factory=BatchCosts, init=False)
 
     def __post_init__(self) -> None:
         self.size = self.pace.first_batch
+        self.others = OtherUsers(self.store)
 
     @contextmanager
     def open(self) -> Iterator[OpenBatch]:
@@ -158,7 +161,8 @@ class Batches:
 
     def pause(self) -> None:
         """Leave the database to the application for a while, as the pace says."""
-        self.stop.wait(self.pace.pause_seconds(self.seconds))
+        pace = self.pace.alone if self.pace.pauses and self.others.are_absent() else self.pace
+        self.stop.wait(pace.pause_seconds(self.seconds))
 
     def slow_down(self, problem: Locked | TimedOut, seconds: float) -> None:
         """Halve the batch, emit why, and wait: others hold locks, or a batch took too long."""

@@ -1,10 +1,13 @@
-"""The pace of a sweep: batches as large as fit a target time, and a pause after each, to protect the application."""
+"""The pace of a sweep: batches as large as fit a target time, and a pause after each, to protect the application.
+
+While nobody else uses the database there is nobody to protect, and pauses are short: long enough to notice others.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import median
 
@@ -16,13 +19,15 @@ _MOST_FORESEEN = 10_000
 _LEAST_APART = 0.01
 """Sweeps whose batches are more alike in size than this do not tell fixed and row costs apart."""
 
+_ALONE = 8
+"""How many times the duty a sweep works while nobody else uses the database."""
 _LEAST_RATIO = 0.5
 """A sweep that deviates further from the others, by half or twice, was an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The settings. A duty of 0.1 means: working for a tenth of the time."""
+    """The settings. A duty of 0.1 means: working for a tenth of the time, while others use the database."""
 
     target_seconds: float = 0.005
     duty: float = 0.1
@@ -50,6 +55,11 @@ class Pace:
     def pauses(self) -> bool:
         """Return whether there is a pause after a batch."""
         return self.duty < 1
+
+    @property
+    def alone(self) -> Pace:
+        """Return the pace while nobody else uses the database."""
+        return replace(self, duty=min(self.duty * _ALONE, 1.0))
 
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""

@@ -214,9 +214,10 @@ def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: fl
         spent = "rows" if leaving.rows > rule.budget.rows else ""
         return replace(step, stop=_stop(step, rule.budget, spent, rule.budget.rows, leaving.rows))
     pace = Pace.of(contract.sweep)
+    # From what it takes if nobody else uses the database, to what it takes beside others.
     foreseen = [
-        foresee(pace, one, leaving.rows, rule.budget, besides)
-        for one, besides in zip(costs, (1.0, _BESIDES), strict=True)
+        foresee(how, one, leaving.rows, rule.budget, besides)
+        for how, one, besides in zip((pace.alone, pace), costs, (1.0, _BESIDES), strict=True)
     ]
     low, high = sorted(foreseen, key=lambda one: one.seconds)
     # A budget ends a sweep whatever it finds beyond.

@@ -171,13 +171,14 @@ class _Writer:
             f"IF wane_seconds = '{{}}' THEN {call}",
             f"ELSE BEGIN {call} EXCEPTION WHEN OTHERS OR query_canceled THEN EXIT; END; END IF;",
             f"EXIT WHEN wane_one.{self.ends[0]} IS NULL;",
-            "COMMIT;",
             "wane_seconds := wane_seconds || extract(epoch FROM clock_timestamp() - wane_began)::float8;",
             *(f"{name}_taken := {name}_taken || wane_one.{name};" for name in self.counts),
             *(f"{end} := wane_one.{end}; wane_{floor} := {end};" for end, floor in ends),
             f"wane_before := wane_before + {' + '.join(f'wane_one.{name}' for name in self.counts)};",
+            # The end of the call commits the last one.
             f"EXIT WHEN cardinality(wane_seconds) >= wane_batches OR 2 * wane_one.{self.counts[0]} < wane_limit;",
             "EXIT WHEN clock_timestamp() >= wane_until;",
+            "COMMIT;",
             "END LOOP;",
         ]
         until = "clock_timestamp() + make_interval(secs => wane_most_seconds)"
@@ -215,6 +216,8 @@ class _Writer:
             _refuse_if(f"wane_rows > 0 AND {self._rebound()}", "the schema changed"),
             f"{self._audit()};",
             _refuse_if("NOT FOUND", "the audit row is missing or behind"),
+            # What a deferred trigger refuses, it refuses here: a commit that fails would tell of no batch before it.
+            "SET CONSTRAINTS ALL IMMEDIATE;",
         ]
         declared = "wane_began timestamp with time zone; wane_changes bigint[];"
         return f"#variable_conflict use_variable\nDECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"

@@ -29,7 +29,7 @@ from wane._db.postgres.watch import PostgresWatch
 from wane._db.queryplan import QueryPlan, read_postgres_plan
 from wane._db.schema import Column, Schema, TableInfo, index_name
 from wane._db.statement import Execute, Statement
-from wane._db.store import Store, Watch
+from wane._db.store import Activity, Store, Watch
 from wane._db.transaction import Transaction, driver_connection
 from wane._db.url import DatabaseUrl
 from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
@@ -99,6 +99,16 @@ _IN_FUNCTION = re.compile(r"^PL/pgSQL function (.+\)) line ", re.MULTILINE)
 _MIGRATION_LOCK = GATE
 """Serialises migrations; held only inside one transaction, so connection poolers do not disturb it."""
 
+_KNOWS_ACTIVITY = 150000
+"""Since this version, counters are up to date soon enough."""
+_ACTIVITY = """
+SELECT pg_catalog.pg_stat_force_next_flush(), pg_catalog.pg_stat_get_db_xact_commit(d.oid),
+  pg_catalog.pg_stat_get_db_xact_rollback(d.oid), pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text
+FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+"""
+"""This session's own counters are written at once, the others' about every second; the next transaction's number is
+known at once."""
+
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
 """
@@ -143,6 +153,7 @@ class PostgresStore(Store):
     """A PostgreSQL database."""
 
     kind = "postgres"
+    own_activity = Activity(changes=1, transactions=2)
     dialect = PostgresDialect()
     types = PostgresTypes()
     migration_list = f"SET search_path = {SEARCH_PATH};\nCREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"
@@ -317,6 +328,16 @@ class PostgresStore(Store):
                 connection.execute(statement.text, statement.parameters, prepare=connection.may_prepare).fetchall()
                 taken.append(time.perf_counter() - began)
         return min(taken)
+
+    def activity(self) -> Activity | None:
+        with self._turn, _explained("the database refused to answer"):
+            connection = self._alive()
+            if self._inside or connection.info.server_version < _KNOWS_ACTIVITY:
+                return None
+            # Without settings, whose names and values it does not use: it is asked after every batch.
+            cursor = connection.execute(_ACTIVITY, prepare=connection.may_prepare)
+            [(_, transactions, undone, next_transaction)] = cursor.fetchall()
+            return Activity(int(next_transaction), transactions + undone)
 
     def estimate_rows(self, table: TableInfo) -> int | None:
         return self.estimate(Statement(f"SELECT 1 FROM {self.dialect.table(table)}", {}))

@@ -1,0 +1,44 @@
+"""Whether anybody else uses the database: sweeps pause for their sake, and hardly where nobody is."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wane._db import Store
+from wane._db.store import Activity
+
+_QUIET_SECONDS = 1.0
+"""Nobody else is there if nothing was seen for this long."""
+_WINDOW_SECONDS = 2.0
+_MOST_TRANSACTIONS = 8
+"""Transactions in a window that change nothing and count as nobody: monitoring, and Wane's own heartbeats."""
+
+
+@dataclass(slots=True)
+class OtherUsers:
+    """Compares what happened in the database between two batches with what this sweep did itself."""
+
+    store: Store
+    clock: Callable[[], float] = time.monotonic
+    _last: Activity | None = field(default=None, init=False)
+    _seen: float = field(default=0.0, init=False)
+    _window: deque[tuple[float, int]] = field(default_factory=deque, init=False)
+
+    def are_absent(self) -> bool:
+        """Return whether nobody else has used the database lately; called once after each batch."""
+        now, found, last = self.clock(), self.store.activity(), self._last
+        self._last = found
+        if found is None or last is None:
+            self._seen = now
+            return False
+        own = self.store.own_activity
+        self._window.append((now, found.transactions - last.transactions - own.transactions))
+        while self._window[0][0] < now - _WINDOW_SECONDS:
+            self._window.popleft()
+        many = sum(transactions for _, transactions in self._window) > _MOST_TRANSACTIONS
+        if many or found.changes - last.changes > own.changes:
+            self._seen = now
+        return now - self._seen >= _QUIET_SECONDS
