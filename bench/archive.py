@@ -252,6 +252,7 @@ def wane(database: Database, folder: Path, rows: int) -> Callable[[], dict[str, 
     with open_keeper(None, contract=promised) as keeper:
         keeper.migrate()
         keeper.enable()
+        keeper.archive.adopt()  # The folder of the round before is gone.
     database.fresh(WARM)
     _archive(promised)
     database.fresh(rows)

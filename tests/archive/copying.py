@@ -73,7 +73,7 @@ def copied(
         copy = store.literal(rows.copy(part, datetime.now(UTC)))
         checks = store.literal(rows.checks(part, datetime.now(UTC), strict=strict))
         widest = store.literal(rows.widest(part, datetime.now(UTC)))
-        parts = [PartJob("t", str(folder), part.shape, False, copy, widest, checks)]
+        parts = [PartJob("t", str(folder), part.shape, False, copy, widest, checks, rows.whole_key(part) is not None)]
         job = CopyJob(1, source_of(store), parts, [[(0, "1 = 1")]])
     # The secret stays here: the process gets it as an argument, which is what a socket does elsewhere.
     [answer] = answers([pool.submit(_copy, job, job.source.secret, tamper=tamper).result()])

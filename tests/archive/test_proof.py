@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from deltalake import DeltaTable
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
 from wane._archive.cold_table import ColdTable
-from wane._archive.sql import SAMPLED
+from wane._archive.types import SAMPLED_EVERY, key_digest
 from wane._prune.sweep import Outcome
 
 
@@ -43,8 +42,8 @@ def swap(file: Path) -> None:
 def forge(file: Path) -> None:
     """One value, of a row that is not among the samples: everything in it is well-formed, and so are its checksums."""
     rows = pq.ParquetFile(file).read()
-    keys = [hashlib.md5(key.encode(), usedforsecurity=False).hexdigest() for key in rows["_key"].to_pylist()]
-    chosen = next(number for number, key in enumerate(keys) if not key.startswith(SAMPLED))
+    digests = key_digest(rows["id"].to_numpy())
+    chosen = next(number for number, digest in enumerate(digests) if digest % SAMPLED_EVERY)
     bodies = rows["body"].to_pylist()
     bodies[chosen] = "forged"
     rows = rows.set_column(rows.column_names.index("body"), "body", pa.array(bodies, pa.string()))

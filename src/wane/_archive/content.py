@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wane._archive.sql import SAMPLED
-from wane._archive.types import FIELDS_AT_ONCE, KEY
+from wane._archive.types import FIELDS_AT_ONCE, KEY, SAMPLED_EVERY, key_digest
 
 Shape = Sequence[Sequence[str]]
 """(column, kind) of every column of a table."""
@@ -107,16 +107,27 @@ class Checks:
         return [self.rows, self.keys, self.proven, self.row_first, self.row_second]
 
 
-def check(table: Any, shape: Shape, *, strict: bool) -> Checks:
-    """Compute the same checks from values that were read back."""
+def check(table: Any, shape: Shape, *, strict: bool, whole_keys: bool = False) -> Checks:
+    """Compute the same checks from values that were read back. `whole_keys`: keys are whole numbers, one each."""
+    keys, sampled = _key_numbers(table) if whole_keys else _key_texts(table)
+    chosen = table if strict else table.filter(pa.array(sampled))
+    rows = row_digests(chosen, shape) if len(chosen) else []
+    return Checks(len(table), keys, len(rows), *_sums(rows))
+
+
+def _key_texts(table: Any) -> tuple[int, Any]:
+    """Compute the sum of the digests of keys, and which rows are sampled."""
     texts = pc.cast(_whole(table[KEY]), pa.binary()).to_pylist()
     keys = [hashlib.md5(text, usedforsecurity=False).digest() for text in texts]
-    chosen = table
-    if not strict:
-        sampled = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, _DIGEST_BYTES)[:, 0] == int(SAMPLED, 16)
-        chosen = table.filter(pa.array(sampled))
-    rows = row_digests(chosen, shape) if len(chosen) else []
-    return Checks(len(table), _sums(keys)[0], len(rows), *_sums(rows))
+    firsts = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, _DIGEST_BYTES)[:, 0]
+    return _sums(keys)[0], firsts == int(SAMPLED, 16)
+
+
+def _key_numbers(table: Any) -> tuple[int, Any]:
+    """Compute the same of keys that are numbers, column by column."""
+    numbers = pc.cast(pc.utf8_trim(_whole(table[KEY]), '["]'), pa.int64()).to_numpy(zero_copy_only=False)
+    digests = key_digest(numbers)
+    return int(digests.sum()), digests % SAMPLED_EVERY == 0
 
 
 def _sums(digests: Sequence[bytes]) -> tuple[int, int]:

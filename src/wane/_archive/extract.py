@@ -50,6 +50,8 @@ class PartJob:
     copy: str
     widest: str
     checks: str
+    whole_keys: bool = False
+    """Whether the checks digest keys as whole numbers."""
     statistics: Sequence[str] = ()
     """Text columns whose minima and maxima are written to the archive's log."""
 
@@ -89,7 +91,7 @@ def _copy_part(reader: Reader, job: CopyJob, part: PartJob, number: int, bounds:
     finally:
         files.close()
     checks = Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
-    return {"checks": checks.numbers(), "files": written}
+    return {"checks": checks.numbers(), "whole_keys": part.whole_keys, "files": written}
 
 
 def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[pa.Table]:

@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wane._archive.types import KEY, MONTH, PARENT, REFUSED, RESERVED, VERSION, ArchiveDialect, Stored, quoted
+from wane._archive.types import (
+    KEY,
+    MONTH,
+    PARENT,
+    REFUSED,
+    RESERVED,
+    SAMPLED_EVERY,
+    VERSION,
+    ArchiveDialect,
+    SqlNumber,
+    Stored,
+    key_digest,
+    quoted,
+)
 from wane._contract.model import ArchiveTable
 from wane._db.schema import Column, TableInfo
 from wane._db.statement import Parameters, Statement
@@ -26,7 +39,7 @@ from wane.errors import BindError
 _UNWRITABLE = " ,;{}()\n\t="
 """Characters that no column of a Delta Lake table may have in its name."""
 SAMPLED = "00"
-"""Without strict proof, rows whose key's digest begins so are proven in full: one in 256."""
+"""Where keys are not whole numbers: rows whose key's digest begins so are proven in full, one in 256."""
 _ALL = 2**62
 RANGE = "/*range*/ 1 = 1"
 """Placeholder for the bounds of a range."""
@@ -134,22 +147,49 @@ class ArchiveRows:
         ]
         return p.statement(f"SELECT max({' + '.join(['0', *sizes])}) FROM {self._source(p, part, now)}")
 
+    def whole_key(self, part: ArchivedPart) -> str | None:
+        """Write the key of a part as a number; None if it is not one whole number."""
+        stored = {one.name: one for one in part.columns}
+        if len(part.key) != 1 or part.key[0].name not in stored:
+            return None
+        found = self.dialect.whole_number(part.key[0], stored[part.key[0].name])
+        return None if found is None else found.replace("{t}", part.alias)
+
     def checks(self, part: ArchivedPart, now: datetime, *, strict: bool) -> Statement:
         """Write the query of the checks of a part, with RANGE in it.
 
         They are rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests.
         """
         p = self.rows.parameters()
+        whole = self.whole_key(part)
+        digested = (
+            self._digested(p, part, now, strict=strict)
+            if whole is None
+            else self._numbered(p, part, now, whole, strict=strict)
+        )
+        keys = self.dialect.sums("d.k", 1) if whole is None else "coalesce(sum(d.k), 0)"
+        # Not to be merged: a digest would be computed again wherever it is used.
+        return p.statement(
+            f"SELECT count(*), {keys}, count(d.r), {self.dialect.sums('d.r')} FROM ({digested} LIMIT {_ALL}) AS d"
+        )
+
+    def _digested(self, p: Parameters, part: ArchivedPart, now: datetime, *, strict: bool) -> str:
         key = self.dialect.digest(self.dialect.key(part.key, part.alias))
         row = self.dialect.row_digest(part.columns, "c")
         if not strict:
             row = f"CASE WHEN substr(c.{KEY}, 1, {len(SAMPLED)}) = '{SAMPLED}' THEN {row} END"
         columns = ", ".join(self._column(part, one) for one in part.columns)
-        outputs = f"count(*), {self.dialect.sums('d.k', 1)}, count(d.r), {self.dialect.sums('d.r')}"
-        # Not to be merged: a digest would be computed again wherever it is used.
         keyed = f"SELECT {columns}, {key} AS {KEY} FROM {self._source(p, part, now)} LIMIT {_ALL}"
-        digested = f"SELECT c.{KEY} AS k, {row} AS r FROM ({keyed}) AS c LIMIT {_ALL}"
-        return p.statement(f"SELECT {outputs} FROM ({digested}) AS d")
+        return f"SELECT c.{KEY} AS k, {row} AS r FROM ({keyed}) AS c"
+
+    def _numbered(self, p: Parameters, part: ArchivedPart, now: datetime, key: str, *, strict: bool) -> str:
+        """Write the same for keys that are numbers: SQLite reads nothing but the index of rows that are not proven in
+        full."""
+        digest = key_digest(SqlNumber(key)).text
+        row = self.dialect.row_digest(part.columns, part.alias)
+        if not strict:
+            row = f"CASE WHEN {digest} & {SAMPLED_EVERY - 1} = 0 THEN {row} END"
+        return f"SELECT {digest} AS k, {row} AS r FROM {self._source(p, part, now)}"
 
     def _source(self, p: Parameters, part: ArchivedPart, now: datetime) -> str:
         chained, links = self.rows.chain(p, part.path, "t") if part.path else ("", "")

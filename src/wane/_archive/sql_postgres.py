@@ -43,6 +43,7 @@ _ARRAYS = (
     }
 )
 _EXACT = {*UNQUOTED, "text", "character varying"}
+_WHOLE = {"smallint", "integer", "bigint"}
 _NO_QUOTES = str.maketrans("", "", '["]')
 _MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
 
@@ -122,6 +123,9 @@ class PostgresArchive(ArchiveDialect):
 
     def digest(self, expression: str) -> str:
         return f"md5(convert_to({expression}, 'UTF8'))"
+
+    def whole_number(self, column: Column, stored: Stored) -> str | None:
+        return f"{{t}}.{_name(column.name)}::bigint" if _bare(column) in _WHOLE else None
 
     def sums(self, expression: str, halves: int = 2) -> str:
         values = (f"('x' || substr({expression}, {start}, 16))::bit(64)::bigint" for start in (1, 17)[:halves])

@@ -109,6 +109,10 @@ class SqliteArchive(ArchiveDialect):
     def digest(self, expression: str) -> str:
         return f"wane_digest({expression})"
 
+    def whole_number(self, column: Column, stored: Stored) -> str | None:
+        # Where the column is cast, its values may be of any type.
+        return f"{{t}}.{quoted(column.name)}" if stored.refused == _KINDS["integer"].refused else None
+
     def sums(self, expression: str, halves: int = 2) -> str:
         # An aggregate of ours without input returns NULL. FILTER, because calling it is expensive, and most rows are
         # not proven in full.

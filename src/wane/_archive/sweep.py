@@ -374,6 +374,7 @@ class TableSweep:
                 literal(self.rows.copy(part, sweep.decided_at)),
                 literal(self.rows.widest(part, sweep.decided_at)),
                 literal(self.rows.checks(part, sweep.decided_at, strict=sweep.strict)),
+                self.rows.whole_key(part) is not None,
                 self.contract.archive_statistics(part.name),
             )
             for part, cold in zip(self.rows.parts, self.cold, strict=True)

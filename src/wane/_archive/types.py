@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wane._contract.model import Time
 from wane._db.schema import Column
@@ -97,6 +98,10 @@ class ArchiveDialect(ABC):
         """Write the digest of one text, as 32 hex digits."""
 
     @abstractmethod
+    def whole_number(self, column: Column, stored: Stored) -> str | None:
+        """Write a column as a number of 64 bits, with `{t}` for its table; None if it may hold anything else."""
+
+    @abstractmethod
     def sums(self, expression: str, halves: int = 2) -> str:
         """Write the sums of the halves of digests, or of the first one only, as numbers in one text."""
 
@@ -123,6 +128,45 @@ class ArchiveDialect(ABC):
 
         `copied` holds placeholders.
         """
+
+
+_LOW = 2**31 - 1
+_MIXED = 2**36 - 1
+_START, _FACTORS = 0x3C6EF35F, (0x6545F491, 0x5C8E9CF5)
+SAMPLED_EVERY = 256
+"""Without strict proof, rows whose key's digest is a multiple of this are proven in full."""
+
+
+def key_digest(x: Any) -> Any:
+    """Compute a digest of 36 bits of whole numbers, so that sums of digests differ if the numbers do.
+
+    Only with operations that SQL, on both stores, and numpy have and that stay within 63 bits: `x` is an array, or a
+    `SqlNumber`. What SQL computes from an index needs no function of ours, and Python none for each row.
+    """
+    spread = ((x & _LOW) * _FACTORS[0] + ((x >> 31) & _LOW) * _FACTORS[1] + _START) & _LOW
+    return ((spread * spread) >> 13) & _MIXED  # A square, because sums of multiples are equal if the sums of keys are.
+
+
+@dataclass(frozen=True, slots=True)
+class SqlNumber:
+    """An expression of SQL that is a whole number of 64 bits, and grows by Python's operators."""
+
+    text: str
+
+    def _with(self, operator: str, other: object) -> SqlNumber:
+        return SqlNumber(f"({self.text} {operator} {other.text if isinstance(other, SqlNumber) else other})")
+
+    def __and__(self, other: object) -> SqlNumber:
+        return self._with("&", other)
+
+    def __rshift__(self, other: object) -> SqlNumber:
+        return self._with(">>", other)
+
+    def __add__(self, other: object) -> SqlNumber:
+        return self._with("+", other)
+
+    def __mul__(self, other: object) -> SqlNumber:
+        return self._with("*", other)
 
 
 def quoted(name: str) -> str:

@@ -32,6 +32,8 @@ class FileJob:
     rows: int
     groups: Sequence[str]
     """The digest of each group of rows, as it was when it was written."""
+    whole_keys: bool = False
+    """Whether the database digested its keys as whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,14 @@ class ProofJob:
 def files_of(folders: Sequence[Path], manifests: Sequence[Any]) -> list[FileJob]:
     """Return every file of some manifests; a manifest says what was written of one range, part by part."""
     return [
-        FileJob(manifest["range"], number, str(folders[number] / file["path"]), file["rows"], file["groups"])
+        FileJob(
+            manifest["range"],
+            number,
+            str(folders[number] / file["path"]),
+            file["rows"],
+            file["groups"],
+            part.get("whole_keys", False),
+        )
         for manifest in manifests
         for number, part in enumerate(manifest["parts"])
         for file in part["files"]
@@ -99,7 +108,7 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
                 table = opened.read_row_group(group).combine_chunks()
                 if content.content_digest(table) != written:
                     raise _damaged(file, "it does not hold what was written")
-                checks += content.check(table, shape, strict=job.strict)
+                checks += content.check(table, shape, strict=job.strict, whole_keys=file.whole_keys)
     except (OSError, pa.ArrowException) as problem:
         raise _damaged(file, str(problem)) from problem
     return {"range": file.range, "part": file.part, "checks": checks.numbers()}

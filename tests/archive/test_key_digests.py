@@ -1,0 +1,82 @@
+"""Digests of keys that are whole numbers: the same from both stores and from Arrow, and sums that tell keys apart."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from archive.copying import bound, copied, workers
+from servers import Database
+from wane._archive import content
+from wane._archive.types import SAMPLED_EVERY, SqlNumber, key_digest
+from wane._db import open_store
+from wane._db.url import resolve_url
+
+EDGES = [0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**62, -(2**62), 2**63 - 1, -(2**63)]
+NUMBERS = [*EDGES, *(n * 1_000_003 * (-1) ** n for n in range(200)), *range(200)]
+
+
+def digests(numbers: list[int]) -> list[int]:
+    return [int(one) for one in key_digest(np.array(numbers, np.int64))]
+
+
+def test_a_database_computes_what_arrow_computes(database: Database) -> None:
+    column = "x::bigint" if database.store == "postgres" else "x"
+    database.execute("CREATE TABLE number (x bigint)")
+    database.executemany("INSERT INTO number VALUES (?)", [(one,) for one in NUMBERS])
+    found = database.query(f"SELECT x, {key_digest(SqlNumber(column)).text} FROM number")
+    assert sorted(found) == sorted(zip(NUMBERS, digests(NUMBERS), strict=True))
+
+
+def test_digests_are_short_enough_to_be_summed() -> None:
+    assert all(0 <= one < 2**36 for one in digests(NUMBERS))
+
+
+def test_keys_with_the_same_sum_have_other_sums_of_digests() -> None:
+    found: dict[int, set[int]] = {}
+    for one, two in combinations(range(1, 80), 2):
+        found.setdefault(one + two, set()).add(sum(digests([one, two])))
+    assert all(len(sums) == (total - 1) // 2 for total, sums in found.items() if total <= 80)
+
+
+def test_about_one_key_in_256_is_proven_in_full() -> None:
+    sampled = sum(one % SAMPLED_EVERY == 0 for one in digests(list(range(100_000))))
+    assert 300 < sampled < 500
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_database_and_the_files_agree_on_every_key(database: Database, tmp_path: Path, strict: bool) -> None:
+    database.execute("CREATE TABLE t (id bigint PRIMARY KEY, at_ms bigint NOT NULL, body text)")
+    database.executemany("INSERT INTO t VALUES (?, 1577836800000, ?)", [(one, f"b {one}") for one in set(NUMBERS)])
+    with workers() as pool:
+        table, reported, read = copied(pool, database, tmp_path, strict=strict)
+    assert reported == read
+    assert reported.keys == sum(digests(sorted(set(NUMBERS))))
+    assert (reported.proven == reported.rows) is strict
+    assert reported.proven > 0
+    keys = table["_key"].to_pylist()
+    other = table.set_column(table.column_names.index("_key"), "_key", pa.array(['["77777"]', *keys[1:]]))
+    shape = [["id", "long"], ["at_ms", "long"], ["body", "string"]]
+    assert content.check(other, shape, strict=strict, whole_keys=True).keys != reported.keys
+
+
+def test_keys_that_are_not_one_whole_number_are_digested_as_texts(database: Database) -> None:
+    database.execute("CREATE TABLE t (id text PRIMARY KEY, at_ms bigint NOT NULL)")
+    with open_store(resolve_url(database.url)) as store:
+        rows = bound(store)
+        assert rows.whole_key(rows.parts[0]) is None
+
+
+def test_a_key_that_is_cast_may_be_anything(sqlite_database: Database) -> None:
+    sqlite_database.execute(
+        "CREATE TABLE t (id integer NOT NULL, at_ms integer NOT NULL, PRIMARY KEY (id)) WITHOUT ROWID"
+    )
+    with open_store(resolve_url(sqlite_database.url)) as store:
+        rows = bound(store, {"id": "text"})
+        assert rows.whole_key(rows.parts[0]) is None
+        rows = bound(store)
+        assert rows.whole_key(rows.parts[0]) is not None
