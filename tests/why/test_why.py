@@ -238,6 +238,14 @@ def test_keys_and_tables_are_checked(database: Database) -> None:
             kept.keeper.why("jop", 1)
 
 
+def test_a_key_that_its_column_cannot_hold_is_refused(postgres_database: Database) -> None:
+    jobs(postgres_database, (1, "done", ago(8)))
+    with keeping(postgres_database) as kept:
+        for key in ("one", "99999999999999999999", "1; DROP TABLE job"):
+            with pytest.raises(WrongArgument, match="no row of job can have id = "):
+                kept.keeper.why("job", key)
+
+
 def test_an_expiry_is_due_at_its_time(database: Database) -> None:
     database.execute("CREATE TABLE token (id text PRIMARY KEY, expires_ms bigint)")
     insert(database, "token", "id, expires_ms", ("it's", ago(1)), ("b", ago(-1)))

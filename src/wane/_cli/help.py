@@ -26,6 +26,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("why",): ("wane why jobs 42", "wane why line_items order_id=7 number=2 --json"),
     ("serve",): ("wane serve", "wane serve --host 0.0.0.0 --auth --host-name wane.example.org"),
     ("token", "create"): ("wane token create grafana", "wane token create alice --role operator --expires 90d"),
+    ("alerts",): ("wane alerts > wane-rules.yml", "wane alerts --grafana > wane-dashboard.json"),
     ("space",): ("wane space", "wane space jobs --since 30d"),
     ("migrate",): ("wane migrate", "wane migrate --print"),
     ("audit", "list"): ("wane audit list --table jobs --since 7d",),

@@ -39,6 +39,7 @@ _ADMIN: dict[str, tuple[Privilege, ...]] = {
     "lease": (_SELECT, _INSERT, _UPDATE),
     "schedule": (_SELECT, _INSERT, _UPDATE),
     "contract": (_SELECT, _INSERT, _UPDATE),
+    "token": (_SELECT, _INSERT, ("UPDATE", ("revoked_at",))),
 }
 """On Wane's own tables; the others are for sweeps to fill and to empty. No role deletes from the audit trail."""
 _APPLICATION: dict[str, tuple[Privilege, ...]] = {

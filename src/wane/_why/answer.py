@@ -19,7 +19,7 @@ from wane._schedule.status import read_status
 from wane._why.gone import explain_gone
 from wane._why.model import RowVerdict, WhyRow, WhyRule
 from wane._why.row import RowReader, shown
-from wane.errors import BindError, UnknownTable, WrongArgument
+from wane.errors import BindError, Locked, StoreError, TimedOut, UnknownTable, Unreachable, WrongArgument
 
 _MOST_HOLDS = 10_000
 _DECIDING = (RowVerdict.DUE, RowVerdict.BLOCKED, RowVerdict.WAITING)
@@ -84,7 +84,13 @@ def _key_text(store: Store, info: TableInfo, key: Mapping[str, object]) -> str |
     """Return the key of a row as holds write it; None if there is no such row."""
     order = [name for name in info.primary_key if name in key]
     columns = [column for name in (order if len(order) == len(key) else key) if (column := info.column(name))]
-    found = store.read(queries_of(store).key_text(info, columns, key), PROBE_SECONDS)
+    try:
+        found = store.read(queries_of(store).key_text(info, columns, key), PROBE_SECONDS)
+    except (Unreachable, TimedOut, Locked):
+        raise
+    except StoreError as problem:  # A value that the column's type cannot hold.
+        values = ", ".join(f"{name} = {shown(value)}" for name, value in key.items())
+        raise WrongArgument(f"no row of {info.name} can have {values}", problem.message) from problem
     return str(found[0][0]) if found else None
 
 

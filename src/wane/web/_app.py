@@ -6,6 +6,7 @@ import csv
 import hmac
 import io
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -74,6 +75,7 @@ class Web:
         self.templates.filters.update(FILTERS)
         self.templates.globals.update(ago=words.ago_text, version=__version__)
         self._metrics: Any = None
+        self._turn = threading.Lock()
 
     def app(self, host_names: Collection[str], rates: Rates) -> Starlette:
         return Starlette(
@@ -238,13 +240,14 @@ class Web:
         return Response(await self.pool.run(self._measured), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _measured(self, keeper: Keeper) -> bytes:
-        if self._metrics is None:
-            try:
-                from wane.observe._metrics import Metrics
-            except ImportError as problem:
-                raise MetricsError("the library of metrics is missing", "pip install 'wane[metrics]'") from problem
-            self._metrics = Metrics(self.contract)
-            self._metrics.watch(keeper.store.clone)
+        with self._turn:
+            if self._metrics is None:
+                try:
+                    from wane.observe._metrics import Metrics
+                except ImportError as problem:
+                    raise MetricsError("the library of metrics is missing", "pip install 'wane[metrics]'") from problem
+                self._metrics = Metrics(self.contract)
+                self._metrics.watch(keeper.store.clone)
         return bytes(self._metrics.text())
 
     async def _alive(self, request: Request) -> Response:

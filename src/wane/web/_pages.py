@@ -89,7 +89,7 @@ def table(keeper: Keeper, call: WebCall) -> dict[str, Any]:
     name = call.path["table"]
     declared = find_table(keeper.contract, name)
     health = keeper.health()
-    growth = _growth(keeper).get(name)
+    growth = keeper.growth(name)[0] if health.migrated else None
     ages = keeper.ages(name)
     key = call.text("key")
     found: dict[str, Any] = {
