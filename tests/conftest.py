@@ -59,6 +59,7 @@ MIGRATED = (
         "prune",
         "queue",
         "races",
+        "reference",
         "schedule",
         "sqlfunctions",
         "webhooks",
@@ -68,10 +69,13 @@ MIGRATED = (
 """Where every database has Wane's own tables from the start, because creating them takes longer than most tests. The mark `unmigrated`
 makes an exception."""
 
+EXAMPLES = "WANE_EXAMPLES"
+"""The variable that says how many examples of a property are tried."""
+
 # Examples share the test's database and call `database.reset()`; a database answers when it can, not by a deadline.
 settings.register_profile(
     "wane",
-    max_examples=int(os.environ.get("WANE_EXAMPLES", "20")),
+    max_examples=int(os.environ.get(EXAMPLES, "20")),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -89,6 +93,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without `--all`, leave out what a test's mark `sampled` does not name, and what is not a store's turn in ALTERNATING."""
     config.stash[LEFT_OUT] = []
+    if EXAMPLES in os.environ:  # Many examples take as long as they take.
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker(pytest.mark.timeout(0))
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
     files: dict[Path, dict[str, list[pytest.Item]]] = {}

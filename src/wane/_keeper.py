@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from wane._closable import Closable
 from wane._contract.load import load_contract
 from wane._contract.lookup import require_known
 from wane._contract.model import Contract, State
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from wane.queue._wakeups import Wakeups
 
 
-class Keeper:
+class Keeper(Closable):
     """Keeps the promises of one contract on one database. Close it, or use it as a context manager."""
 
     def __init__(
@@ -96,14 +96,6 @@ class Keeper:
         from wane.observe._probe import Prober
 
         return Prober(self.contract)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._wakeups is not None:

@@ -21,8 +21,8 @@ from wane._demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("demo")
-"""One worker runs the demonstration once, for all tests that look at the same one."""
+pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(600)]
+"""One worker runs the demonstration once, for all tests that read what it left; on a busy machine it takes minutes."""
 
 
 def environment(columns: int | None = None) -> dict[str, str]:
@@ -109,7 +109,6 @@ def test_what_it_says_of_every_trap_is_what_the_database_has_at_the_end(shown: t
     assert f"of {planted} rows planted as traps {there} stayed{aged}." in stays
 
 
-@pytest.mark.timeout(600)  # The demonstration itself, and then every command of it.
 def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
     folder, text = shown
     commands = re.findall(r"^\s*(?:\$ )?wane (.*)$", text, flags=re.MULTILINE)

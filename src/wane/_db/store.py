@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from wane._closable import Closable
 from wane._contract.names import TableName
 from wane._db.migrations import Migration, pending
 from wane._db.queryplan import QueryPlan
@@ -53,7 +53,7 @@ class Activity:
     """Transactions that are known of, with some delay."""
 
 
-class Store(ABC):
+class Store(Closable):
     """A database."""
 
     kind: str
@@ -78,14 +78,6 @@ class Store(ABC):
     """The statement that records a migration by its name, with {} for the name."""
     own_activity: Activity
     """By how much one transaction that changes something, and one reading of `activity`, let it grow."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # What each store implements
 

@@ -21,7 +21,6 @@ from wane._db.transaction import Transaction
 
 CLAIMS = "work_claims"
 TOMBSTONES = "work_claim_tombstones"
-_FINISHED = "('completed', 'abandoned')"
 _ORDER = {
     "available": "created_at",
     "claimed": "expires_at",

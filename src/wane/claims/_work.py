@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Any, Self
 
 from wane._arguments import require_limit
+from wane._closable import Closable
 from wane._contract.load import load_contract
 from wane._db import Store, open_store
 from wane._db.statement import Statement
@@ -43,7 +43,7 @@ _READ_SECONDS = 10.0
 _MOST_RETURNED = 10_000
 
 
-class WorkClaims:
+class WorkClaims(Closable):
     """The work claims of one database, under a policy on reclaiming finished work. Obtained as `keeper.claims(…)`."""
 
     def __init__(
@@ -78,14 +78,6 @@ class WorkClaims:
         except BaseException:
             store.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection; it is the keeper's, if these are a keeper's claims."""

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from wane._closable import Closable
 from wane.errors import MetricsError, WrongArgument
 
 PATH = "/metrics"
@@ -21,7 +21,7 @@ Answer = Callable[[str], tuple[bytes, str]]
 """Maps a client's Accept header to the text and its content type."""
 
 
-class Exporter:
+class Exporter(Closable):
     """A server of metrics. Close it, or use it as a context manager."""
 
     def __init__(self, answer: Answer, port: int, address: str = "127.0.0.1") -> None:
@@ -42,14 +42,6 @@ class Exporter:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _require_port(value: object) -> int:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from wane._arguments import MOST_ROWS, require_limit, require_number, require_text, require_time
+from wane._closable import Closable
 from wane._contract.model import Contract
 from wane._db.transaction import Transaction
 from wane._findings import did_you_mean
@@ -46,7 +46,7 @@ MOST_FOLLOWERS = MOST_ROWS
 leaves when the rest fits."""
 
 
-class WebhookRetention:
+class WebhookRetention(Closable):
     """Retention of the webhook tables of one contract on one database. Close it, or use it as a context manager."""
 
     def __init__(self, keeper: Keeper) -> None:
@@ -69,14 +69,6 @@ class WebhookRetention:
         except BaseException:
             keeper.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.keeper.close()
