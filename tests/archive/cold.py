@@ -18,7 +18,7 @@ from servers import Database
 from wane._archive.model import ArchivedRule, ArchiveRun
 from wane._keeper import Keeper, open_keeper
 from wane._prune.pace import Pace
-from wane.events import ArchiveStep, BatchTaken, Event
+from wane.events import ArchiveStep, BatchTaken, Event, WorkProgressed
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=40, least_batch=40, most_batch=40)
 """Small batches without pauses: every sweep has several."""
@@ -78,6 +78,12 @@ class Cold:
     def one(self, **options: Any) -> ArchivedRule:
         [rule] = self.run(**options).rules
         return rule
+
+    def progress(self, work: str) -> list[tuple[int, int | None]]:
+        """Rows done, of how many, as long work reported them."""
+        reported = [one for one in self.events if isinstance(one, WorkProgressed) and one.work == work]
+        assert {(one.unit, one.exact) for one in reported} == {("row", True)}
+        return list(dict.fromkeys((one.done, one.of) for one in reported))
 
     def archived(self, table: str = "event") -> list[dict[str, Any]]:
         return archived(self.folder / "cold" / table)

@@ -83,6 +83,7 @@ def test_what_another_row_has_taken_the_key_of_is_refused_skipped_or_replaced(
         assert '["1"]' in str(refused.value), "the first of them are named"
         assert (content(database), cold.cold()) == (before, archived), "nothing was changed"
         skipped = back(cold, where="id <= 5", on_conflict="skip")
+        assert cold.progress("restore")[-1] == (5, 5), "those that stay count too"
         assert skipped.restored["event"] == 1  # Only 3: of 5 a follower's key is taken.
         assert skipped.kept == 4
         assert {reason for _, reason in skipped.reasons} == {"another row has its key"}

@@ -87,6 +87,7 @@ def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path:
         assert (shown.files, files(cold)) == (len(parts), parts)
         [done, reads] = cold.keeper.archive.compact()
         assert (done.outcome, done.files, done.rows) == (Outcome.DONE, len(parts), 170), done.message
+        assert cold.progress("compact") == [(0, 170), (170, 170)]
         assert reads.outcome is Outcome.DONE
         assert everything(cold) == before
         assert len(files(cold)) == done.into == 1

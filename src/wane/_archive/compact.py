@@ -70,16 +70,16 @@ class Compaction:
             with self.upkeep.leases([name], sweeps) as leases:
                 sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
                 months = self.small(name, least_files, sweeps)[:most_months]
-                rows, of = 0, _rows(months)
                 for number, files in enumerate(months):
-                    self._progress(name, rows, of)
+                    self._progress(name, months, number)
                     self._month(name, files, leases, done)
-                    rows = _rows(months[: number + 1])
-                self._progress(name, rows, of)
+                    self._progress(name, months, number + 1)
         return done
 
-    def _progress(self, name: str, rows: int, of: int) -> None:
-        self.upkeep.context.listener(WorkProgressed("compact", name, None, "row", rows, of))
+    def _progress(self, name: str, months: Sequence[Sequence[ColdFile]], done: int) -> None:
+        """Report the rows of the months that are done, of those of all."""
+        rows = _rows(months[:done])
+        self.upkeep.context.listener(WorkProgressed("compact", name, None, "row", rows, _rows(months)))
 
     def small(self, name: str, least_files: int, sweeps: dict[int, ArchivedSweep]) -> list[list[ColdFile]]:
         """Return the small files of every month that has at least `least_files` of them, the oldest month first."""

@@ -365,8 +365,11 @@ class _Restore:
 
     def _progress(self, restore: int, *_: int) -> None:
         """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch."""
-        with self.store.transaction() as transaction:
-            pieces = RestoreJournal(transaction).pieces(restore)
+        try:
+            with self.store.snapshot() as transaction:
+                pieces = RestoreJournal(transaction).pieces(restore)
+        except StoreError:
+            return  # Nothing fails because of its progress.
         done, of = sum(piece.looked_at for piece in pieces), sum(piece.rows for piece in pieces)
         self.context.listener(WorkProgressed("restore", str(self.table.name), None, "row", done, of))
 

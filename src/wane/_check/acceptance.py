@@ -50,7 +50,7 @@ def _problems(
             fix = "mend what the finding says, or decide anew and write a later `until`"
             yield _problem(one, Severity.WARNING, "accept-ended", f"{about} was accepted until {one.until}", fix)
         elif _ran_all(reports, ran) and not any(one.matches(finding) for finding in found):
-            fix = "remove this entry, or write the place as the finding shows it now"
+            fix = "remove this entry, or write `at` as the finding shows it now"
             yield _problem(one, Severity.WARNING, "accept-unused", f"no finding {about} occurs", fix)
 
 
