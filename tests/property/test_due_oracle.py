@@ -797,7 +797,7 @@ def examples(draw: st.DrawFn, store: str) -> Example:
     )
     name = TableName(encoding.name)
     spare = None
-    ordered = isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is None and bound.time.elsewhere is None
+    ordered = isinstance(bound, Age | Expiry) and bound.time.pick is None and bound.time.elsewhere is None
     if not encoding.also and ordered and draw(st.integers(0, 2)) == 0:
         spare = Spare(draw(st.integers(1, 3)), draw(st.sampled_from([(), ("scope",), ("code",), ("scope", "parent")])))
     where = tuple(sorted(conditions.items(), key=lambda one: one[0]))

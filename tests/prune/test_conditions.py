@@ -13,6 +13,7 @@ import pytest
 import wane
 from prune.keeping import ago
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._contract.conditions import disjoint, equal_to
 from wane._contract.load import load_contract
 from wane._keeper import Keeper
 from wane._sqlfunctions import install
@@ -301,4 +302,6 @@ def test_rules_that_differ_by_their_condition_share_no_row(database: Database, t
         assert not mail.may_share_rows(rest)
         assert not low.may_share_rows(high)
         assert mail.may_share_rows(low)
+        assert not disjoint((("done", equal_to(True)),), (("done", equal_to(1)),))
+        assert disjoint((("done", equal_to(True)),), (("done", equal_to(0)),))
         assert table.label(mail) == "job.mail"

@@ -27,14 +27,17 @@ from prune.keeping import (
     table,
 )
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._contract.conditions import Comparison, Condition
 from wane._contract.model import (
     Age,
     Cap,
     Longer,
     Mark,
+    MissingParent,
     Orphans,
     Pick,
     Reference,
+    Spare,
     Table,
     Time,
     ToColdTier,
@@ -59,6 +62,11 @@ NESTED = follower("note.job_id", follower("word.note_id"))
 IN_NOTE = Time("id", Unit.SECONDS, child=reference("note.job_id"))
 """Its number is as good a time as any."""
 OF_NOTE = Reference(TableName("word"), ("id",))
+OF_WORD = MissingParent(("id",), TableName("word"), ("id",))
+CONDITIONS = (
+    ("parent_id", Condition((Comparison("<", column="resolved_ms"),), null=True)),
+    ("tenant", Condition((Comparison("not", ("t9",)),))),
+)
 RULES: dict[str, Table] = {
     "age": table("job", rule("r", when=()), state=None),
     "expiry": table("job", rule("r", EXPIRES, when=()), state=None),
@@ -78,6 +86,9 @@ RULES: dict[str, Table] = {
     "cap by key per scope": table("job", rule("r", Cap(None, 1, ("tenant",), "id"), when=()), state=None),
     "cap per scope": table("job", rule("r", Cap(AT, 1, ("tenant",)), when=()), state=None),
     "orphans": table("job", rule("r", Orphans(AT, KEEP_WEEK.keep, "parent_id"))),
+    "missing parents": table("job", rule("r", Orphans(AT, KEEP_WEEK.keep, "id", OF_WORD))),
+    "conditions": table("job", replace(rule("r", when=()), conditions=CONDITIONS, all_but=("queued",))),
+    "spare": table("job", rule("r", spare=Spare(1, ("tenant",)))),
     "mark": table("job", rule("r", then=Mark("cleaned"))),
 }
 
@@ -217,7 +228,9 @@ def test_what_moves_rows_inside_the_database_is_what_is_shown(
         check(kept, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["age", "expiry", "states", "column guard", "guard", "cap", "orphans"])
+@pytest.mark.parametrize(
+    "name", ["age", "expiry", "states", "column guard", "guard", "cap", "orphans", "conditions", "spare"]
+)
 def test_no_function_is_in_what_takes_a_batch_on_sqlite(sqlite_database: SqliteDatabase, name: str) -> None:
     """With one, even one that is never called, SQLite copies every page that the statement changes."""
     fill(sqlite_database, None)

@@ -106,7 +106,9 @@ def _states(contract: Contract, table: str, texts: list[str] | None) -> list[Sta
     declared = [one for one in contract.tables if str(one.name) == table]
     states = [state for one in declared for rule in one.rules for state in rule.states]
     known = {str(state).lower() if isinstance(state, bool) else str(state): state for state in states}
-    return [known.get(text, text) for text in texts] if texts else None
+    others = [state for one in declared for rule in one.rules for state in rule.all_but or ()]
+    numbers = bool(others) and all(type(state) is int for state in others)
+    return [known.get(text, int(text) if numbers and text.isdecimal() else text) for text in texts] if texts else None
 
 
 def _print_preview(preview: Step, limit: int, doubts: Sequence[str]) -> None:

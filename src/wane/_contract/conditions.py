@@ -230,7 +230,8 @@ def _never(condition: Condition) -> bool:
 
 
 def _fulfils(value: Constant, one: Comparison) -> bool:
-    alike = [other for other in one.values if _kind(other) == _kind(value)]
+    # A boolean is a number in SQLite: both may be the same value of one column.
+    alike = [other for other in one.values if isinstance(other, str) == isinstance(value, str)]
     if one.sign in ("=", "not"):
         return (value in alike) == (one.sign == "=")
     # An order of values of different kinds is unknown, which excludes nothing.

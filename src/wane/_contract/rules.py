@@ -420,13 +420,15 @@ class _RuleReader:
             return
         if self.entry.most is not None:
             self._error("spare", "wrong-pair", "`most` spares the newest rows already", "remove `spare`, or use `keep`")
-        elif isinstance(bound, Age | Orphans | Expiry) and bound.time.elsewhere is not None:
+        elif self.entry.orphans is not None:
+            self._error("spare", "wrong-pair", "orphans are not spared by their age", "remove `spare` or `orphans`")
+        elif isinstance(bound, Age | Expiry) and bound.time.elsewhere is not None:
             message = f"rows age by {bound.time}, and the newest rows need an order of the rows themselves"
             self._error("spare", "time-elsewhere", message, "name a column of the table: `time = …` in the rule")
-        elif isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is not None:
+        elif isinstance(bound, Age | Expiry) and bound.time.pick is not None:
             message = "the newest rows need one order of all, which no index has of several columns"
             self._error("spare", "several-times", message, "name one column: `time = …` in the rule")
-        elif isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
+        elif isinstance(bound, Age | Expiry) and bound.time.also:
             self._error(
                 "spare",
                 "several-units",

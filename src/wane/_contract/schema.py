@@ -62,7 +62,7 @@ def json_schema() -> dict[str, Any]:
         "by": ["most"],
         "derived": ["most"],
     }
-    rule["not"] = {"required": ["most", "spare"]}
+    rule["not"] = {"anyOf": [{"required": [key, "spare"]} for key in ("most", "orphans")]}
     table["description"] = "One table's life."
     table["properties"]["rule"] = {**_named(_to("RuleEntry")), "minProperties": 1, "description": "Its promises."}
     table["required"] = [*table["required"], "rule"]

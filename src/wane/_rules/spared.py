@@ -34,7 +34,7 @@ class SparedRows:
         if len(cases) == 1:
             return cases[0][1]
         # No index serves an equality that is true for two NULLs.
-        return f"CASE {' '.join(f'WHEN {when} THEN {newer}' for when, newer in cases)} END"
+        return "CASE\n" + "\n".join(f"  WHEN {when} THEN {newer}" for when, newer in cases) + "\n  END"
 
     def keys(self, p: Parameters) -> str:
         """Write the query for the keys of the newest rows in the scopes of the rows whose keys fill a slot."""
@@ -68,13 +68,15 @@ class SparedRows:
         rows, selection = self.rows, self.selection
         mine, theirs = (rows.cap_position(selection, alias) for alias in ("t", "n"))
         walked = [self.dialect.order(alias, selection.time_column, selection.time) for alias in ("t", "n")]
-        where = [*self._same_scope(nulls), *rows.about(p, selection, alias="n"), *rows.counted(p, selection)]
+        where = self._same_scope(nulls)
+        # Of several lower bounds SQLite walks an index from the first: from the row on, not from the oldest of all.
         if walked[0] != mine[0]:
             # An index finds the second of a text, and its order inside of that is another than that of the instants.
             where.append(f"{walked[1]} >= substr({walked[0]}, 1, 19)")
         where.append(rows.compare(rows.position_columns(selection), theirs, ">", mine))
-        some = f"SELECT 1 FROM {self.table} AS n WHERE {' AND '.join(where)}"
-        return f"({some} LIMIT 1 OFFSET {p.bind('spared', self.newest)} - 1) IS NOT NULL"
+        where += [*rows.about(p, selection, alias="n"), *rows.counted(p, selection)]
+        some = f"SELECT 1 FROM {self.table} AS n\n  WHERE {f'{chr(10)}    AND '.join(where)}"
+        return f"({some}\n  LIMIT 1 OFFSET {p.bind('spared', self.newest)} - 1) IS NOT NULL"
 
     def _same_scope(self, nulls: Nulls) -> list[str]:
         conditions = []
