@@ -406,7 +406,8 @@ def test_each_column_that_may_hold_the_time_needs_its_index(database: Database, 
     assert (first.code, second.code) == ("no-index", "no-index")
     assert first.message == "no index finds the rule's oldest rows by a, so every batch reads the whole table"
     assert '("a", "id")' in first.fix
-    assert second.fix.endswith('("b", "id") WHERE "a" IS NULL;' if pick == "first" else '("b", "id");')
+    partial = '("b", "id") WHERE "a" IS NULL;'
+    assert second.fix.endswith('("a", "b", "id");' if database.store == "sqlite" else partial)
     database.execute(first.fix)
     database.execute(second.fix)
     assert findings(database, CHOSEN % pick) == []

@@ -405,7 +405,7 @@ def meaning_of(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) 
 
 
 def raw_order(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) -> Any:
-    """What sorts rows as the column does: texts by their bytes."""
+    """What sorts rows as their first column with a value does: texts by their bytes."""
 
     def one(value: Any) -> Any:
         meaning = read(value, encoding, store)
@@ -413,7 +413,7 @@ def raw_order(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) -
         text = isinstance(value, str) and not (store == "postgres" and encoding.unit is Unit.NATIVE)
         return value.encode() if text else meaning.seconds
 
-    return max(map(one, candidates(row, rule)))
+    return one(candidates(row, rule)[0])
 
 
 def beyond_by_key(

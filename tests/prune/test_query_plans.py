@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from prune.keeping import AT, Keeping, ago, follower, keeping, referenced_by, rule, table
-from servers import Database
-from wane._contract.model import Age, Cap, Mark, Table, WhileNull
+from servers import Database, PostgresDatabase
+from wane._contract.model import Age, Cap, Mark, Pick, Table, WhileNull
 from wane._db.statement import Statement
 from wane._prune.binding import Bindings
 from wane._rules.dependencies_postgres import read_stamps
@@ -306,3 +306,29 @@ def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Da
         check(kept, filled(filled.rule.candidates, floor=floor))
         if database.store == "sqlite":
             check_ranges(kept, tuple(floor))
+
+
+@pytest.mark.parametrize("pick", [Pick.FIRST, Pick.LATEST])
+def test_rows_whose_time_is_in_one_of_two_columns_are_found_along_both_indexes(database: Database, pick: Pick) -> None:
+    time = replace(AT, beside=("resolved_ms",), pick=pick)
+    with large(database, table("job", rule("old", Age(time, timedelta(days=1)), when=["done"]))) as kept:
+        database.execute("UPDATE job SET resolved_ms = at_ms + 5")
+        database.execute("UPDATE job SET at_ms = NULL WHERE id % 8 = 0")
+        partial = "(state, resolved_ms, id) WHERE at_ms IS NULL"
+        whole = "(state, at_ms, resolved_ms, id)"
+        database.execute(f"CREATE INDEX job_resolved ON job {whole if database.store == 'sqlite' else partial}")
+        database.execute("ANALYZE")
+        filled = Filled(kept, selection(kept), now())
+        found: list[Any] = []
+        for _ in range(2):
+            candidates = filled(filled.rule.candidates, floor=found[-1][1:] if found else None)
+            check(kept, candidates)
+            found = kept.keeper.store.read(candidates, 10)
+            assert len(found) == BATCH
+        check(kept, filled(filled.rule.take, keys=[row[:1] for row in found]))
+
+
+def test_a_cap_by_key_walks_its_room_and_a_batch(postgres_database: PostgresDatabase) -> None:
+    """SQLite's table is in the order of its key, so that what it calls a scan of the table ends after its room."""
+    with large(postgres_database, table("job", rule("cap", Cap(None, 500, by="id"), when=()), state=None)) as kept:
+        check_ranges(kept, rule="cap")

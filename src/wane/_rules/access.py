@@ -79,7 +79,7 @@ def _check_spared(store: Store, selection: Selection, report: Report) -> None:
             selection.name,
             rule_path(selection),
             "no index finds the newest rows, which the rule spares, so every row that is old enough reads many others",
-            store.index_ddl(selection.table, wanted_columns(counted), selection.time_column),
+            store.index_ddl(selection.table, wanted_columns(counted, store.kind), selection.time_column),
         )
 
 
@@ -100,10 +100,12 @@ def _missing(store: Store, selection: Selection, rows: int | None) -> Iterator[t
     for one in unserved(selection, store.kind):
         time = None if one.own_time is None else one.time_column
         by = f" by {one.time_column.name}" if one.own_time is not None and one.own_time.among else ""
-        nulls = " AND ".join(f"{store.dialect.quote(name)} IS NULL" for name in earlier_columns(one))
+        # SQLite prefers the index of the first column to a partial one, and sorts.
+        earlier = [] if store.kind == "sqlite" else earlier_columns(one)
+        nulls = " AND ".join(f"{store.dialect.quote(column.name)} IS NULL" for column in earlier)
         yield (
             f"no index finds the rule's oldest rows{by}, so {effect}",
-            store.index_ddl(selection.table, wanted_columns(one), time, nulls),
+            store.index_ddl(selection.table, wanted_columns(one, store.kind), time, nulls),
         )
 
 

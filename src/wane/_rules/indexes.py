@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from wane._contract.mistakes import key_path
-from wane._contract.model import Expiry, Pick, State, Table, Time
+from wane._contract.model import Expiry, State, Table, Time
 from wane._db import Store
 from wane._db.schema import Column, Index
 from wane._db.statement import Dialect
@@ -26,17 +26,17 @@ _LITERAL = re.compile(r"'((?:[^']|'')*)'|\b(\d+)\b")
 _FINDS_EQUAL = ("btree", "hash")
 
 
-def wanted_columns(selection: Selection) -> list[Column]:
+def wanted_columns(selection: Selection, store: str) -> list[Column]:
     """Return the columns of the index that serves a rule best."""
     time = [] if selection.own_time is None else [selection.time_column]
-    return list(dict.fromkeys([*_equal_columns(selection), *_where_columns(selection), *time, *selection.key]))
+    return list(dict.fromkeys([*_equal_columns(selection, store), *_where_columns(selection), *time, *selection.key]))
 
 
 def serves(index: Index, selection: Selection, store: str) -> bool:
     """Check whether an index finds the rule's oldest rows first."""
     if not index.valid or index.method != "btree":
         return False
-    fixed = {column.name for column in _equal_columns(selection)}
+    fixed = {column.name for column in _equal_columns(selection, store)}
     if index.predicate is not None:
         implied = _implied(index.predicate, selection, store)
         if implied is None:
@@ -61,12 +61,12 @@ def unserved(selection: Selection, store: str) -> list[Selection]:
     return [one for one in parts if not any(serves(index, one, store) for index in selection.table.indexes)]
 
 
-def earlier_columns(selection: Selection) -> list[str]:
-    """Return the columns that are NULL in rows whose time is in the walked one, because the first that is not counts."""
+def earlier_columns(selection: Selection) -> list[Column]:
+    """Return the columns that are NULL in the rows of a walk."""
     own = selection.own_time
-    if own is None or not own.walked or own.time.pick is not Pick.FIRST:
+    if own is None or not own.walked:
         return []
-    return [column.name for column in own.among[: own.among.index(own.column)]]
+    return list(own.among[: own.among.index(own.column)])
 
 
 def is_ordered(dialect: Dialect, selection: Selection) -> bool:
@@ -141,9 +141,11 @@ def check_age_index(store: Store, table: Table, selection: Selection, report: Re
         )
 
 
-def _equal_columns(selection: Selection) -> list[Column]:
+def _equal_columns(selection: Selection, store: str) -> list[Column]:
     columns = [selection.state] if selection.rule.states and selection.state is not None else []
-    return [*selection.per, *columns, *([selection.orphan] if selection.orphan is not None else [])]
+    # SQLite prefers the index of the first column to a partial one, and sorts; PostgreSQL has NULLs in no order.
+    nulls = earlier_columns(selection) if store == "sqlite" else []
+    return [*selection.per, *columns, *([selection.orphan] if selection.orphan is not None else []), *nulls]
 
 
 def _where_columns(selection: Selection) -> list[Column]:
@@ -203,7 +205,7 @@ def _terms(predicate: str) -> Iterable[str]:
 def _null(selection: Selection) -> set[str]:
     columns = [*selection.saved_while_not_null, *([selection.orphan] if selection.orphan is not None else [])]
     columns += [one.column for one in selection.where if one.null and not one.comparisons]
-    return {*(column.name for column in columns), *earlier_columns(selection)}
+    return {column.name for column in (*columns, *earlier_columns(selection))}
 
 
 def _not_null(selection: Selection) -> set[str]:

@@ -207,17 +207,13 @@ class Probes:
         when = cutoff(selection.rule, now)
         assert when is not None
         inclusive = isinstance(selection.rule.bound, Expiry)
-        counts = []
-        for one in selection.walks() if not selection.one_time else [selection]:
-            column, time = one.time_column, one.time
-            conditions = [
-                *self.rows.about(p, one),
-                *self.rows.chosen(one, "t"),
-                *self.rows.dialect.since(p, "t", column, time, when),
-                *self.rows.before(p, one, "t", when + within, inclusive=inclusive),
-            ]
-            counts.append(self._some(p, one, conditions, most))
-        return counts[0] if len(counts) == 1 else f"SELECT {' + '.join(f'({one})' for one in counts)}"
+        column, time = selection.time_column, selection.time
+        conditions = [
+            *self.rows.about(p, selection),
+            *self.rows.dialect.since(p, "t", column, time, when),
+            *self.rows.dialect.before(p, "t", column, time, when + within, inclusive=inclusive),
+        ]
+        return self._some(p, selection, conditions, most)
 
     def count_since(self, p: Parameters, selection: Selection, when: When, most: int) -> str:
         """Write the count of the rows that count towards a cap since a time, up to one more than `most`."""

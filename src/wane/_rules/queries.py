@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from wane._contract.model import Cap, State, Time
+from wane._contract.model import Cap, Pick, State, Time
 from wane._db.schema import Column, TableInfo
 from wane._db.statement import Parameters, Statement, When
 from wane._db.store import Store
@@ -107,16 +107,21 @@ class Queries:
     def edge_probes(self, p: Parameters, selection: Selection, now: When, *, newest: bool) -> list[tuple[str, Time]]:
         """Write the probes that `edge_due` combines, each with the encoding of the times that it finds."""
         direction = "DESC" if newest else "ASC"
-        table = self.dialect.table(selection.table)
+        table, own = self.dialect.table(selection.table), selection.own_time
+        assert own is not None
+        each = Walk(self.rows, selection).each()
+        if own.time.pick is Pick.LATEST:
+            # No index has the order of the latest of several columns.
+            each = [(selection, states) for one, states in each if one.time_column == own.column]
         probes = []
-        for number, (one, states) in enumerate(Walk(self.rows, selection).each()):
-            column = self.rows.column(one.time_column)
-            walked = self.dialect.walks(one.time_column, one.time)
-            # Numbers that are written as texts have another order than the texts.
-            time = self.rows.position(one, "t")[0] if walked else self.dialect.instant(column, one.time)
-            source = f"{column} AS row_time FROM {table} AS t"
+        for number, (one, states) in enumerate(each):
+            assert one.own_time is not None
+            time = found = self.rows.latest(one.own_time, "t")
+            if one.one_time and not self.dialect.walks(one.time_column, one.time):
+                # Numbers that are written as texts have another order than the texts.
+                time = self.dialect.instant(self.rows.column(one.time_column), one.time)
             where = all_of(self.rows.due(p, one, now, states))
-            probe = f"SELECT {source} WHERE {where} ORDER BY {time} {direction} LIMIT 1"
+            probe = f"SELECT {found} AS row_time FROM {table} AS t WHERE {where} ORDER BY {time} {direction} LIMIT 1"
             probes.append((f"SELECT row_time FROM ({probe}) AS p{number}", one.time))
         return probes
 

@@ -150,8 +150,16 @@ class Rows:
     def _order(self, own: OwnTime, alias: str) -> str:
         if not own.among or own.walked:
             return self.dialect.order(alias, own.column, own.encoded(own.column))
-        each = [self.dialect.order(alias, column, own.encoded(column)) for column in own.among]
-        return self.dialect.greatest(each) if own.time.pick is Pick.LATEST else f"coalesce({', '.join(each)})"
+        return f"coalesce({', '.join(self._orders(own, alias))})"
+
+    def latest(self, own: OwnTime, alias: str) -> str:
+        """Write the time of a row, whichever of several columns holds it."""
+        if own.time.pick is Pick.LATEST:
+            return self.dialect.greatest(self._orders(own, alias))
+        return self._order(own, alias)
+
+    def _orders(self, own: OwnTime, alias: str) -> list[str]:
+        return [self.dialect.order(alias, column, own.encoded(column)) for column in own.among]
 
     def position_columns(self, selection: Selection) -> list[Column]:
         """Return the columns of a position."""
@@ -399,22 +407,14 @@ class Rows:
         return f"{self.dialect.table(other.reference.table)} AS o WHERE {link}"
 
     def chosen(self, selection: Selection, alias: str) -> list[str]:
-        """Write the conditions that a row has its time in the column that is walked, of several that may hold it."""
+        """Write the conditions that a row has one of several times; of a walk, that its first one is in that column."""
         own = selection.own_time
         if own is None or not own.among:
             return []
         names = [self.column(column, alias) for column in own.among]
         if not own.walked:
             return [f"({' OR '.join(f'{name} IS NOT NULL' for name in names)})"]
-        at = own.among.index(own.column)
-        if own.time.pick is Pick.FIRST:
-            return [f"{name} IS NULL" for name in names[:at]]
-        order = [self.dialect.order(alias, column, own.encoded(column)) for column in own.among]
-        return [
-            f"({name} IS NULL OR {one} {'<' if number < at else '<='} {order[at]})"
-            for number, (name, one) in enumerate(zip(names, order, strict=True))
-            if number != at
-        ]
+        return [f"{name} IS NULL" for name in names[: own.among.index(own.column)]]
 
     def _of_time(self, own: OwnTime, alias: str, write: Callable[[Column], list[str]]) -> list[str]:
         """Write conditions on a row's time. Of the latest of several columns, they hold for each that is not NULL."""

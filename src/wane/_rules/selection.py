@@ -124,7 +124,7 @@ class OwnTime:
     among: tuple[Column, ...] = ()
     """The columns of which one holds the time, if there are several; `time.pick` says which."""
     walked: bool = False
-    """Whether only rows are meant whose time is in `column`, and not in another one of those."""
+    """Whether only rows are meant in which `column` is the first of those that is not NULL."""
 
     def encoded(self, column: Column) -> Time:
         """Return how one of its columns encodes times."""
@@ -250,7 +250,7 @@ class Selection:
 
     def timed(self, time: Time, column: Column) -> Selection:
         """Return the same rows with another time."""
-        return replace(self, own_time=OwnTime(time, column))
+        return replace(self, own_time=OwnTime(time, column), other_time=None, longer=None)
 
     def in_scope(self, scope: tuple[Any, ...]) -> Selection:
         """Return the rows of one scope of a cap per scope; the statements are the same for all of them."""

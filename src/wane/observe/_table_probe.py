@@ -70,7 +70,7 @@ class TableProbe:
             if (due is None or due.rows) and not selection.per and selection.own_time is not None:
                 oldest = partial(probes.oldest_due, selection=selection, now=NOW)
                 wanted[f"oldest due {n}"] = self._rule_probe("oldest due", [selection], oldest)
-            by_time = selection.own_time is not None and selection.longer is None
+            by_time = selection.one_time and selection.longer is None
             if every is not None and not isinstance(selection.rule.bound, Cap) and by_time:
                 soon = partial(probes.soon_due, selection=selection, now=NOW, within=every, most=self.reading.most)
                 wanted[f"soon {n}"] = self._rule_probe("soon", [selection], soon)
