@@ -1,4 +1,4 @@
-# Everything happens in .venv, .venv-prefect and .venv-airflow: nothing is installed outside the checkout, and `make clean` undoes it.
+# Everything happens in .venv and .venv-*: nothing is installed outside the checkout, and `make clean` undoes it.
 
 PYTHON  ?= python3
 VENV    := .venv
@@ -9,6 +9,9 @@ PREFECT := .venv-prefect
 PREFECT_STAMP := $(PREFECT)/.installed
 AIRFLOW := .venv-airflow
 AIRFLOW_STAMP := $(AIRFLOW)/.installed
+# Each system of the catalogue has an environment of its own; make catalogue SYSTEMS=celery proves one.
+CATALOGUE := .venv-catalogue
+SYSTEMS ?= $(basename $(notdir $(wildcard tests/catalogue/in_systems/*.txt)))
 PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_prefect/constraints.txt
 # Tests wait for databases, disks and each other about half of their time: three workers keep two small cores busy.
 WORKERS ?= 3
@@ -29,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect airflow deploy demo test check lint format docs bench crash soak cluster mutations clean
+.PHONY: help setup prefect airflow catalogue deploy demo test check lint format docs bench crash soak cluster mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +74,17 @@ $(AIRFLOW_STAMP): tests/contrib/in_airflow/requirements.txt
 deploy: setup ## execute the steps of deploy/Dockerfile in an environment of their own
 	@$(BIN)/pytest -m deploy --numprocesses 0 tests/deploy
 
+catalogue: setup $(SYSTEMS:%=$(CATALOGUE)/%/.installed) ## compare the catalogue's contracts with the systems' own cleaners
+	@rm -f $(CATALOGUE)/proof.jsonl
+	@WANE_CATALOGUE_RECORD=$(CATALOGUE)/proof.jsonl $(BIN)/pytest -m catalogue --numprocesses 0 tests/catalogue -k "$(subst $(eval ) , or ,$(strip $(SYSTEMS)))"
+	@if test "$(origin SYSTEMS)" = file; then cp $(CATALOGUE)/proof.jsonl docs/catalogue.jsonl; $(BIN)/python docs/generate_catalogue.py; fi
+
+$(CATALOGUE)/%/.installed: tests/catalogue/in_systems/%.txt
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing $* into $(@D)"
+	@$(@D)/bin/python -m pip install --quiet --ignore-requires-python --requirement $<
+	@touch $@
+
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
@@ -84,10 +98,11 @@ test: setup ## lint, type-check and test against real databases
 	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
 	exit $$code
 
-check: ## everything: lint, the tests on both PostgreSQL servers, Prefect, Airflow, crash, soak, cluster, mutations
+check: ## everything: all tests on both PostgreSQL servers, Prefect, Airflow, catalogue, deploy, crash, soak, cluster, mutations
 	@$(MAKE) --no-print-directory test ALL=1 BOTH=1 MINUTES=600 WANE_EXAMPLES=1000
 	@$(MAKE) --no-print-directory prefect
 	@$(MAKE) --no-print-directory airflow
+	@$(MAKE) --no-print-directory catalogue
 	@$(MAKE) --no-print-directory deploy
 	@$(MAKE) --no-print-directory crash
 	@$(MAKE) --no-print-directory soak
@@ -126,6 +141,6 @@ cluster: setup ## archive on a Spark cluster: a master and two workers of its ow
 mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py --jobs $(JOBS)
 
-clean: ## remove the environments, caches and everything that was built
-	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove all environments, caches and everything that was built
+	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) $(CATALOGUE) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

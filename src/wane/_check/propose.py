@@ -18,6 +18,7 @@ from wane._check.bookkeeping import bookkeeping_tool
 from wane._check.candidates import Samples, States, TimeColumn, nameable
 from wane._check.vocabulary import words
 from wane._contract import toml
+from wane._contract.load import covered_tables
 from wane._contract.model import State
 from wane._contract.names import TableName, join_name
 from wane._contract.values import UNDECIDED
@@ -25,6 +26,7 @@ from wane._db.schema import ForeignKey, Kind, OnDelete, Schema, TableInfo
 from wane._db.store import Store
 from wane._db.url import mask
 from wane._rules.selection import READABLE
+from wane.catalogue import CataloguedSystem, contract_path, systems
 
 SCHEDULER = "default"
 URL_VARIABLE = "DATABASE_URL"
@@ -93,13 +95,20 @@ class _Proposal:
         self.children = self._children()
         self.examined: dict[tuple[str, str], _Examined] = {}
         self.leads: dict[tuple[str, str], list[TableInfo]] = {}
+        self.systems = [one for one in systems() if self._has(one)]
+        self.catalogued = {
+            info.qualified
+            for one in self.systems
+            for name in covered_tables(contract_path(one.name))
+            if (info := self.schema.find(name.schema, name.name)) is not None
+        }
 
     def text(self) -> str:
         tables: list[str] = []
         excused = ["[excused]", toml.comment("Tables that need no rules, with the reason.")]
         skipped: list[str] = []
         for table in sorted(self.schema.tables, key=lambda one: one.qualified):
-            if table.is_side_table:
+            if table.is_side_table or table.qualified in self.catalogued:
                 continue
             if table.kind not in READABLE or table.parent in self.known or not table.name:
                 skipped += self._skipped(table)
@@ -120,8 +129,11 @@ class _Proposal:
                 excused += self._unbounded(found)
             else:
                 tables.append("\n".join(self._table(found, excused)))
-        scheduler = f"[scheduler]\n{SCHEDULER} = {{ every = {_OPEN} }}"
-        parts = [_HEADER.rstrip(), "\n".join(self._store()), scheduler, *tables, "\n".join([*excused, *skipped])]
+        # Contracts of the catalogue have their own schedulers.
+        scheduler = "" if self.systems and not tables else f"[scheduler]\n{SCHEDULER} = {{ every = {_OPEN} }}"
+        systems = ["\n".join(self._include()), "\n".join(self._windows())] if self.systems else ["", ""]
+        head = [_HEADER.rstrip(), systems[0], "\n".join(self._store()), scheduler, systems[1]]
+        parts = [*filter(None, head), *tables, "\n".join([*excused, *skipped])]
         return "\n\n".join(parts) + "\n"
 
     def _skipped(self, table: TableInfo) -> Iterator[str]:
@@ -136,6 +148,33 @@ class _Proposal:
             yield toml.comment(f"{self._key(table)} = {{ elsewhere = {_OPEN} }}")
         else:
             yield toml.comment(f"{self._key(table)} is a {table.kind.value}: it needs no rules.")
+
+    # Systems of the catalogue
+
+    def _has(self, system: CataloguedSystem) -> bool:
+        """Check whether the database has the tables by which a system is recognised."""
+        for name, columns in system.recognise.items():
+            parsed = TableName.parse(name)
+            info = self.schema.find(parsed.schema, parsed.name)
+            if info is None or info.kind not in READABLE or not all(map(info.column, columns)):
+                return False
+        return True
+
+    def _include(self) -> Iterator[str]:
+        for one in self.systems:
+            named = sorted(str(name) for name in covered_tables(contract_path(one.name)))
+            yield toml.comment(f"{one.title}: {', '.join(named)}. Compared with {one.cleaner}.")
+        yield f"include = {toml.value([f'catalogue:{one.name}' for one in self.systems])}"
+
+    def _windows(self) -> Iterator[str]:
+        windows = {name: said for one in self.systems for name, said in one.windows.items()}
+        if not windows:
+            return
+        yield "[window]"
+        for name, said in windows.items():
+            own = f"Its own cleaner uses {toml.text(said.own)}" if said.own else "It has no cleaner of its own"
+            yield toml.comment(f"{own} ({said.why}).")
+            yield f"{toml.key(name)} = {_OPEN}"
 
     def _store(self) -> Iterator[str]:
         yield "[store]"

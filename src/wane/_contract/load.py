@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wane import catalogue, reference
 from wane._contract.mistakes import Mistakes, describe, key_path, mask
 from wane._contract.model import Contract
+from wane._contract.names import TableName
 from wane._contract.positions import scan_lines
 from wane._contract.resolve import SourceFile, resolve
 from wane._contract.settings import SECTIONS
 from wane._findings import Finding, errors_of, many
 from wane.errors import ContractError
-from wane.reference import contract_path, names
 
 KEYS = (
     "include",
@@ -32,7 +34,11 @@ KEYS = (
     "partition",
 )
 """The keys at the top of a file."""
-_REFERENCE = "reference:"
+_SHIPPED: dict[str, tuple[Callable[[], tuple[str, ...]], Callable[[str], Path], str]] = {
+    "reference:": (reference.names, reference.contract_path, "no reference contract"),
+    "catalogue:": (catalogue.names, catalogue.contract_path, "no contract of the catalogue"),
+}
+"""The prefixes of contracts that ship, with their names, their paths, and what is said of one that does not exist."""
 _LINE = re.compile(r"\(at line (\d+), column")
 _MOST_FILES = 100
 _MOST_BYTES = 4 * 1024 * 1024
@@ -95,7 +101,7 @@ def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path,
         elif len(files) + len(above) + 1 >= _MOST_FILES:
             mistakes.error(at, "too-many-files", f"more than {_MOST_FILES} files", "include fewer")
         else:
-            shown_as = item if item.startswith(_REFERENCE) else str(Path(shown).parent / item)
+            shown_as = item if item.startswith(tuple(_SHIPPED)) else str(Path(shown).parent / item)
             _collect(target, shown_as, files, (*above, itself))
     files.append(SourceFile(itself, data, mistakes, above))
 
@@ -171,10 +177,18 @@ def _included(data: dict[str, Any], mistakes: Mistakes) -> list[str]:
 
 
 def _target(item: str, base: Path, mistakes: Mistakes, at: list[object]) -> Path | None:
-    if not item.startswith(_REFERENCE):
+    prefix, _, name = item.partition(":")
+    shipped = _SHIPPED.get(f"{prefix}:")
+    if shipped is None:
         return base.parent / item
-    name = item.removeprefix(_REFERENCE)
+    names, contract_path, missing = shipped
     if name in names():
         return contract_path(name)
-    mistakes.unknown(at, name, f"no reference contract is called {name!r}", names(), "unknown-reference")
+    mistakes.unknown(at, name, f"{missing} is called {name!r}", names(), "unknown-reference")
     return None
+
+
+def covered_tables(path: Path) -> list[TableName]:
+    """Return the tables that one file has rules or excuses for; its windows may be undecided."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [TableName.parse(name) for section in ("table", "excused") for name in data.get(section, {})]

@@ -77,7 +77,7 @@ def json_schema() -> dict[str, Any]:
                 "type": "array",
                 "items": {"type": "string", **_NAME},
                 "uniqueItems": True,
-                "description": 'Files to include, or "reference:<name>".',
+                "description": 'Files to include, "reference:<name>" or "catalogue:<name>".',
             },
             "strict": {"type": "boolean", "description": "A table that the contract does not mention is an error."},
             **{name: _to(section.__name__) for name, section in SECTIONS.items()},

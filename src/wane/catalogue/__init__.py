@@ -1,0 +1,69 @@
+"""Contracts for tables of systems that others wrote, proven against the systems' own cleaners.
+
+A contract includes one as `include = ["catalogue:celery"]`. Windows have no defaults: each contract names the windows
+that it needs, `systems.toml` says which length the system's own cleaner would use, and the including file decides. The
+same file says by which tables and columns a system is recognised.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWindow:
+    """A window that a contract needs, and what the system's own cleaner would use."""
+
+    own: str
+    """The length, or "" if the system deletes nothing by itself."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CataloguedSystem:
+    """A system whose tables a contract of the catalogue bounds."""
+
+    name: str
+    title: str
+    cleaner: str
+    """What the contract was compared with."""
+    recognise: Mapping[str, tuple[str, ...]]
+    """Tables that it has, each with some of its columns."""
+    windows: Mapping[str, OwnWindow]
+
+
+@cache
+def systems() -> tuple[CataloguedSystem, ...]:
+    """Return every system of the catalogue, by name."""
+    data = tomllib.loads(_path("systems.toml").read_text(encoding="utf-8"))
+    return tuple(
+        CataloguedSystem(
+            name,
+            one["title"],
+            one["cleaner"],
+            {table: tuple(columns) for table, columns in one["recognise"].items()},
+            {window: OwnWindow(**said) for window, said in one.get("window", {}).items()},
+        )
+        for name, one in sorted(data.items())
+    )
+
+
+def names() -> tuple[str, ...]:
+    """Return the contracts, by the name they are included with."""
+    return tuple(one.name for one in systems())
+
+
+def contract_path(name: str) -> Path:
+    """Return the path of a contract; raise KeyError for a name that does not ship."""
+    if name not in names():
+        raise KeyError(name)
+    return _path(f"{name}.toml")
+
+
+def _path(name: str) -> Path:
+    return Path(str(files(__name__).joinpath(name)))
