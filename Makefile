@@ -122,12 +122,16 @@ format: setup ## rewrite the sources in the house format
 docs: setup ## rewrite the generated tables of the reference
 	@for script in docs/generate_*.py; do $(BIN)/python $$script || exit 1; done
 
-bench: setup ## run the benchmarks, one at a time
-	@$(BIN)/python -m bench.check_plan
-	@$(BIN)/python -m bench.health
-	@$(BIN)/python -m bench.prune
-	@$(BIN)/python -m bench.queue
-	@$(BIN)/python -m bench.partition
+bench: setup ## run all benchmarks, one at a time, and write their summary; QUICK=1, PEERS=DIR
+	@$(BIN)/python -m bench.start
+	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --rounds 1)
+	@$(BIN)/python -m bench.caps --cpu $(if $(QUICK),--rounds 1)
+	@$(BIN)/python -m bench.check_plan --cpu $(if $(QUICK),--rows 500000 --rounds 3)
+	@$(BIN)/python -m bench.health --cpu $(if $(QUICK),--rows 500000 --rounds 3)
+	@$(if $(PEERS),$(PEERS)/bin/python,$(BIN)/python) -m bench.queue --cpu $(if $(QUICK),--pending 1000 --workers 1 --seconds 1 --rounds 1)
+	@$(if $(PEERS),$(PEERS)/bin/python -m bench.peers --cpu $(if $(QUICK),--rows 20000 --rounds 1))
+	@$(BIN)/python -m bench.partition $(if $(QUICK),--rows 100000 --rounds 1)
+	@$(BIN)/python -m bench.summary
 
 crash: setup ## kill sweeps at random times, hundreds of times on each store
 	@WANE_KILLS=$(KILLS) $(BIN)/pytest -m crash --all --numprocesses 0 -rP tests/crash

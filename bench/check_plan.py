@@ -22,11 +22,12 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import machine, postgres_url, print_line, timed
+from bench.measuring import machine, measured, postgres_url, print_line, timed
 from wane._check.cover import cover
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._db import Store, open_store
+from wane._db.postgres.store import PostgresStore
 from wane._db.url import resolve_url
 from wane._findings import Finding, Severity
 from wane._prune.plan import Plan
@@ -161,33 +162,37 @@ keep = "7d"
 # --- Measuring ----------------------------------------------------------------------------------------------------
 
 
-def scan_sqlite(url: str) -> tuple[Callable[[], int], str]:
+def server_of(store: Store) -> int | None:
+    return store._connection.info.backend_pid if isinstance(store, PostgresStore) else None
+
+
+def scan_sqlite(url: str) -> tuple[Callable[[], int], str, None]:
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     text = "SELECT count(*) FROM big NOT INDEXED WHERE length(payload) >= 0"
     [plan] = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]
-    return lambda: int(connection.execute(text).fetchone()[0]), plan
+    return lambda: int(connection.execute(text).fetchone()[0]), plan, None
 
 
-def scan_postgres(url: str) -> tuple[Callable[[], int], str]:
+def scan_postgres(url: str) -> tuple[Callable[[], int], str, int]:
     connection = psycopg.connect(url, autocommit=True)
     connection.execute("SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off")
     connection.execute("SET max_parallel_workers_per_gather = 0")
     text = "SELECT count(*) FROM big"
     plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {text}".encode()))
-    return lambda: int(connection.execute(text.encode()).fetchall()[0][0]), plan
+    return lambda: int(connection.execute(text.encode()).fetchall()[0][0]), plan, connection.info.backend_pid
 
 
-def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, Any]:
-    scan, scan_plan = (scan_sqlite if kind == "sqlite" else scan_postgres)(url)
+def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> dict[str, Any]:
+    scan, scan_plan, scanning = (scan_sqlite if kind == "sqlite" else scan_postgres)(url)
     samples: dict[str, list[float]] = {"scan": [], "cover": [], "plan": []}
     findings: list[Finding] = []
     with open_store(resolve_url(url), promised.store, read_only=True) as store:
-        version = store.version()
+        version, server = store.version(), server_of(store)
         for number in range(rounds + 1):
             taken = {
-                "scan": timed(scan),
-                "cover": timed(lambda: cover(store, promised)),
-                "plan": timed(lambda: build_plan(store, promised, now=NOW)),
+                "scan": measured(scanning, scan, cpu),
+                "cover": measured(server, lambda: cover(store, promised), cpu),
+                "plan": measured(server, lambda: build_plan(store, promised, now=NOW), cpu),
             }
             if number:  # The first round warms caches and is not counted.
                 for name, (seconds, _) in taken.items():
@@ -215,7 +220,7 @@ def measure(kind: str, url: str, promised: Contract, rounds: int) -> dict[str, A
                 "rule": step.rule,
                 "due": step.due.rows,
                 "exactness": step.due.exactness.value,
-                "query_plan": step.query_plan,
+                "query_plans": {one.purpose: one.query_plan for one in step.statements},
             }
             for step in explained.steps
             if step.due is not None
@@ -257,10 +262,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead, of client and server together.")
     options = parser.parse_args()
     results: dict[str, Any] = {
         "rows": options.rows,
         "tables": SMALL_TABLES + 1,
+        "seconds_of": "CPU time" if options.cpu else "time",
         **machine(),
     }
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
@@ -269,13 +276,13 @@ def main() -> None:
             path = Path(place) / "bench.db"
             seconds, _ = timed(lambda: build_sqlite(path, options.rows))
             print_line(f"sqlite built in {timedelta(seconds=round(seconds))}")
-            results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds)
+            results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds, options.cpu)
             path.unlink()
         if options.only != "sqlite":
             with postgres_url() as url:
                 seconds, _ = timed(lambda: build_postgres(url, options.rows))
                 print_line(f"postgres built in {timedelta(seconds=round(seconds))}")
-                results["postgres"] = measure("postgres", url, promised, options.rounds)
+                results["postgres"] = measure("postgres", url, promised, options.rounds, options.cpu)
     text = json.dumps(results, indent=2) + "\n"
     assert place not in text
     RESULTS.parent.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,42 @@ def cpu_seconds(process: int | None = None) -> float:
     if process is None:
         return time.process_time()
     return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+
+
+def server_cpu_seconds(process: int) -> float:
+    """CPU time of all living processes of the server that a connection's process belongs to."""
+
+    def parent(one: int) -> int:
+        try:
+            return int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            return 0  # It has just ended.
+
+    main = parent(process)
+    found = [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]
+    total = 0.0
+    for one in found:
+        if parent(one) == main:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                total += cpu_seconds(one)
+    return total
+
+
+def with_cpu(server: int | None, action: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Seconds, CPU seconds of this process and of the server's that works for it, and the result."""
+
+    def used() -> float:
+        return cpu_seconds() + (0 if server is None else cpu_seconds(server))
+
+    before = used()
+    seconds, result = timed(action)
+    return seconds, used() - before, result
+
+
+def measured(server: int | None, action: Callable[[], Any], cpu: bool) -> tuple[float, Any]:
+    """Seconds, or CPU seconds of this process and the server's, and the result."""
+    seconds, spent, result = with_cpu(server, action)
+    return (spent if cpu else seconds), result
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:

@@ -1,7 +1,7 @@
 """How fast rows leave their own tables, beside the pruning of two job and webhook libraries.
 
     python3.12 -m venv PEERS && PEERS/bin/pip install -e '.[postgres]' -r bench/peers.txt
-    PEERS/bin/python -m bench.peers [--rows 300000] [--rounds 3]
+    PEERS/bin/python -m bench.peers [--rows 300000] [--rounds 3] [--cpu]
 
 knockerlite's prune_events on its own SQLite file, and procrastinate's delete_old_jobs on its own PostgreSQL schema, each beside Wane on a
 copy of the same tables with the same rows, the same index and the same durability (knockerlite sets synchronous = NORMAL; on PostgreSQL
@@ -18,20 +18,21 @@ import shutil
 import sqlite3
 import statistics
 import tempfile
-import time
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, URL_VARIABLE, machine, postgres_url, print_line, timed
+from bench.measuring import ROOT, URL_VARIABLE, machine, measured, postgres_url, print_line, with_cpu
 from bench.prune import BATCH, NO_LIMIT, STEADY
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._db import open_store
+from wane._db.postgres.store import PostgresStore
 from wane._db.url import resolve_url
 from wane._prune.gates import set_gate
 from wane._prune.primitive import Pruner
@@ -115,11 +116,11 @@ def knocker_template(path: Path, rows: int) -> None:
         connection.execute("PRAGMA wal_checkpoint(truncate)")
 
 
-def knocker_prunes(path: Path) -> tuple[float, int]:
+def knocker_prunes(path: Path, cpu: bool) -> tuple[float, int]:
     import knocker
 
     peer = knocker.open(str(path))
-    return timed(partial(all_of_knocker, peer))
+    return measured(None, partial(all_of_knocker, peer), cpu)
 
 
 def all_of_knocker(peer: Any) -> int:
@@ -132,14 +133,14 @@ def all_of_knocker(peer: Any) -> int:
             return total
 
 
-def wane_prunes(path: Path, promised: Contract) -> tuple[float, int]:
+def wane_prunes(path: Path, promised: Contract, cpu: bool) -> tuple[float, int]:
     with (
         open_store(resolve_url(f"sqlite:///{path}"), promised.store) as store,
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
     ):
         store.migrate()
         connection.executescript("PRAGMA foreign_keys = on; PRAGMA synchronous = normal")
-        return timed(partial(all_of_wane, Pruner(store, promised), connection))
+        return measured(None, partial(all_of_wane, Pruner(store, promised), connection), cpu)
 
 
 def all_of_wane(pruner: Pruner, connection: sqlite3.Connection) -> int:
@@ -152,7 +153,7 @@ def all_of_wane(pruner: Pruner, connection: sqlite3.Connection) -> int:
             return total
 
 
-def measure_knocker(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
+def measure_knocker(folder: Path, rows: int, rounds: int, cpu: bool) -> dict[str, Any]:
     template = folder / "template.db"
     knocker_template(template, rows)
     promised = contract(folder, "webhooks.toml", WEBHOOKS)
@@ -161,8 +162,8 @@ def measure_knocker(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
         for name in samples:
             path = folder / f"{name}.db"
             shutil.copy(template, path)
-            prunes = partial(knocker_prunes, path) if name == "knockerlite" else partial(wane_prunes, path, promised)
-            seconds, events = prunes()
+            theirs, ours = partial(knocker_prunes, path), partial(wane_prunes, path, promised)
+            seconds, events = (theirs if name == "knockerlite" else ours)(cpu)
             assert events == rows, (name, events)
             samples[name].append(round(seconds, 4))
             for file in folder.glob(f"{name}.db*"):
@@ -201,19 +202,20 @@ def procrastinate_fresh(connection: psycopg.Connection[Any], rows: int) -> None:
     connection.execute("CHECKPOINT")
 
 
-def procrastinate_deletes(connection: psycopg.Connection[Any]) -> tuple[int, float, float]:
+def procrastinate_deletes(connection: psycopg.Connection[Any]) -> tuple[int, float, float, float]:
     from procrastinate.sql import queries  # type: ignore[import-not-found]
 
-    began = time.perf_counter()
-    done = connection.execute(
+    statuses = ["succeeded", "failed", "cancelled", "aborted"]
+    delete = partial(
+        connection.execute,
         queries["delete_old_jobs"].encode(),
-        {"statuses": ["succeeded", "failed", "cancelled", "aborted"], "queue": None, "nb_hours": 7 * 24},
+        {"statuses": statuses, "queue": None, "nb_hours": 7 * 24},
     )
-    seconds = time.perf_counter() - began
-    return done.rowcount, seconds, seconds
+    seconds, cpu, done = with_cpu(connection.info.backend_pid, delete)
+    return done.rowcount, seconds, cpu, seconds
 
 
-def wane_deletes(url: str, promised: Contract) -> tuple[int, float, float]:
+def wane_deletes(url: str, promised: Contract) -> tuple[int, float, float, float]:
     longest = 0.0
 
     def listen(event: Event) -> None:
@@ -225,13 +227,14 @@ def wane_deletes(url: str, promised: Contract) -> tuple[int, float, float]:
         store.migrate()
         set_gate(store, None, promised.sweep, enabled=True)
         sweeper = Sweeper(store, promised, listener=listen, pace=STEADY, unattended=False)
-        seconds, sweep = timed(lambda: sweeper.sweep(budget=NO_LIMIT))
+        assert isinstance(store, PostgresStore)
+        seconds, cpu, sweep = with_cpu(store._connection.info.backend_pid, lambda: sweeper.sweep(budget=NO_LIMIT))
     [swept] = sweep.rules
     assert swept.outcome == "done", swept
-    return swept.counts["procrastinate_jobs"], seconds, longest
+    return swept.counts["procrastinate_jobs"], seconds, cpu, longest
 
 
-def measure_procrastinate(folder: Path, url: str, rows: int, rounds: int) -> dict[str, Any]:
+def measure_procrastinate(folder: Path, url: str, rows: int, rounds: int, cpu: bool) -> dict[str, Any]:
     promised = contract(folder, "jobs.toml", JOBS)
     peers_url = url + ("&" if "?" in url else "?") + "options=-csearch_path%3Dpeers"
     samples: dict[str, list[dict[str, float]]] = {"procrastinate": [], "wane": []}
@@ -241,20 +244,22 @@ def measure_procrastinate(folder: Path, url: str, rows: int, rounds: int) -> dic
             for name in samples:
                 procrastinate_fresh(connection, rows)
                 theirs, ours = partial(procrastinate_deletes, connection), partial(wane_deletes, peers_url, promised)
-                jobs, seconds, longest = (theirs if name == "procrastinate" else ours)()
+                jobs, seconds, spent, longest = (theirs if name == "procrastinate" else ours)()
                 assert jobs == rows, (name, jobs)
-                samples[name].append({"seconds": round(seconds, 4), "longest_transaction_seconds": round(longest, 4)})
+                taken = {"seconds": seconds, "cpu_seconds": spent, "longest_transaction_seconds": longest}
+                samples[name].append({field: round(value, 4) for field, value in taken.items()})
             print_line(f"round {number + 1}: {samples}")
         connection.execute("DROP SCHEMA peers CASCADE")
 
     def median(name: str, field: str) -> float:
         return float(statistics.median(sample[field] for sample in samples[name]))
 
+    measure = "cpu_seconds" if cpu else "seconds"
     return {
         "jobs": rows,
         "events": 2 * rows,
         "samples": samples,
-        "wane / procrastinate": round(median("procrastinate", "seconds") / median("wane", "seconds"), 3),
+        "wane / procrastinate": round(median("procrastinate", measure) / median("wane", measure), 3),
         "longest transaction, wane / procrastinate": round(
             median("wane", "longest_transaction_seconds") / median("procrastinate", "longest_transaction_seconds"), 4
         ),
@@ -265,18 +270,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="Ratios of CPU time, of client and server together.")
     options = parser.parse_args()
-    results: dict[str, Any] = machine()
+    names = ("knockerlite", "procrastinate")
+    results: dict[str, Any] = {
+        **machine(),
+        "ratios_of": "CPU time" if options.cpu else "time",
+        "versions": {name: version(name) for name in names},
+    }
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         folder = Path(place)
-        results["knockerlite"] = measure_knocker(folder, options.rows, options.rounds)
+        results["knockerlite"] = measure_knocker(folder, options.rows, options.rounds, options.cpu)
         given = os.environ.get(URL_VARIABLE)
         with nullcontext(given) if given else postgres_url() as url:
-            results["procrastinate"] = measure_procrastinate(folder, url, options.rows, options.rounds)
+            results["procrastinate"] = measure_procrastinate(folder, url, options.rows, options.rounds, options.cpu)
     text = json.dumps(results, indent=2) + "\n"
     assert place not in text
     RESULTS.write_text(text)
-    for peer in ("knockerlite", "procrastinate"):
+    for peer in names:
         for name, value in results.get(peer, {}).items():
             if "/" in name:
                 print(f"| {name} | {value} |")

@@ -4,7 +4,7 @@
 
 Every round gives each contender a fresh copy of the same table with the same index, and takes them in turns; the yardstick is one
 DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them (followed). Batches are of 1,000
-rows, or as large as fit into the default 5 ms, without pauses. With --cpu the ratios are of CPU time, client and server process together:
+rows, or as large as fit into the default 5 ms, without pauses; then the default pace beside nobody, which pauses, beside `--fast`, by the clock. With --cpu the ratios are of CPU time, client and server process together:
 on a busy machine, that counts. Everybody's connection is open, and nobody's commits wait for the
 disk, as those of a sweep do not (SQLite: a write-ahead log with synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off).
 Raw samples go to bench/results/prune-sqlite.json and prune-postgres.json.
@@ -22,13 +22,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, cpu_seconds, machine, postgres_url, print_line, timed
+from bench.measuring import ROOT, machine, postgres_url, print_line, with_cpu
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._contract.settings import Budget
@@ -36,7 +37,7 @@ from wane._db import open_store
 from wane._db.postgres.store import PostgresStore
 from wane._db.url import resolve_url
 from wane._prune.gates import set_gate
-from wane._prune.pace import Pace
+from wane._prune.pace import FAST, Pace
 from wane._prune.sweep import Sweeper
 from wane.events import BatchTaken, Event
 
@@ -124,17 +125,6 @@ def wane(url: str, promised: Contract, pace: Pace = STEADY) -> Result:
     [swept] = sweep.rules
     assert swept.outcome == "done", swept
     return swept.counts["jobs"], seconds, cpu, batches
-
-
-def with_cpu(server: int | None, action: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds, CPU seconds of this process and of the server's that works for it, and the result."""
-
-    def used() -> float:
-        return cpu_seconds() + (0 if server is None else cpu_seconds(server))
-
-    before = used()
-    seconds, result = timed(action)
-    return seconds, used() - before, result
 
 
 DUE = "status IN ('done', 'failed') AND finished_at_ms < {}"
@@ -309,6 +299,24 @@ def ratios(samples: dict[str, list[dict[str, Any]]], measured: str) -> dict[str,
     return {name: round(value, 3) for name, value in found.items()}
 
 
+def beside_nobody(database: Postgres | Sqlite, folder: Path, rounds: int, seconds: int = 12) -> dict[str, Any]:
+    """Rows per second at the default pace, which pauses, and at that of `--fast`; both by the clock."""
+    promised = contract(folder, "plain")
+    samples: dict[str, list[float]] = {"default": [], "fast": []}
+    for _ in range(rounds):
+        for name, pace in (("default", Pace()), ("fast", FAST)):
+            database.fresh("plain")
+            with open_store(resolve_url(database.url), promised.store) as store:
+                store.migrate()
+                set_gate(store, None, promised.sweep, enabled=True)
+                sweeper = Sweeper(store, promised, pace=pace, unattended=False)
+                [swept] = sweeper.sweep(budget=replace(NO_LIMIT, seconds=seconds)).rules
+            samples[name].append(round(swept.counts["jobs"] / swept.seconds, 1))
+        print_line(f"{database.kind} rows per second beside nobody: {samples}")
+    ratio = statistics.median(samples["default"]) / statistics.median(samples["fast"])
+    return {"rows_per_second": samples, "ratio": round(ratio, 3)}
+
+
 def foreground(database: Postgres, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
     """The application's p99 with and without a sweep at the default pace beside it."""
     promised = contract(folder, "plain")
@@ -366,11 +374,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         folder = Path(place)
         if options.only != "postgres":
-            save("sqlite", options, measure(Sqlite(folder, options.rows), folder, options.rounds, options.cpu))
+            file = Sqlite(folder, options.rows)
+            found = measure(file, folder, options.rounds, options.cpu)
+            save("sqlite", options, {**found, "beside_nobody": beside_nobody(file, folder, options.rounds)})
         if options.only != "sqlite":
             with postgres_url() as url:
                 database = Postgres(url, options.rows)
                 found = measure(database, folder, options.rounds, options.cpu)
+                found["beside_nobody"] = beside_nobody(database, folder, options.rounds)
                 save("postgres", options, {**found, "foreground": foreground(database, folder, options.rounds)})
 
 

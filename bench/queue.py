@@ -4,8 +4,9 @@
 
 Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL, the queue of honker that
 knockerlite carries on SQLite. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
-processes with a connection each, and they speak to each system through its own Python interface. `--cpu` adds the CPU time of an operation on
-SQLite, where all of it is the worker's own: honker never waits for the disk, so Wane is measured as it is, and at NORMAL like honker.
+processes with a connection each, and they speak to each system through its own Python interface. `--cpu` adds the CPU time of an operation, of
+the workers and all processes of the server together. On SQLite honker never waits for the disk, so Wane is measured as it is, and at
+NORMAL like honker.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measuring import ROOT, machine, postgres_url, print_line
+from bench.measuring import ROOT, machine, postgres_url, print_line, server_cpu_seconds
 
 POOL = "bench"
+Barrier = Any
 AT_NORMAL = "wane at NORMAL"
 """Wane on SQLite with `synchronous = NORMAL`, which is no setting of its own."""
 _spent: list[float] = []
 """CPU seconds of each measurement of this process."""
+_ends: list[Barrier] = []
+"""Before and after the server's CPU time is read at the end of a measurement."""
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
-Barrier = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,24 @@ def count_until(seconds: float, once: Callable[[], object]) -> int:
         once()
         done += 1
     _spent.append(time.process_time() - began)
+    _ended()
     return done
 
 
 async def count_until_async(seconds: float, once: Callable[[], Any]) -> int:
-    done, end = 0, time.perf_counter() + seconds
+    done, began, end = 0, time.process_time(), time.perf_counter() + seconds
     while time.perf_counter() < end:
         await once()
         done += 1
+    _spent.append(time.process_time() - began)
+    _ended()
     return done
+
+
+def _ended() -> None:
+    """Wait with an open connection until the server's CPU time was read: that of a process that ended is gone."""
+    for barrier in _ends:
+        barrier.wait()
 
 
 # Wane
@@ -358,28 +370,39 @@ SQLITE = {"knocker": System("honker", honker_fill, honker_drain, honker_enqueue)
 
 
 def _process(
-    work: Callable[[str, Barrier, float], int], where: str, barrier: Barrier, seconds: float, results: Any
+    work: Callable[[str, Barrier, float], int],
+    where: str,
+    barriers: tuple[Barrier, Barrier, Barrier],
+    seconds: float,
+    results: Any,
 ) -> None:
-    done = work(where, barrier, seconds)
+    began, *ends = barriers
+    _ends.extend(ends)
+    done = work(where, began, seconds)
     results.put((done, sum(_spent)))
 
 
 def rate(
-    work: Callable[[str, Barrier, float], int], where: str, workers: int, seconds: float
-) -> tuple[float, float | None]:
-    """Operations per second of several processes together, and the CPU seconds of one, if they were counted."""
+    work: Callable[[str, Barrier, float], int], where: str, workers: int, seconds: float, server: int | None = None
+) -> tuple[float, float]:
+    """Operations per second of several processes together, and the CPU seconds of one, with the server's."""
     context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(workers), context.Queue()
+    barriers = (context.Barrier(workers + 1), context.Barrier(workers + 1), context.Barrier(workers + 1))
+    results = context.Queue()
     processes = [
-        context.Process(target=_process, args=(work, where, barrier, seconds, results)) for _ in range(workers)
+        context.Process(target=_process, args=(work, where, barriers, seconds, results)) for _ in range(workers)
     ]
     for process in processes:
         process.start()
-    found = [results.get(timeout=seconds + 120) for _ in processes]
+    spent = 0.0
+    for barrier, sign in zip(barriers, (-1, 1, 0), strict=True):
+        barrier.wait(seconds + 120)
+        spent += 0 if server is None else sign * server_cpu_seconds(server)
+    found = [results.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
-    total, spent = (sum(one) for one in zip(*found, strict=True))
-    return total / seconds, spent / total if spent else None
+    total = sum(done for done, _ in found)
+    return total / seconds, (spent + sum(own for _, own in found)) / total
 
 
 # Wakeups: how long after an enqueue began a process that waits has been woken
@@ -522,11 +545,11 @@ def measure(
 ) -> list[dict[str, Any]]:
     peers = POSTGRES if store == "postgres" else SQLITE
     found = [peer for module, peer in peers.items() if importlib.util.find_spec(module)]
-    cpu = cpu and store == "sqlite"
-    systems = [WANE, *([NORMAL] if cpu else []), BARE, *found]
+    systems = [WANE, *([NORMAL] if cpu and store == "sqlite" else []), BARE, *found]
     lines = []
     with ExitStack() as stack:
         where = databases(stack, store, systems)
+        server = stack.enter_context(_server_of(where["wane"])) if store == "postgres" else None
         for system in systems:
             print_line(f"{store}: filling {system.name} with {pending:,} pending")
             system.fill(where[system.name], pending, 1_000_000 if pending >= 1_000_000 else 1_000)
@@ -538,9 +561,9 @@ def measure(
                     for system in systems:
                         if pending < 10_000 and what == "drain" and system is not BARE:
                             _top_up(system, where[system.name], seconds)
-                        per_second, each = rate(getattr(system, what), where[system.name], many, seconds)
+                        per_second, each = rate(getattr(system, what), where[system.name], many, seconds, server)
                         samples[system.name].append(per_second)
-                        spent[system.name] += [] if each is None else [round(each * 1_000_000, 1)]
+                        spent[system.name].append(round(each * 1_000_000, 1))
                 median = {name: statistics.median(values) for name, values in samples.items()}
                 ratios = {name: round(median["wane"] / value, 2) for name, value in median.items() if name != "wane"}
                 print_line(f"{store} {what} pending {pending:,} workers {many}: {median} wane/… {ratios}")
@@ -561,10 +584,21 @@ def measure(
 
 
 def _by_cpu(spent: dict[str, list[float]]) -> dict[str, Any]:
+    """Ratios at equal durability: what others take, beside what Wane takes."""
     median = {name: statistics.median(values) for name, values in spent.items()}
-    ratios = {name: round(value / median[AT_NORMAL], 2) for name, value in median.items() if name != AT_NORMAL}
-    print_line(f"CPU microseconds {median}, wane at NORMAL/… {ratios}")
-    return {"cpu_microseconds": spent, "wane_at_normal_over_by_cpu": ratios}
+    ours = AT_NORMAL if AT_NORMAL in median else "wane"
+    ratios = {name: round(value / median[ours], 2) for name, value in median.items() if name != ours}
+    print_line(f"CPU microseconds {median}, {ours}/… {ratios}")
+    return {"cpu_microseconds": spent, "wane_over_by_cpu": ratios}
+
+
+@contextmanager
+def _server_of(url: str) -> Iterator[int]:
+    """Yield the process of a connection that stays open: all others of the server have the same parent."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection.info.backend_pid
 
 
 def _measure_wakeups(store: str, where: dict[str, str]) -> list[dict[str, Any]]:
@@ -600,17 +634,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cpu", action="store_true", help="SQLite: CPU time of an operation, at equal durability too")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "queue.json")
+    parser.add_argument("--cpu", action="store_true", help="CPU time of an operation too, at equal durability")
     given = parser.parse_args()
-    lines = [
-        line
-        for store in given.store or ["postgres", "sqlite"]
-        for pending in given.pending
-        for line in measure(store, pending, given.workers, given.seconds, given.rounds, cpu=given.cpu)
-    ]
-    given.output.write_text(json.dumps({**machine(), "lines": lines}, indent=1) + "\n", encoding="utf-8")
-    print_line(f"written to {given.output.name}")
+    for store in given.store or ["postgres", "sqlite"]:
+        lines = [
+            line
+            for pending in given.pending
+            for line in measure(store, pending, given.workers, given.seconds, given.rounds, cpu=given.cpu)
+        ]
+        output = ROOT / "bench" / "results" / f"queue-{store}.json"
+        output.write_text(json.dumps({**machine(), "lines": lines}, indent=1) + "\n", encoding="utf-8")
+        print_line(f"written to {output.name}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""How long commands take to start, beside Python itself.
+
+    .venv/bin/python -m bench.start [--rounds 9]
+
+`wane --help`, and `wane plan` on a small SQLite file, as processes; CPU time of each, medians, taken in turns. Raw samples go to
+bench/results/start.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from bench.measuring import ROOT, machine, print_line
+
+RESULTS = ROOT / "bench" / "results" / "start.json"
+CONTRACT = """
+[store]
+url = "sqlite:///small.db"
+[scheduler]
+s = { every = "5m" }
+[table.jobs]
+scheduler = "s"
+why = "A benchmark."
+time = { column = "at", unit = "s" }
+[table.jobs.rule.old]
+keep = "7d"
+"""
+
+
+def cpu_of(command: list[str], folder: Path) -> float:
+    before = os.times()
+    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    wane = str(Path(sys.executable).with_name("wane"))
+    commands = {"python": [sys.executable, "-c", ""], "help": [wane, "--help"], "plan": [wane, "plan"]}
+    samples: dict[str, list[float]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
+        folder = Path(place)
+        (folder / "wane.toml").write_text(CONTRACT)
+        with closing(sqlite3.connect(folder / "small.db")) as connection:
+            connection.execute("CREATE TABLE jobs (id integer PRIMARY KEY, at integer NOT NULL)")
+        for number in range(options.rounds + 1):
+            for name, command in commands.items():
+                seconds = cpu_of(command, folder)
+                if number:  # The first round warms caches and is not counted.
+                    samples[name].append(round(seconds, 3))
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    ratios = {name: round(medians[name] / medians["python"], 1) for name in ("help", "plan")}
+    print_line(f"CPU seconds {medians}, beside python {ratios}")
+    RESULTS.write_text(json.dumps({**machine(), "cpu_seconds": samples, "ratios": ratios}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Write the table of all ratios into bench/README.md, from what the benchmarks have saved in bench/results.
+
+.venv/bin/python -m bench.summary
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench.measuring import ROOT
+
+RESULTS = ROOT / "bench" / "results"
+README = ROOT / "bench" / "README.md"
+BEGIN, END = "<!-- summary -->\n", "<!-- end of summary -->\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One ratio: where it is saved, and what it should be."""
+
+    what: str
+    file: str
+    path: tuple[str, ...]
+    goal: str
+
+
+PRUNE = (
+    ("batches of 1,000 / one DELETE", "wane / one_delete", "≥ 0.60", "≥ 0.85"),
+    ("batches of 5 ms / one DELETE", "wane_adaptive / one_delete", "≥ 0.75", ""),
+    ("/ copying and deleting by `IN (SELECT …)`", "wane / copy_then_delete", "≥ 3.5", "≥ 1.5"),
+    ("guarded / one guarded DELETE", "wane_guarded / one_guarded_delete", "≥ 0.85", ""),
+    ("with followers / the same DELETEs by hand", "wane_followed / one_followed_delete", "≥ 0.75", ""),
+    ("longest transaction / one DELETE", "longest transaction, wane / one_delete", "", ""),
+    ("last tenth of batches / first tenth", "last tenth of batches / first tenth", "≤ 1.1", "≤ 1.1"),
+    ("write-ahead log per row / one DELETE", "WAL per row, wane / one_delete", "≤ 1.1", ""),
+)
+STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+
+
+def lines() -> Iterator[Line]:
+    for number, (store, named) in enumerate(STORES.items()):
+        file = f"prune-{store}"
+        for what, key, *goals in PRUNE:
+            yield Line(f"{named} prune, {what}", file, ("ratios", key), goals[number])
+        yield Line(f"{named}, default pace beside nobody / `--fast`", file, ("beside_nobody", "ratio"), "≥ 0.5")
+    yield Line(
+        "PostgreSQL, application's p99 beside a sweep / alone", "prune-postgres", ("foreground", "ratio"), "≤ 1.15"
+    )
+    for store, named in STORES.items():
+        for shape in ("table", "scope"):
+            yield Line(f"{named}, cap per {shape} / one DELETE", "caps", (store, shape, "ratio"), "≥ 0.4")
+        for what in ("pressure, again", "health, again"):
+            yield Line(f"{named}, {what} / one scan", "health", (store, "ratio_to_scan", what), "≤ 0.03")
+        for what in ("cover", "plan"):
+            yield Line(f"{named}, {what} of 100 tables / one scan", "check_plan", (store, "ratio_to_scan", what), "")
+    yield Line("/ knockerlite's pruning", "peers", ("knockerlite", "wane / knockerlite"), "≥ 1.2")
+    yield Line("/ procrastinate's `delete_old_jobs`", "peers", ("procrastinate", "wane / procrastinate"), "≥ 0.75")
+    longest = "longest transaction, wane / procrastinate"
+    yield Line("the same, longest transaction", "peers", ("procrastinate", longest), "≤ 0.05")
+    yield Line("`wane --help` / python, CPU", "start", ("ratios", "help"), "≤ 14")
+    yield Line("`wane plan` / python, CPU", "start", ("ratios", "plan"), "≤ 26.7")
+
+
+def queue_rows() -> Iterator[tuple[str, str, str, str]]:
+    """Messages per second, and CPU where it was measured, beside each peer."""
+    for store, named in STORES.items():
+        saved = load(f"queue-{store}")
+        for line in saved.get("lines", []):
+            for peer, ratio in line.get("wane_over", {}).items():
+                by_cpu = line.get("wane_over_by_cpu", {}).get(peer)
+                shown = "reserve + ack" if line["what"] == "drain" else line["what"]
+                case = f"{named} queue, {shown} / {peer}, {line['pending']:,} pending, {line['workers']} workers"
+                yield case, f"{ratio}{'' if by_cpu is None else f' ({by_cpu} by CPU)'}", "", saved["measured_on"]
+
+
+def load(name: str) -> dict[str, Any]:
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def value(saved: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        saved = saved.get(key) if isinstance(saved, dict) else None
+    return saved
+
+
+def rows() -> Iterator[tuple[str, str, str, str]]:
+    for line in lines():
+        saved = load(line.file)
+        ratio = value(saved, line.path)
+        if ratio is not None:
+            of = saved.get("ratios_of") or saved.get("seconds_of") or ""
+            by_cpu = " by CPU" if of == "CPU time" and "pace" not in line.what and "p99" not in line.what else ""
+            yield line.what, f"{ratio}{by_cpu}", line.goal, saved["measured_on"]
+    yield from queue_rows()
+
+
+def main() -> None:
+    table = ["| what | ratio | goal | measured |", "|---|--:|--:|---|"]
+    table += [f"| {' | '.join(row)} |" for row in rows()]
+    text = README.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(before + BEGIN + "\n".join(table) + "\n" + END + after)
+
+
+if __name__ == "__main__":
+    main()
