@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ from wane.web import console, create_token, list_tokens, revoke_token
 from wane.web._access import COOKIE, AccessRole, form_key
 from wane.web._endpoints import ENDPOINTS
 from wane.web._shield import MOST_BODY, Rates
-from web.conftest import Shop
+from web.conftest import Shop, opened
 
 OPEN = {"/healthz", "/readyz", "/login", "/logout", "/api/v1/openapi.json"}
 """Routes that need no token."""
@@ -96,6 +97,18 @@ def test_every_endpoint_refuses_malformed_values(guarded: Shop) -> None:
             if value.required and value.inside == "query":
                 response = guarded.ask.ask(one.method, one.path, headers=headers)
                 assert (response.status_code, "is missing" in response.text) == (400, True), one.path
+
+
+@pytest.mark.parametrize("nasty", ["\x00", "x\ud800", "9" * 30])
+def test_no_value_makes_an_endpoint_fail(postgres_database: Database, nasty: str) -> None:
+    with opened(postgres_database, authentication=True) as shop:
+        for one in ENDPOINTS:
+            for value in one.values:
+                given = {each.name: "job" for each in one.values if each.required} | {value.name: nasty}
+                query = {name: text for name, text in given.items() if one.method == "GET" and "\ud800" not in text}
+                body = None if one.method == "GET" else json.dumps(given).encode()
+                response = shop.ask.ask(one.method, one.path, params=query, content=body, headers=shop.bearer("admin"))
+                assert response.status_code in (200, 400, 404, 409), (one.path, value.name, response.text)
 
 
 def test_methods_that_a_route_does_not_have_are_refused(guarded: Shop) -> None:

@@ -104,7 +104,7 @@ def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
         f"\nOf {sum(built.counts.values()):,} rows [bold]{left:,}[/] left, {marked:,} were marked,{elsewhere}"
         f" and {_safe(stayed)}.\n\nLook around:"
     )
-    for words in ("plan -v job_queue", "check --show", "audit list", "sweep"):
+    for words in ("plan -v job_queue", "check --show", "audit list", "why channel_inbox 1", "serve", "sweep"):
         out.print(f"  {_wane()} {words} -c {escape(str(built.contract))}", soft_wrap=True)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-from wane._arguments import require_limit
+from wane._arguments import require_limit, require_text
 from wane._keeper import Keeper
 from wane.errors import WrongArgument
 from wane.web._access import Identity
 
 _MOST_FIELDS = 200
+_MOST_TEXT = 10_000
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+"""A whole number that every store can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class WebCall:
         value = self.query.get(name, self.body.get(name))
         if value is not None and not isinstance(value, str):
             raise WrongArgument(f"{name} must be a text, not {value!r}")
-        return value or None
+        return require_text(name, value, most=_MOST_TEXT) if value else None
 
     def required(self, name: str) -> str:
         """Return a value that must be there."""
@@ -48,10 +52,8 @@ class WebCall:
         value = self.query.get(name, self.body.get(name))
         if value is None or value == "":
             return None
-        try:
-            return int(str(value), 10) if not isinstance(value, bool) else _refuse(name, value)
-        except ValueError:
-            return _refuse(name, value)
+        text = str(value)
+        return int(text) if _WHOLE.fullmatch(text) else _refuse(name, value)
 
     def limit(self, default: int = 50, most: int = 1_000) -> int:
         """Return how many items a page has."""
