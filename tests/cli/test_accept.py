@@ -53,10 +53,14 @@ def test_check_health_and_their_formats_show_what_is_accepted(wane: Wane, databa
 def test_what_is_accepted_deletes_nothing_more(wane: Wane, database: Database, folder: Path) -> None:
     """An acceptance changes reports, not rules: one that is refused stays refused."""
     fill(database)
-    text = CONTRACT.replace('with = ["note.inbox_id"]\n', "")
-    accepting = '\n[[accept]]\ncode = "unguarded-reference"\nat = "table.inbox"\nreason = "We know."\n'
-    excusing = text.replace("[excused]", '[excused]\nnote = {{ elsewhere = "a job" }}')
-    write_contract(folder, database.url, excusing + accepting)
+    database.execute(
+        "CREATE TABLE copy_of (id integer PRIMARY KEY, inbox_id integer REFERENCES inbox (id) ON DELETE CASCADE)"
+    )
+    database.execute("CREATE INDEX copy_inbox ON copy_of (inbox_id)")
+    database.execute("INSERT INTO copy_of VALUES (1, 1)")
+    excused = CONTRACT.replace("[excused]", "[excused]\ncopy_of = {{ in_place = 'rewritten' }}")
+    accepting = "\n[[accept]]\ncode = 'uncounted-cascade'\nat = 'table.inbox'\nreason = 'We know.'\n"
+    write_contract(folder, database.url, excused + accepting)
     assert wane("check", "--cover").code == 0
     for words in (("migrate",), ("enable",)):
         assert wane(*words).code == 0
