@@ -71,8 +71,8 @@ $(AIRFLOW_STAMP): tests/contrib/in_airflow/requirements.txt
 	@$(AIRFLOW)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-deploy: setup ## execute the steps of deploy/Dockerfile in an environment of their own
-	@$(BIN)/pytest -m deploy --numprocesses 0 tests/deploy
+deploy: setup ## execute the steps of deploy/Dockerfile, and build the site of the documentation
+	@$(BIN)/pytest -m deploy --numprocesses 0 tests/deploy tests/docs
 
 catalogue: setup $(SYSTEMS:%=$(CATALOGUE)/%/.installed) ## compare the catalogue's contracts with the systems' own cleaners
 	@rm -f $(CATALOGUE)/proof.jsonl
@@ -119,8 +119,9 @@ format: setup ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-docs: setup ## rewrite the generated tables of the reference
+docs: setup ## rewrite the generated tables of the reference, and build the site into site/
 	@for script in docs/generate_*.py; do $(BIN)/python $$script || exit 1; done
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: setup ## run all benchmarks, one at a time, and write their summary; QUICK=1, PEERS=DIR
 	@$(BIN)/python -m bench.start
@@ -146,5 +147,5 @@ mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py --jobs $(JOBS)
 
 clean: ## remove all environments, caches and everything that was built
-	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) $(CATALOGUE) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) $(CATALOGUE) build dist site .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
