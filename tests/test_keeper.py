@@ -57,6 +57,10 @@ def test_strictness_is_passed_on(database: Database, contract_file: Path) -> Non
     with open_keeper(database.url, contract=contract_file, read_only=True) as keeper:
         assert [(one.code, one.severity.value) for one in keeper.check()] == [("uncovered-table", "warning")]
         assert [(one.code, one.severity.value) for one in keeper.check(strict=True)] == [("uncovered-table", "error")]
+    accepting = '[[accept]]\ncode = "uncovered-table"\nat = "logs"\nreason = "It goes."\n'
+    contract_file.write_text(contract_file.read_text() + accepting)
+    with open_keeper(database.url, contract=contract_file, read_only=True) as keeper:
+        assert [(one.code, one.accepted) for one in keeper.check()] == [("uncovered-table", "It goes.")]
 
 
 @pytest.mark.parametrize("form", ["path", "text", "contract"])

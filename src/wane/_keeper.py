@@ -108,9 +108,11 @@ class Keeper(Closable):
 
     def check(self, *, strict: bool = False) -> list[Finding]:
         """Report everything about the database that the contract gets wrong or leaves out."""
+        from wane._check.acceptance import accept
         from wane._check.cover import cover
 
-        return cover(self.store, self.contract, strict=strict)
+        findings = cover(self.store, self.contract, strict=strict)
+        return accept(self.contract, findings, self.store.now().date(), ran={"database", "archive"})
 
     def check_live(self) -> list[Finding]:
         """Report every promise of the contract that the database breaks now."""

@@ -189,3 +189,7 @@ def test_the_trail_shows_its_kind_at_every_width_and_a_restore_is_no_deletion(
 def test_a_timestamp_that_is_none_is_wrong_usage(wane: Wane, ready: Database) -> None:
     assert wane("audit", "list", "--since", "yesterday").code == 2
     assert wane("audit", "list", "--since", "1700000000000").code == 2
+    unitless = wane("prune", "inbox", "--state", "failed", "--older-than", "30")
+    assert unitless.code == 2
+    assert "30 has no unit" in unitless.err
+    assert "30d" in unitless.err

@@ -10,6 +10,9 @@ from wane._arguments import require_time
 from wane._contract.duration import parse_duration
 from wane.errors import WrongArgument
 
+_LEAST_UNIX_SECONDS = 100_000_000
+"""A smaller number, which would be in 1973 or before, is a duration without its unit."""
+
 
 def parse_time(text: str, now: datetime, option: str) -> datetime:
     """Parse an ISO 8601 time (UTC unless it says otherwise), unix seconds, or a duration before now."""
@@ -18,6 +21,9 @@ def parse_time(text: str, now: datetime, option: str) -> datetime:
     except ValueError:
         pass
     else:
+        if 0 <= number < _LEAST_UNIX_SECONDS:
+            message = f"{text} has no unit, and as unix seconds it is in {1970 + int(number // 31_557_600)}; for days write {text}d"
+            raise typer.BadParameter(message, param_hint=option)
         try:
             return require_time(option, number)
         except WrongArgument as problem:
