@@ -24,6 +24,7 @@ from wane._archive.dialects import archive_dialect
 from wane._archive.files import ColdFile, committed, listing
 from wane._archive.journal_jobs import Jobs
 from wane._archive.query import frame
+from wane._archive.skipping import all_files, key_condition, without_others
 from wane._archive.types import KEY, PARENT, SWEEP
 from wane._contract.model import Contract
 from wane._contract.names import TableName
@@ -131,20 +132,20 @@ class LocatedCopy:
 def _copies(
     cold: ColdTable, handle: DeltaTable, key: Mapping[str, object], ends: float = math.inf
 ) -> Iterator[tuple[ColdFile, Any]]:
-    """Yield the archived rows with a key, and their files: the key columns of every file are read."""
+    """Yield the archived rows with a key, and their files: the key columns of every file that can hold it are read."""
     shape = [one for one in shape_of(handle) if one[0] in (KEY, SWEEP, *key)]
     kinds = dict(shape)
-    for file in listing(handle):
+    for file in without_others(all_files(cold, handle), key_condition([key], kinds)):
         if time.monotonic() > ends:
             raise TimedOut(f"the archive of {cold.name} could not be searched in the time allowed")
-        for group in groups(cold.folder / unquote(file.path), shape):
+        for group in groups(file.path, shape):
             same = pa.array([True] * len(group))
             for column, value in key.items():
                 texts = content.texts(group[column].combine_chunks(), kinds[column])
                 same = pc.and_(same, pc.equal(texts, str(value)))
             found = group.filter(same)
             if len(found):
-                yield file, found
+                yield file.logged, found
 
 
 class ArchivedRows:
@@ -164,8 +165,8 @@ class ArchivedRows:
     def find(self, table: TableInfo, key: Mapping[str, object]) -> str | None:
         """Find an archived row by its key columns and return its key as the archive writes it; None if there is none.
 
-        The key columns of every file are read until the row is found. Raise WrongArgument if the archive writes keys
-        differently.
+        The key columns of every file that can hold it are read until it is found. Raise WrongArgument if the archive
+        writes keys differently.
         """
         name, cold = self._table(table)
         handle = None if cold is None else cold.open()

@@ -1,36 +1,34 @@
 """Reading archived rows in a fixed order: with Arrow in this process if little has to be read, and else on Spark.
 
 Both read the same files, in the same order, and yield the same values, so that the result does not depend on which of
-them answered. Files that cannot hold a row that is asked for are read by neither: the archive's log has the months and
-sweeps of each file, and its footer the minima and maxima of its columns.
+them answered. Files that cannot hold a row that is asked for are read by neither.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wane._archive.comparison import groups, shape_of
+from wane._archive.comparison import groups
 from wane._archive.condition import matching, refused, require_short, spark_errors
 from wane._archive.content import arrow_type
-from wane._archive.files import ColdFile, listing
 from wane._archive.paths import reader
-from wane._archive.plain_condition import Edges, PlainCondition, parse, scalar
-from wane._archive.types import KEY, MONTH, SWEEP
-from wane.errors import Unproven, WrongArgument
+from wane._archive.plain_condition import PlainCondition, scalar
+from wane._archive.skipping import FileToRead, all_files, kinds_of, plain_condition, untrusted, without_others
+from wane._archive.types import KEY, MONTH
+from wane._contract.settings import SparkSettings
+from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from wane._archive.cold_table import ColdTable
@@ -42,27 +40,6 @@ _FIRST_WAVE_BYTES = 256 * 1024 * 1024
 _WAVE_GROWTH = 4
 _MOST_SORTED_ROWS = 10_000
 """Limits up to this many rows are applied by Spark while it sorts, in the driver's memory."""
-_MOST_FOOTERS = 2_000
-"""Of more files the footers are not read: that would take as long as Spark."""
-_LOGGED = (MONTH, SWEEP)
-"""Columns whose minima and maxima the archive's log has."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileToRead:
-    """A file of a table, and what the log says of it."""
-
-    path: Path
-    logged: ColdFile
-
-    @property
-    def bytes(self) -> int:
-        return self.logged.bytes
-
-    def edges(self) -> Edges:
-        """Return the minima and maxima that the log has."""
-        months, sweeps = (self.logged.month, self.logged.month), self.logged.sweeps
-        return {MONTH: months} if sweeps is None else {MONTH: months, SWEEP: sweeps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,65 +69,26 @@ class Request:
 
 
 def request(
-    cold: ColdTable, *, where: str | None, columns: Sequence[str] | None, limit: int | None, custom_sql: bool
+    cold: ColdTable, *, where: str | None, columns: Sequence[str] | None, limit: int | None, settings: SparkSettings
 ) -> Request:
-    """Find the files that must be read; raise WrongArgument if a column does not exist.
-
-    `custom_sql`: Spark's settings change what a condition means, so that only Spark knows it.
-    """
+    """Find the files that must be read; raise WrongArgument if a column does not exist."""
     table = cold.require()
-    kinds = {**dict(shape_of(table)), MONTH: "string"}  # In Spark's order.
+    kinds = kinds_of(table)
     unknown = [name for name in columns or () if name not in kinds]
     if unknown:
         raise WrongArgument(f"the archive has no column {unknown[0]!r}", f"columns: {', '.join(kinds)}")
     if where is not None:
         require_short(where)
-    condition = None if where is None or custom_sql else parse(where, kinds)
-    files = _files(cold.folder, table)
-    if condition is not None:
-        files = [file for file in files if not condition.excludes(file.edges())]
+    condition = plain_condition(where, kinds, settings)
+    files = all_files(cold, table)
     if where is None and limit is not None:
         files = list(_enough(files, limit))
+    files = without_others(files, condition)
     for file in files:
-        if not file.path.is_file() or file.path.stat().st_size != file.bytes:
-            raise _untrusted(file.path)
-    names = set() if condition is None else set(condition.names())
-    if condition is not None and not names <= set(_LOGGED) and len(files) <= _MOST_FOOTERS:
-        files = [file for file in files if not condition.excludes({**file.edges(), **footer_edges(file.path, names)})]
+        if not file.as_logged:
+            raise untrusted(file.path)
     chosen = list(columns or kinds)
     return Request(cold.folder, kinds, table.schema().to_json(), chosen, where, condition, limit, files)
-
-
-def _untrusted(path: Path) -> Unproven:
-    return Unproven(f"{path} cannot be trusted", "`wane archive verify` checks all files")
-
-
-def _files(folder: Path, table: DeltaTable) -> list[FileToRead]:
-    """List the files of a table in the order of their paths, which is that of their months."""
-    found = [FileToRead(folder / unquote(one.path), one) for one in listing(table)]
-    return sorted(found, key=lambda file: file.path.as_posix())
-
-
-def footer_edges(path: Path, names: Collection[str]) -> Edges:
-    """Read the minima and maxima of columns from a file's footer, where they have an order that Spark agrees on."""
-    try:
-        footer = pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
-        raise _untrusted(path) from None
-    found: dict[str, tuple[Any, Any]] = {}
-    unknown: set[str] = set()
-    for group in range(footer.num_row_groups):
-        for number in range(footer.num_columns):
-            column = footer.row_group(group).column(number)
-            name, known = column.path_in_schema, column.statistics
-            if name not in names:
-                continue
-            if known is None or not known.has_min_max or isinstance(known.min, float):  # NaN has none.
-                unknown.add(name)
-                continue
-            least, most = found.get(name, (known.min, known.max))
-            found[name] = min(least, known.min), max(most, known.max)
-    return {name: pair for name, pair in found.items() if name not in unknown}
 
 
 def _enough(files: Sequence[FileToRead], limit: int) -> Iterator[FileToRead]:

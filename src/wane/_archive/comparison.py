@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 
 from wane._archive import content
 from wane._archive.content import Checks, Shape
-from wane._archive.executor import ArchiveExecutor
 from wane._archive.failure import answering, answers
 from wane._archive.types import MONTH
 from wane.errors import Unproven
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+    from wane._archive.executor import ArchiveExecutor
 
 
 def shape_of(table: DeltaTable) -> list[list[str]]:

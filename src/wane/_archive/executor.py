@@ -67,7 +67,7 @@ class SparkExecutor:
             yield from _Job(self.spark(), task, count).answers(progress)
 
     def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
-        return staging.stage(self.spark(), parts, choice, folder, piece_rows)
+        return staging.stage(self.spark(), parts, choice, folder, piece_rows, self._settings)
 
 
 default: Callable[[SparkSettings, Callable[[str], None]], ArchiveExecutor] = SparkExecutor

@@ -277,13 +277,15 @@ class Archive:
         """Return archived rows as a Spark DataFrame. `where` is a condition in Spark's SQL."""
         _require_libraries()
         from wane._archive.query import frame, narrowed
+        from wane._archive.skipping import kinds_of, plain_condition
 
         _require_positive(limit)
         cold = self._cold(table)
         self._require_whole([cold])
-        cold.require()  # A missing table is reported without starting Spark.
+        kinds = kinds_of(cold.require())  # A missing table is reported without starting Spark.
         spark = self._context(starting=starting).executor.spark()
-        return narrowed(frame(spark, cold), where=where, columns=columns, limit=limit)
+        condition = plain_condition(where, kinds, self._contract.spark)
+        return narrowed(frame(spark, cold, condition), where=where, columns=columns, limit=limit)
 
     def read(
         self,
@@ -306,8 +308,7 @@ class Archive:
         _require_positive(limit)
         cold = self._cold(table)
         self._require_whole([cold])
-        custom_sql = any(name.startswith("spark.sql.") for name, _ in self._contract.spark.settings)
-        asked = request(cold, where=where, columns=columns, limit=limit, custom_sql=custom_sql)
+        asked = request(cold, where=where, columns=columns, limit=limit, settings=self._contract.spark)
         if asked.plain and asked.bytes < WITHOUT_SPARK_BYTES and not spark:
             return PlainRows(asked)
         return SparkRows(self._context(starting=starting).executor.spark(), asked)

@@ -1,4 +1,4 @@
-"""Reading the archive: any of its tables as a Spark DataFrame, exactly the files that make it up now."""
+"""Reading the archive: any of its tables as a Spark DataFrame, of the files that make it up now and can match."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 
 from wane._archive.cold_table import ColdTable
 from wane._archive.condition import matching
-from wane._archive.paths import local_path, reader
+from wane._archive.paths import reader
+from wane._archive.plain_condition import PlainCondition
+from wane._archive.skipping import all_files, without_others
 from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def frame(spark: SparkSession, cold: ColdTable) -> DataFrame:
-    """Return a table of the archive as a frame."""
+def frame(spark: SparkSession, cold: ColdTable, condition: PlainCondition | None = None) -> DataFrame:
+    """Return a table of the archive as a frame, without files that can hold no row that meets a condition."""
     from pyspark.sql.types import StructType
 
     table = cold.require()
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = [local_path(uri) for uri in table.file_uris()]
+    files = [str(file.path) for file in without_others(all_files(cold, table), condition)]
     if not files:
         return spark.createDataFrame([], schema)
     return reader(spark).schema(schema).option("basePath", str(cold.folder)).parquet(*files)

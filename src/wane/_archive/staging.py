@@ -23,8 +23,11 @@ from wane._archive.condition import matching, refused, spark_errors
 from wane._archive.content import Shape
 from wane._archive.failure import is_full, unwritable
 from wane._archive.paths import reader
+from wane._archive.plain_condition import PlainCondition, parse
 from wane._archive.query import frame
+from wane._archive.skipping import key_condition, kinds_of, plain_condition
 from wane._archive.types import KEY, PARENT, SWEEP
+from wane._contract.settings import SparkSettings
 from wane.errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -49,6 +52,12 @@ class Choice:
             return {"where": self.where}
         return {"sweep": self.sweep} if self.sweep is not None else {"keys": [dict(key) for key in self.keys]}
 
+    def condition(self, kinds: Mapping[str, str], settings: SparkSettings) -> PlainCondition | None:
+        """Return what chosen rows meet, to find the files that can hold them; None if only Spark knows."""
+        if self.sweep is not None:
+            return parse(f"{SWEEP} = {self.sweep:d}", kinds)
+        return key_condition(self.keys, kinds) if self.keys else plain_condition(self.where, kinds, settings)
+
     @classmethod
     def read(cls, inputs: Mapping[str, Any]) -> Choice:
         """Build a choice from what `inputs` returned."""
@@ -65,12 +74,20 @@ class StagedPart:
     lacking: Mapping[int, frozenset[str]]
 
 
-def stage(spark: SparkSession, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+def stage(
+    spark: SparkSession,
+    parts: Sequence[StagedPart],
+    choice: Choice,
+    folder: Path,
+    piece_rows: int,
+    settings: SparkSettings,
+) -> list[int]:
     """Write what is chosen into a new folder; return how many rows of the table each piece has."""
     from pyspark.sql import functions as f
 
     try:
-        found = _found(frame(spark, parts[0].cold), choice)
+        condition = choice.condition(kinds_of(parts[0].cold.require()), settings)
+        found = _found(frame(spark, parts[0].cold, condition), choice)
         # Older versions of the same rows are counted too: a piece is rather too small than too large.
         pieces = min(math.ceil(found.count() / piece_rows), _MOST_PIECES)
         if not pieces:
