@@ -43,8 +43,10 @@ def ddl(store: str, columns: str, table: str = "events", name: str = "") -> str:
         ('when = ["done"]\nmost = 5\nper = "tenant"', "tenant, status, at, id"),
         ('when = ["done"]\nkeep = "7d"\norphans = "parent"', "status, parent, at, id"),
         ('when = ["done"]\nkeep = "7d"\nunless = [{ null = "done" }]', "status, at, id"),
+        ('when = ["done"]\nkeep = "7d"\nwhere = { tenant = "a", parent = { ">" = 5 } }', "status, tenant, at, id"),
+        ('when = "*"\nkeep = "7d"', "at, id"),
     ],
-    ids=["state", "states", "expiry", "cap", "cap per scope", "orphans", "guard"],
+    ids=["state", "states", "expiry", "cap", "cap per scope", "orphans", "guard", "condition", "every other state"],
 )
 def test_the_printed_index_is_the_one_that_serves(database: Database, rule: str, columns: str) -> None:
     database.script(STATED)
@@ -67,6 +69,25 @@ def test_the_age_that_a_table_declares_needs_an_index_too(database: Database) ->
     database.execute("CREATE INDEX events_age ON events (status, done, id)")
     assert findings(database, text) == [], "one walk for each state will do"
     database.execute("DROP INDEX events_age")
+    database.execute(expected.fix)
+    assert findings(database, text, strict=True) == []
+
+
+def test_an_index_by_state_and_time_serves_a_condition_too(database: Database) -> None:
+    database.script(f"{STATED} CREATE INDEX events_due ON events (status, at, id)")
+    text = STATES.replace('keep = "7d"', 'when = ["done"]\nkeep = "7d"\nwhere = { tenant = "a" }')
+    assert findings(database, text) == []
+
+
+def test_the_newest_rows_of_a_scope_need_an_index(database: Database) -> None:
+    database.script(f"{STATED} CREATE INDEX events_due ON events (status, at, id)")
+    spare = 'spare = { newest = 1, per = "tenant" }'
+    text = STATES.replace('keep = "7d"', f'when = ["done"]\nkeep = "7d"\n{spare}')
+    message = "no index finds the newest rows, which the rule spares, so every row that is old enough reads many others"
+    expected = finding(
+        "warning", "no-spare-index", "events", PLACE, message, ddl(database.store, "tenant, status, at, id")
+    )
+    assert findings(database, text) == [expected]
     database.execute(expected.fix)
     assert findings(database, text, strict=True) == []
 

@@ -238,11 +238,11 @@ def test_values_of_another_type_fulfil_no_comparison_on_sqlite(sqlite_database: 
     """A column of SQLite holds any value, and a text is above every number."""
     create(sqlite_database)
     for number, tries in enumerate((9, "many", b"9", 9.5, "9"), 1):
-        add(sqlite_database, id=number, at_ms=ago(30), tries=tries, most_tries=100)
+        add(sqlite_database, id=number, at_ms=ago(30), tries=tries, most_tries=1)
     rules = """
     rule.many = { keep = "7d", where = { tries = { ">" = 5 } } }
     rule.not  = { keep = "7d", where = { tries = { not = 3 } } }
-    rule.two  = { keep = "7d", where = { tries = { "<" = { column = "most_tries" } } } }
+    rule.two  = { keep = "7d", where = { tries = { ">" = { column = "most_tries" } } } }
     """
     with kept(sqlite_database, tmp_path, rules) as keeper:
         plan = keeper.plan()
