@@ -204,7 +204,7 @@ class RolePlanner:
                 # Followers are locked while they are compared with their copies, or checked again.
                 yield table, ("UPDATE", (path[-1].reference.columns[0].name,))
         closed = list(selection.guards)
-        for reference, in_child in selection.looked_up:
+        for reference, in_child in selection.lookups:
             yield reference.table, _SELECT
             # Rows that hold times or windows are locked, so that those do not change.
             theirs = reference.columns if in_child else reference.to

@@ -219,7 +219,7 @@ class Selection:
         return self.own_time.column
 
     @property
-    def looked_up(self) -> list[tuple[BoundReference, bool]]:
+    def lookups(self) -> list[tuple[BoundReference, bool]]:
         """Return the references to rows of other tables that hold its time or window, each with whether those refer
         to the row."""
         other, longer = self.other_time, self.longer

@@ -187,7 +187,7 @@ def by_range(dialect: Dialect, selection: Selection) -> bool:
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
     guarded = dialect.locks_rows and (bool(selection.guards) or selection.rule.spare is not None)
     loose = not dialect.locks_rows and any(column.collation is not None for column in selection.key)
-    chosen = bool(selection.looked_up or (selection.own_time is not None and selection.own_time.among))
+    chosen = bool(selection.lookups or (selection.own_time is not None and selection.own_time.among))
     return not (moves or guarded or loose or chosen or selection.followers or selection.has_delete_triggers)
 
 
@@ -245,7 +245,7 @@ class _Compiler:
             lock=self._lock("") if locks else None,
             lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
             lock_spared=self._lock_spared() if locks and selection.rule.spare is not None else None,
-            lock_times=tuple(self._lock_times(*one) for one in selection.looked_up) if locks else (),
+            lock_times=tuple(self._lock_times(*one) for one in selection.lookups) if locks else (),
             recheck=self._recheck(),
             take=self._take(),
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
