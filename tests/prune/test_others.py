@@ -1,4 +1,4 @@
-"""Sweeps that are alone hardly pause; as soon as somebody else uses the database, they do."""
+"""Sweeps that are alone hardly pause; as soon as anyone else uses the database, they do."""
 
 from __future__ import annotations
 

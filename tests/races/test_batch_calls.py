@@ -602,6 +602,23 @@ def test_calls_stay_within_the_budget(
         assert swept.counts["jobs"] == audited(keeper) == 80 - len(ids(postgres_database)) == rows
 
 
+def test_calls_find_no_operator_that_others_have_created(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with many(postgres_database, tmp_path) as keeper:
+        hostile = "LANGUAGE plpgsql AS $$ BEGIN RAISE 'an operator of others was called'; END $$"
+        postgres_database.script(
+            f"CREATE FUNCTION adds(float8[], float8) RETURNS float8[] {hostile};"
+            f"CREATE FUNCTION same(float8[], float8[]) RETURNS boolean {hostile};"
+            "CREATE OPERATOR || (LEFTARG = float8[], RIGHTARG = float8, FUNCTION = adds);"
+            "CREATE OPERATOR = (LEFTARG = float8[], RIGHTARG = float8[], FUNCTION = same)"
+        )
+        swept = sweeper(keeper, pace=SMALL).sweep().rules[0]
+        assert (swept.outcome, swept.counts["jobs"]) == (Outcome.DONE, 80)
+        assert all(calls)
+        assert len(calls) < swept.batches - 4
+
+
 def test_a_pace_that_pauses_takes_one_batch_in_a_call(
     postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
 ) -> None:

@@ -112,6 +112,8 @@ class Batches:
     durable: bool = False
     """Whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and the next
     sweep takes them again: nothing that is emitted about a batch may have to outlive that."""
+    least_size: int = 0
+    """Rows below which a batch takes hardly less time, as far as that is known before the first one."""
     size: int = field(init=False)
     """Rows of the next batch, at the most."""
     last: AuditEntry = field(init=False)
@@ -124,7 +126,8 @@ class Batches:
     _costs: BatchCosts = field(default_factory=BatchCosts, init=False)
 
     def __post_init__(self) -> None:
-        self.size = self.pace.first_batch
+        self.least_size = min(self.least_size, self.pace.most_batch)
+        self.size = max(self.pace.first_batch, self.least_size)
         self.others = OtherUsers(self.store)
 
     @contextmanager
@@ -150,7 +153,8 @@ class Batches:
     def adapt(self, rows: int | None = None) -> None:
         """Choose the size of the next batch, and emit what this one changed; `rows`: those that it read, if known."""
         self._costs.add(self.last.rows if rows is None else rows, self.worked)
-        self.size = self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds())
+        size = self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds())
+        self.size = max(size, self.least_size)
         self.emit()
 
     def emit(self) -> None:

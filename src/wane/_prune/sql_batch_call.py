@@ -21,7 +21,7 @@ from wane._db import Store
 from wane._db.postgres.gate import ENTER, gates
 from wane._db.postgres.literal import literal
 from wane._db.postgres.plpgsql import SessionFunction, plain, session_function, session_procedure
-from wane._db.postgres.settings import BY_INDEX, set_locally
+from wane._db.postgres.settings import BY_INDEX, SEARCH_PATH, set_locally
 from wane._db.postgres.store import PostgresStore
 from wane._db.postgres.transaction import LOCAL_SETTINGS
 from wane._db.schema import TableInfo
@@ -167,7 +167,10 @@ class _Writer:
             "wane_seconds := '{}';",
             *(f"{name}_taken := '{{}}';" for name in self.counts),
             "LOOP",
+            # It ends with each transaction, and others may have created what a bare name or an operator would find.
+            f"PERFORM {set_locally({'search_path': SEARCH_PATH}).removeprefix('SELECT ')};",
             "wane_began := clock_timestamp();",
+            "wane_until := coalesce(wane_until, wane_began + make_interval(secs => wane_most_seconds));",
             f"IF wane_seconds = '{{}}' THEN {call}",
             f"ELSE BEGIN {call} EXCEPTION WHEN OTHERS OR query_canceled THEN EXIT; END; END IF;",
             f"EXIT WHEN wane_one.{self.ends[0]} IS NULL;",
@@ -181,8 +184,7 @@ class _Writer:
             "COMMIT;",
             "END LOOP;",
         ]
-        until = "clock_timestamp() + make_interval(secs => wane_most_seconds)"
-        declared = f"wane_until timestamptz := {until}; wane_began timestamptz; wane_one record;"
+        declared = "wane_until timestamptz; wane_began timestamptz; wane_one record;"
         return f"DECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"
 
     def _body(self) -> str:

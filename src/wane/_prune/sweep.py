@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from wane._prune.sql_batch_call import BatchCall
 
 _PLANNED = "rows of the plan"
+_ROWS_READ_WHILE_ONE_LEAVES = 5
 _LOST = "lost its lease to another process"
 
 
@@ -212,6 +213,11 @@ def _budget(rule: Rule, given: Budget | Mapping[str, int] | None) -> Budget:
     return replace(rule.budget, **(given or {}))
 
 
+def _least_size(rule: Rule) -> int:
+    """Return the rows below which a batch takes hardly less time: one of a cap reads all rows that stay."""
+    return rule.bound.most // _ROWS_READ_WHILE_ONE_LEAVES if isinstance(rule.bound, Cap) else 0
+
+
 class _RuleSweep:
     """The sweep of one rule."""
 
@@ -344,6 +350,7 @@ class _RuleSweep:
             sweeper.listener,
             self.table.scheduler,
             self.table.label(self.rule),
+            least_size=_least_size(self.rule),
         )
 
     def _inputs(self) -> dict[str, object]:
