@@ -7,6 +7,8 @@ from pathlib import Path
 from archive.cold import cold_keeper, events
 from servers import Database
 from wane._why.model import RowVerdict
+from wane.web import console
+from web.asking import asking
 
 
 def test_an_archived_row_names_its_file_and_how_to_restore_it(database: Database, tmp_path: Path) -> None:
@@ -26,3 +28,17 @@ def test_an_archived_row_names_its_file_and_how_to_restore_it(database: Database
         never = cold.keeper.why("event", 987_654).gone
         assert never is not None
         assert never.archived is None
+
+
+def test_the_console_shows_the_archive(sqlite_database: Database, tmp_path: Path) -> None:
+    events(sqlite_database, 3)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        with asking(console(cold.keeper.contract)) as ask:
+            page = ask.get("/archive").text
+            found = ask.get("/api/v1/archive").json()
+            why = ask.get("/tables/event?key=1").text
+    assert [(one["table"], one["rows"]) for one in found["tables"]] == [("event", 3), ("event_read", 3)]
+    assert (found["problem"], found["sweeps"][0]["state"]) == (None, "done")
+    assert "event.cold" in page
+    assert "wane archive restore event --key id=1" in why

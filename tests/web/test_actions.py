@@ -91,6 +91,11 @@ def test_what_the_fuse_stops_needs_an_admin(acting: Shop, database: Database) ->
     assert post(acting, "admin", "/approve", table="job", rows=10, confirm="job").status_code == 409
     [approved] = post(acting, "admin", "/approve", table="job", rows=5_000, confirm="job").json()["approved"]
     assert approved["approved_by"] == "admin (web)"
+    insert(database, "job", "id, state, at_ms", *((n, "done", ago(20)) for n in range(3_000, 3_100)))
+    assert (
+        post(acting, "operator", "/sweep", **planned(acting), confirm="job").status_code == 403
+    )  # More than approved.
+    database.execute("DELETE FROM job WHERE id >= 3000")
     assert post(acting, "operator", "/sweep", **planned(acting), confirm="job").status_code == 200
     assert acting.kept.ids() == [2, 3, 4]
 

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 from servers import Database
+from wane._contract.model import Contract
+from wane.web import console
 from wane.web._endpoints import ENDPOINTS, openapi
 from wane.web._plain import plain
+from web.asking import asking
 from web.conftest import Shop
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +67,6 @@ def test_problems_name_the_code_that_explain_knows(shop: Shop) -> None:
 
 
 def test_a_database_that_is_gone_is_reported(sqlite_database: Database, tmp_path: Path) -> None:
-    from wane._contract.model import Contract
-    from wane.web import console
-    from web.asking import asking
-
     with asking(console(Contract(None, ()), url=f"sqlite:///{tmp_path}/missing.db")) as ask:
         response = ask.get("/api/v1/health")
         assert (response.status_code, response.json()["code"]) == (503, "Unreachable")

@@ -37,6 +37,7 @@ def served(app: Starlette) -> Iterator[str]:
     """Serve an application on a free port, from a thread."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen()
         port = listening.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -111,12 +112,12 @@ def test_it_works_without_scripts_and_by_keyboard_alone(browser: Browser, sqlite
             page.locator("#token").focus()
             page.keyboard.type(token)
             page.keyboard.press("Enter")
-            assert page.locator("header").inner_text().find("alice (viewer)") >= 0
+            page.wait_for_selector("text=alice (viewer)")
             page.goto(f"{base}/tables/job")
             page.locator("#key").focus()
             page.keyboard.type("900")
             page.keyboard.press("Enter")
-            assert "is a live state: no rule takes such a row" in page.locator("#why").inner_text()
+            page.wait_for_selector("#why >> text=is a live state: no rule takes such a row")
 
 
 def test_a_sweep_is_confirmed_by_typing_the_name(browser: Browser, sqlite_database: SqliteDatabase) -> None:
@@ -128,6 +129,7 @@ def test_a_sweep_is_confirmed_by_typing_the_name(browser: Browser, sqlite_databa
             page.goto(base)
             page.locator("#token").fill(token)
             page.keyboard.press("Enter")
+            page.wait_for_selector("text=bob (operator)")
             page.goto(f"{base}/tables/job")
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
             before = len(kept.ids())

@@ -6,15 +6,23 @@ import csv
 import io
 import re
 from datetime import timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from prune.keeping import DAY, ago
+from partition.partitioning import PLAIN
+from partition.partitioning import keeping as partitioning
+from prune.keeping import DAY, ago, jobs, keeping
 from servers import Database
 from wane.observe._ages import AgeHistogram
 from wane.observe._sql_snapshots import Snapshot, Snapshots
+from wane.queue import RetryPolicy
+from wane.web import console
 from wane.web._pages import PAGES
+from web.asking import asking
 from web.conftest import EVIL, EVIL_STATE, Shop
 
 LISTED = [page.path for page in PAGES if page.listed]
@@ -117,8 +125,6 @@ def test_an_export_holds_no_formula(shop: Shop) -> None:
 
 
 def test_the_queue_shows_dead_letters_without_tokens(shop: Shop) -> None:
-    from wane.queue import RetryPolicy
-
     queue = shop.keeper.queue("mail", policy=RetryPolicy(attempts=1))
     queue.enqueue("send", message_id="m1")
     reserved = queue.reserve()
@@ -132,10 +138,6 @@ def test_the_queue_shows_dead_letters_without_tokens(shop: Shop) -> None:
 
 @pytest.mark.unmigrated
 def test_a_database_without_wanes_own_tables_says_so(sqlite_database: Database) -> None:
-    from prune.keeping import jobs, keeping
-    from wane.web import console
-    from web.asking import asking
-
     jobs(sqlite_database, (1, "done", ago(8)))
     with (
         keeping(sqlite_database, migrate=False) as kept,
@@ -149,13 +151,6 @@ def test_a_database_without_wanes_own_tables_says_so(sqlite_database: Database) 
 
 
 def test_it_is_mounted_below_a_path(sqlite_database: Database) -> None:
-    from starlette.applications import Starlette
-    from starlette.routing import Mount
-
-    from prune.keeping import jobs, keeping
-    from wane.web import console
-    from web.asking import asking
-
     jobs(sqlite_database, (1, "done", ago(8)))
     with keeping(sqlite_database) as kept:
         inner = console(kept.keeper.contract, url=sqlite_database.url)
@@ -169,3 +164,15 @@ def test_it_is_mounted_below_a_path(sqlite_database: Database) -> None:
 def test_an_evil_state_is_shown_as_text(shop: Shop) -> None:
     found = shop.ask.get("/api/v1/why?table=job&key=4").json()
     assert found["rules"][0]["conditions"][0]["values"] == {"state": EVIL_STATE}
+
+
+def test_partitions_are_listed_by_month(postgres_database: Database, tmp_path: Path) -> None:
+    postgres_database.script(PLAIN)
+    with partitioning(postgres_database, tmp_path) as keeper:
+        keeper.partition.convert("event", accept=True)
+        with asking(console(keeper.contract, url=postgres_database.url)) as ask:
+            page = ask.get("/partitions").text
+            [found] = ask.get("/api/v1/partitions").json()["items"]
+    assert (found["table"], found["problem"]) == ("event", None)
+    assert found["partitions"]
+    assert all(f"<li>{one}</li>" in page for one in found["partitions"])

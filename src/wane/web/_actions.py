@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from wane._arguments import require_text
@@ -16,7 +16,7 @@ from wane._contract.lookup import find_table
 from wane._keeper import Keeper
 from wane.errors import NotAllowed, PlanError, WrongArgument
 from wane.queue import Answered
-from wane.web._call import WebCall, parse_key_text
+from wane.web._call import WebCall, parse_key_text, parse_time_text
 
 ALL = "all tables"
 """What confirms an action on every table."""
@@ -79,7 +79,7 @@ def sweep(keeper: Keeper, call: WebCall) -> Any:
 
 def _made_at(keeper: Keeper, call: WebCall) -> datetime:
     """Return the time of the plan that was shown. A later one than now would make rows due that are not."""
-    at, now = _time(call.required("made_at"), "made_at"), keeper.store.now()
+    at, now = parse_time_text(call.required("made_at"), "made_at"), keeper.store.now()
     if at > now:
         raise WrongArgument("made_at is in the future", "give the time of the plan that was shown")
     if now - at > _OLDEST_PLAN:
@@ -90,16 +90,9 @@ def _made_at(keeper: Keeper, call: WebCall) -> datetime:
 def _require_no_fuse(keeper: Keeper, table: str) -> None:
     """Raise if the fuse stops a rule of the table: a large share of it needs an approval first."""
     for rule in keeper.review(table, seconds=_FUSE_SECONDS).rules:
-        if rule.approval is None:
+        given, due = rule.approval, rule.step.due
+        if given is None or due is None or due.rows > given.rows:
             raise NotAllowed(f"{rule.name}: {rule.reason}", "an admin may approve it")
-
-
-def _time(text: str, name: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongArgument(f"{name} is no ISO 8601 time: {text[:80]!r}", "write 2026-01-31T00:00:00Z") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def approve(keeper: Keeper, call: WebCall) -> Any:
@@ -123,7 +116,7 @@ def hold(keeper: Keeper, call: WebCall) -> Any:
         raise WrongArgument("the key has no column", "write COLUMN=VALUE for each column, separated by commas")
     ends = call.text("ends_at")
     mine = call.acting(keeper)
-    made = mine.hold(table, parsed, reason=reason, ends_at=None if ends is None else _time(ends, "ends_at"))
+    made = mine.hold(table, parsed, reason=reason, ends_at=None if ends is None else parse_time_text(ends, "ends_at"))
     mine.record_action("hold", table, {"hold": made.id})
     return {"hold": made}
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -87,3 +88,12 @@ def parse_key_text(text: str) -> object:
     if all(equals and column.strip() for column, equals, _ in pairs):
         return {column.strip(): value for column, _, value in pairs}
     return text
+
+
+def parse_time_text(text: str, name: str) -> datetime:
+    """Return an ISO 8601 time; one without a zone is in UTC."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongArgument(f"{name} is no ISO 8601 time: {text[:80]!r}", "write 2026-01-31T00:00:00Z") from None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

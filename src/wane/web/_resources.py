@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from wane._contract.fingerprint import fingerprint
@@ -13,8 +13,8 @@ from wane._contract.show import rows as contract_rows
 from wane._keeper import Keeper
 from wane._ledger import AuditEntry
 from wane.claims import WorkState
-from wane.errors import NotInstalled, WaneError, WrongArgument
-from wane.web._call import WebCall, parse_key_text
+from wane.errors import NotInstalled, WaneError
+from wane.web._call import WebCall, parse_key_text, parse_time_text
 
 
 def listed(items: Sequence[Any], cursor: object = None) -> dict[str, Any]:
@@ -85,13 +85,7 @@ def audit_row(entry: AuditEntry) -> dict[str, Any]:
 
 def _since(call: WebCall) -> datetime | None:
     text = call.text("since")
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongArgument(f"since is no ISO 8601 time: {text[:80]!r}", "write 2026-01-31T00:00:00Z") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    return None if text is None else parse_time_text(text, "since")
 
 
 def holds(keeper: Keeper, call: WebCall) -> Any:

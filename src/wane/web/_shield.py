@@ -1,4 +1,4 @@
-"""Around every request: known hosts only, bounded bodies and rates, and headers that tell browsers to trust little."""
+"""Around every request: known hosts only, bounded bodies and rates, and security headers on every answer."""
 
 from __future__ import annotations
 
