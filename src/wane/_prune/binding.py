@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
 from typing import TypeVar
 
 from wane._contract.lookup import find_rule, find_table
@@ -105,17 +106,17 @@ class Bindings:
             raise
 
     def _bind(self, table: Table, rule: Rule, seen: _Seen) -> Selection:
-        schema = seen.schema
+        schema, rows = seen.schema, cache(self._rows)
         selection, findings = bind_rule(self.contract, table, rule, schema, self.store.types)
         if selection is not None:
             report = Report(self.contract)
             report_lost_holds(seen.lost_holds, report)
             check_references(self.contract, schema, selection, report)
-            check_indexes(self.store, selection, self._rows, report)
+            check_indexes(self.store, selection, rows, report)
             findings = errors_of(report.findings)
         if selection is None or findings:
             raise BindError(f"{table.name}.{rule.name} cannot take rows from {self.store.shown}", findings)
-        if walks_by_key(self.store, selection, self._rows(selection.table)):
+        if walks_by_key(self.store, selection, rows):
             seen.walked.add((table.name, rule))
         return selection
 
