@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sampling import LEFT_OUT, sampled
 from servers import (
     URL_VARIABLE,
     Cluster,
@@ -31,8 +32,6 @@ POOLED = "postgres-pooled"
 POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
 POSTGRES_PARAMS = [*POSTGRES_IDS, *([POOLED] if pooler_program() else [])]
 RUN = pytest.StashKey[Run]()
-LEFT_OUT = pytest.StashKey[list[str]]()
-"""The ids of tests that `sampled` leaves out."""
 SECOND_SERVER = "postgres-system"
 WHERE_SERVERS_DIFFER = ("conformance", "partition/test_there_and_back.py")
 """What depends on a server's version and collation runs on the second server too; the rest does with --both-servers."""
@@ -44,12 +43,6 @@ THROUGH_A_POOLER = (
     "db/test_pooler.py",
 )
 """What runs behind a connection pooler too: a session is no transaction's own there."""
-ALTERNATING = tuple(
-    f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue", "webhooks")
-)
-"""Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on all."""
-ON_ONE_STORE = ("tests/archive/", "tests/cli/")
-"""Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""
 MIGRATED = (
     *(
         "archive",
@@ -99,54 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.timeout(0))
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
-    files: dict[Path, dict[str, list[pytest.Item]]] = {}
-    for item in items:
-        files.setdefault(item.path, {}).setdefault(item.nodeid.partition("[")[0], []).append(item)
-    running = {
-        item
-        for tests in files.values()
-        for number, (name, every) in enumerate(tests.items())
-        for item in sample(number, name, every)
-    }
+    running = sampled(items)
     left_out = [item for item in items if item not in running]
     items[:] = [item for item in items if item in running]
     config.stash[LEFT_OUT] = [item.nodeid for item in left_out]
     config.hook.pytest_deselected(items=left_out)
-
-
-def sample(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
-    """Return what runs without `--all` of a test, the one with this number in its file."""
-    mark = every[0].get_closest_marker("sampled")
-    if mark is None:
-        return alternate(number, name, every) if name.startswith(ALTERNATING) else every
-    found = [item for item in every if mark.args and parameters(item).startswith(mark.args)]
-    if mark.args and not found:
-        raise pytest.UsageError(f"{name}: no parameters begin with what `sampled` names")
-    return found
-
-
-def alternate(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
-    """Return each set of the parameters beside the store once: one on the first store, the next on the second, and so on."""
-    stores = list(dict.fromkeys(store(item) for item in every))
-    others = list(dict.fromkeys(others_of(item) for item in every))
-    if len(others) == 1 and not name.startswith(ON_ONE_STORE):
-        return every
-    turns = {(stores[turn % len(stores)], other) for turn, other in enumerate(others, number)}
-    return [item for item in every if (store(item), others_of(item)) in turns]
-
-
-def others_of(item: pytest.Item) -> str:
-    return parameters(item).removeprefix(store(item))
-
-
-def store(item: pytest.Item) -> str:
-    """Return the store that a test runs on, or nothing if that is no parameter of it."""
-    chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return str(chosen.get("store_id", chosen.get("database", "")))
-
-
-def parameters(item: pytest.Item) -> str:
-    return item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
 
 
 def pytest_collection_finish() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LEFT_OUT, Clusters
+from conftest import Clusters
 from mutations.run import ROOT, URL_VARIABLE, Mutation, Workspace, copied, load, mutated
+from sampling import LEFT_OUT
 
 MUTATIONS = load()
 QUICK = [one for one in MUTATIONS if one.quick]

@@ -1,0 +1,65 @@
+"""What `make test` leaves to `make check`: parameters that cost much and show little that others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ALTERNATING = tuple(
+    f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue", "webhooks")
+)
+"""Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on all."""
+ON_ONE_STORE = ("tests/archive/", "tests/cli/")
+"""Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""
+LEFT_OUT = pytest.StashKey[list[str]]()
+"""The ids of tests that are left out of a run."""
+
+
+def sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that run without `--all`, of all tests of some files."""
+    files: dict[Path, dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        files.setdefault(item.path, {}).setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {
+        item
+        for tests in files.values()
+        for number, (name, every) in enumerate(tests.items())
+        for item in sample(number, name, every)
+    }
+
+
+def sample(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
+    """Return what runs without `--all` of a test, the one with this number in its file."""
+    mark = every[0].get_closest_marker("sampled")
+    if mark is None:
+        return alternate(number, name, every) if name.startswith(ALTERNATING) else every
+    found = [item for item in every if mark.args and parameters(item).startswith(mark.args)]
+    if mark.args and not found:
+        raise pytest.UsageError(f"{name}: no parameters begin with what `sampled` names")
+    return found
+
+
+def alternate(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
+    """Return each set of the parameters beside the store once: one on the first store, the next on the second, and so on."""
+    stores = list(dict.fromkeys(store(item) for item in every))
+    others = list(dict.fromkeys(others_of(item) for item in every))
+    if len(others) == 1 and not name.startswith(ON_ONE_STORE):
+        return every
+    turns = {(stores[turn % len(stores)], other) for turn, other in enumerate(others, number)}
+    return [item for item in every if (store(item), others_of(item)) in turns]
+
+
+def others_of(item: pytest.Item) -> str:
+    return parameters(item).removeprefix(store(item))
+
+
+def store(item: pytest.Item) -> str:
+    """Return the store that a test runs on, or nothing if that is no parameter of it."""
+    chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return str(chosen.get("store_id", chosen.get("database", "")))
+
+
+def parameters(item: pytest.Item) -> str:
+    return item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
