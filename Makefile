@@ -22,7 +22,7 @@ SOAK    ?= 60
 # How many mutations `make mutations` tries at a time.
 JOBS    ?= 2
 # How many minutes the tests may take before the run ends as a failure.
-MINUTES ?= 30
+MINUTES ?= 90
 # What to run, for example: make test TESTS="tests/prune -k cutoff"
 TESTS   ?= tests
 

@@ -25,7 +25,7 @@ from wane.observe._sql_snapshots import Snapshot, Snapshots, oldest_valid
 _MOST_TABLES = 10_000
 _MOST_NEW = 10_000
 """New rows are counted up to here."""
-_QUICK_SECONDS = 0.02
+_QUICK_SECONDS = 0.1
 """What counting may take where an estimate is possible as well."""
 _PICKED = 2_000
 """Rows that are picked at random; the estimate is mostly less than seven percent off."""
