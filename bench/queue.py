@@ -537,7 +537,9 @@ def _other_database(url: str, name: str) -> str:
     from urllib.parse import urlsplit, urlunsplit
 
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=f"/{name}"))
+    # A schema of the given database is none of the new one's.
+    query = "&".join(one for one in parts.query.split("&") if not one.startswith("options="))
+    return urlunsplit(parts._replace(path=f"/{name}", query=query))
 
 
 def measure(

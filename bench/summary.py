@@ -37,6 +37,8 @@ PRUNE = (
     ("last tenth of batches / first tenth", "last tenth of batches / first tenth", "≤ 1.1", "≤ 1.1"),
     ("write-ahead log per row / one DELETE", "WAL per row, wane / one_delete", "≤ 1.1", ""),
 )
+OTHERWISE = ("pace", "p99", "longest", "tenth", "write-ahead")
+"""Ratios of something else than CPU time, whatever a run measured."""
 STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 
 
@@ -93,7 +95,7 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
         ratio = value(saved, line.path)
         if ratio is not None:
             of = saved.get("ratios_of") or saved.get("seconds_of") or ""
-            by_cpu = " by CPU" if of == "CPU time" and "pace" not in line.what and "p99" not in line.what else ""
+            by_cpu = " by CPU" if of == "CPU time" and not any(word in line.what for word in OTHERWISE) else ""
             yield line.what, f"{ratio}{by_cpu}", line.goal, saved["measured_on"]
     yield from queue_rows()
 
