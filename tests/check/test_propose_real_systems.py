@@ -17,6 +17,7 @@ from servers import Database
 from wane._check.propose import propose
 from wane._db import open_store
 from wane._db.url import resolve_url
+from wane.catalogue import contract_path
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 SPELLING = {
@@ -391,6 +392,12 @@ def column(declared: Any) -> str | None:
     return name
 
 
+def shipped_tables(include: str) -> set[str]:
+    """The tables that a contract of the catalogue names."""
+    path = contract_path(include.removeprefix("catalogue:"))
+    return set(tomllib.loads(path.read_text(encoding="utf-8")).get("table", {}))
+
+
 def followers(listed: Sequence[Any]) -> list[str]:
     return [one.rpartition(".")[0] if isinstance(one, str) else one["table"] for one in listed]
 
@@ -403,6 +410,9 @@ def test_the_columns_of_real_systems_are_those_of_their_cleaners(database: Datab
         text = propose(store, url_text="x")
     data = tomllib.loads(text)
     sections = data.get("table", {})
+    # What the catalogue has is included from there.
+    included = {name for one in data.get("include", ()) for name in shipped_tables(one)}
+    tables = {name: real for name, real in tables.items() if name not in included}
     expected = {name for name, real in tables.items() if not real.follows and not real.excused}
     assert set(sections) == expected, text
     for name, real in tables.items():
@@ -410,7 +420,7 @@ def test_the_columns_of_real_systems_are_those_of_their_cleaners(database: Datab
             [(_, rule)] = sections[real.follows]["rule"].items()
             assert name in followers(rule["with"]), text
         elif real.excused:
-            assert name in data["excused"], text
+            assert name in data["excused"] or f"# {name} is " in text, text
         else:
             said = sections[name]
             rules = said["rule"]

@@ -37,7 +37,7 @@ def test_mistakes_are_also_data(wane: Wane, folder: Path) -> None:
     assert done.json["fingerprint"] is None
     [finding] = done.json["findings"]
     assert finding["path"] == "table.inbox.rule.failed.keep"
-    assert set(finding) == {"severity", "code", "file", "line", "path", "table", "message", "fix"}
+    assert set(finding) == {"severity", "code", "file", "line", "path", "table", "message", "fix", "accepted"}
 
 
 def test_a_missing_contract_says_how_to_get_one(wane: Wane) -> None:

@@ -60,6 +60,9 @@ WORDS: dict[str, tuple[str, ...]] = {
     "check": ("--cover",),
     "apply": ("plan.json",),
     "prune": ("inbox.failed",),
+    "why": ("inbox", "1"),
+    "token create": ("ada", "--role", "viewer"),
+    "token revoke": ("1",),
     "hold add": ("inbox", "--reason", "x"),
     "hold release": ("1",),
     "archive query": ("inbox",),
@@ -80,7 +83,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "coordination work-vacuum": ("--completed-age-hours", "1", "--abandoned-age-hours", "1"),
 }
 """What a command must be given."""
-WITHOUT_DATABASE = {"schema", "explain", "demo"}
+WITHOUT_DATABASE = {"schema", "explain", "demo", "alerts"}
 
 
 @pytest.mark.parametrize("name", [" ".join(path) for path, _ in commands() if " ".join(path) not in WITHOUT_DATABASE])

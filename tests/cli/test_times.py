@@ -70,6 +70,12 @@ ELSEWHERE = {
         "sql status",
         "sql uninstall",
         "claims install",
+        "alerts",
+        "serve",
+        "token create",
+        "token list",
+        "token revoke",
+        "why",
     ),
     *(
         "apply",

@@ -78,5 +78,5 @@ def test_a_row_that_is_gone(shop: Wane) -> None:
     shop("sweep", "job")
     result = shop("why", "job", "1")
     assert result.out.startswith("job id = 1: gone\n")
-    assert "prune  job    done  1" in result.out
+    assert "prune  job    done  job 1" in result.out
     assert "unknown: which run took it" in result.err

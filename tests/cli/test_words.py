@@ -148,5 +148,5 @@ def test_init_asks_for_no_key_of_a_table_with_one_row(wane: Wane, database: Data
     database.execute("CREATE TABLE version (number integer)")
     database.execute("INSERT INTO version VALUES (1)")
     text = wane("init", database.url, "--out", "-").out
-    assert '# key = ["DECIDE"]' in text
     assert '\nkey = ["DECIDE"]' not in text
+    assert 'version = { constant = "DECIDE" }' in text

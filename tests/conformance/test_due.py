@@ -527,10 +527,11 @@ def test_a_cap_takes_the_oldest_beyond_it(database: Database) -> None:
         assert ids(database, one_rule("job", Cap(MS, most)), NOW) == expected
 
 
-def test_a_cap_counts_every_state_and_takes_only_its_own(database: Database) -> None:
+def test_a_cap_counts_the_rows_of_its_own_states_alone(database: Database) -> None:
     jobs(database, [(1, "done", 5), (2, "live", 4), (3, "done", 3), (4, "live", 2), (5, "done", 1), (6, None, 0)])
-    assert ids(database, one_rule("job", Cap(MS, 3), when=["done"]), NOW) == [1, 3]
-    assert ids(database, one_rule("job", Cap(MS, 1), when=["live"]), NOW) == [2, 4]
+    assert ids(database, one_rule("job", Cap(MS, 3), when=["done"]), NOW) == []
+    assert ids(database, one_rule("job", Cap(MS, 1), when=["done"]), NOW) == [1, 3]
+    assert ids(database, one_rule("job", Cap(MS, 1), when=["live"]), NOW) == [2]
 
 
 def test_a_cap_per_scope_counts_each_scope_by_itself(database: Database) -> None:
@@ -546,7 +547,8 @@ def test_a_cap_per_scope_counts_each_scope_by_itself(database: Database) -> None
     assert ids(database, one_rule("job", Cap(MS, 1, ("tenant",))), NOW) == [1, 3, 5]
     assert ids(database, one_rule("job", Cap(MS, 2, ("tenant",))), NOW) == [1]
     assert ids(database, one_rule("job", Cap(MS, 1, ("tenant", "state"))), NOW) == [1, 5]
-    assert ids(database, one_rule("job", Cap(MS, 1, ("tenant",)), when=["b"]), NOW) == [3]
+    assert ids(database, one_rule("job", Cap(MS, 1, ("tenant",)), when=["a"]), NOW) == [1, 5]
+    assert ids(database, one_rule("job", Cap(MS, 1, ("tenant",)), when=["b"]), NOW) == []
 
 
 def test_scopes_differ_by_case(database: Database) -> None:

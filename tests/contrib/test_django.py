@@ -86,7 +86,7 @@ def test_a_project_prunes_its_own_database(database: Database, tmp_path: Path) -
     )
     assert [one for one in prepared if one.code] == []
     assert planned.code == 3
-    assert sum(step["due"]["rows"] for step in json.loads(planned.out)["steps"]) == DUE
+    assert sum(step["due"] for step in json.loads(planned.out)["steps"]) == DUE
     assert (swept.code, migrated.code) == (0, 0)
     assert left_over(database) == [100, 101]
 

@@ -196,6 +196,7 @@ class Ahead(SqliteStore):
         return super().now() + timedelta(minutes=5)
 
 
+@pytest.mark.unmigrated
 def test_a_table_that_takes_too_long_is_left_alone_for_a_while(sqlite_database: SqliteDatabase) -> None:
     jobs(sqlite_database, (1, "done", ago(9)))
     with Slow(sqlite_database, table_seconds=9.0) as store:
@@ -212,6 +213,7 @@ def test_a_table_that_takes_too_long_is_left_alone_for_a_while(sqlite_database: 
         assert store.reads > reads[0]
 
 
+@pytest.mark.unmigrated
 def test_a_small_budget_reaches_every_table_in_the_end(sqlite_database: SqliteDatabase) -> None:
     for number in range(9):
         sqlite_database.execute(f"CREATE TABLE job{number} (id integer PRIMARY KEY, state text NOT NULL, at_ms bigint)")

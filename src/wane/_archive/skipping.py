@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wane._archive.comparison import shape_of
+from wane._archive.condition import require_short
 from wane._archive.files import ColdFile, listing
 from wane._archive.plain_condition import Edges, PlainCondition, parse
 from wane._archive.types import MONTH, SWEEP
@@ -118,6 +119,7 @@ def plain_condition(where: str | None, kinds: Mapping[str, str], settings: Spark
     """
     if where is None or any(name.startswith("spark.sql.") for name, _ in settings.settings):
         return None
+    require_short(where)
     return parse(where, kinds)
 
 

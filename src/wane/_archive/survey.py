@@ -315,7 +315,7 @@ def _shown(
     edges: tuple[datetime | None, datetime | None], selection: Selection | None
 ) -> tuple[date | None, date | None]:
     """Return the oldest and the newest time as they are shown: days, if the column has days."""
-    oldest, newest = edges if selection is None else (shown_time(edge, selection.time) for edge in edges)
+    oldest, newest = edges if selection is None else (shown_time(edge, selection.declared_time) for edge in edges)
     return oldest, newest
 
 

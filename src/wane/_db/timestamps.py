@@ -220,9 +220,9 @@ def month_of(instant: datetime, time: Time) -> str:
     return f"{inside.astimezone(ZoneInfo(time.zone or 'UTC')):%Y-%m}"
 
 
-def shown_time(instant: datetime | None, time: Time) -> datetime | date | None:
+def shown_time(instant: datetime | None, time: Time | None) -> datetime | date | None:
     """Return a row's time as it is shown: of a column of dates the day, whose end is the instant that decides."""
-    if instant is None or time.unit is not Unit.DATE:
+    if instant is None or time is None or time.unit is not Unit.DATE:
         return instant
     return (instant - timedelta(microseconds=1)).astimezone(ZoneInfo(time.zone or "UTC")).date()
 

@@ -213,6 +213,12 @@ class Selection:
         return self.own_time.time
 
     @property
+    def declared_time(self) -> Time | None:
+        """Return how the times of its rows are encoded, in this table or another; None if they have none."""
+        aged = self.other_time or self.own_time
+        return None if aged is None else aged.time
+
+    @property
     def time_column(self) -> Column:
         """Return the column that holds its times; only of a rule whose rows have one."""
         assert self.own_time is not None

@@ -48,11 +48,11 @@ class AgeHistogram:
 
 
 def read_ages(store: Store, contract: Contract, name: str) -> AgeHistogram | None:
-    """Read the histogram of a table; None if none of its rules fits the database."""
+    """Read the histogram of a table; None if none of its rules fits the database and ages by one column."""
     table, schema, now = find_table(contract, name), store.reflect(), store.now()
     for rule in table.rules:
         selection = bind_rule(contract, table, rule, schema, store.types)[0] if rule.active else None
-        if selection is not None:
+        if selection is not None and selection.one_time:
             values, exact = _read(store, selection)
             times = sorted(time for value in values if (time := read_time(value, selection.time)) is not None)
             column, ending = selection.time_column.name, cutoff(rule, now)

@@ -130,7 +130,7 @@ def _rule(rule: RuleFacts, one: TableFacts, facts: Facts, contract: Contract) ->
     return RuleHealth(
         rule=selection.rule.name,
         due=rule.due,
-        oldest_due=shown_time(rule.oldest_due, selection.time),
+        oldest_due=shown_time(rule.oldest_due, selection.declared_time),
         late_seconds=None if late is None else max(late.total_seconds(), 0.0),
         last_sweep=None if last is None else last.last_at,
         last_rows=None if last is None else last.last_rows,
