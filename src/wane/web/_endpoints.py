@@ -135,7 +135,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _ONE,
         _CONFIRM,
         Value("made_at", "`made_at` of the plan.", required=True, inside="body"),
-        Value("rows", "`total.rows` of the plan.", required=True, kind="integer", inside="body"),
+        Value("rows", "`total` of the plan.", required=True, kind="integer", inside="body"),
     ),
     _post(
         "/approve",
