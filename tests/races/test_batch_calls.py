@@ -564,10 +564,17 @@ def test_a_call_that_is_cancelled_tells_what_it_has_committed(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     with many(postgres_database, tmp_path) as keeper:
+        session = backend_of(keeper)
 
         def cancel() -> None:
-            postgres_database.execute(f"SELECT pg_cancel_backend({backend_of(keeper)})")
-            await_true(lambda: audited(keeper) == 56, "the batch was cancelled")
+            # Not through the keeper, whose connection the sweep uses.
+            gone = "SELECT sum((counts ->> 'jobs')::bigint) FROM wane.audit"
+            assert postgres_database.query(gone) == [(56,)]
+            waits = f"SELECT query_start FROM pg_stat_activity WHERE pid = {session}"
+            began = postgres_database.query(waits)
+            postgres_database.execute(f"SELECT pg_cancel_backend({session})")
+            await_true(lambda: postgres_database.query(waits) != began, "the batch was cancelled")
+            assert postgres_database.query(gone) == [(56,)]
 
         swept, left = wait_inside(postgres_database, keeper, LOCK_60, cancel)
         assert left == list(range(57, 81))
