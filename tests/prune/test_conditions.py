@@ -234,6 +234,27 @@ def test_a_value_that_cannot_be_compared_is_a_finding(
                 keeper.prune("job", rule="old", limit=1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("numeric", 'price = { ">=" = 1 }'),
+        ("numeric", 'price = { ">" = { column = "tries" } }'),
+        ("double precision", 'price = { ">=" = 1 }'),
+        ("double precision", "price = { not = 1 }"),
+    ],
+)
+def test_what_is_no_number_fulfils_no_comparison_on_postgresql(
+    postgres_database: PostgresDatabase, tmp_path: Path, kind: str, where: str
+) -> None:
+    create(postgres_database)
+    postgres_database.execute(f"ALTER TABLE job ALTER COLUMN price TYPE {kind}")
+    for number, price in ((1, "NaN"), (2, "5")):
+        add(postgres_database, id=number, at_ms=ago(30), price=price, tries=1)
+    with kept(postgres_database, tmp_path, f'rule.old = {{ keep = "7d", where = {{ {where} }} }}') as keeper:
+        assert keeper.prune("job", rule="old", limit=10).rows == 1
+        assert postgres_database.query("SELECT id FROM job") == [(1,)]
+
+
 def test_values_of_another_type_fulfil_no_comparison_on_sqlite(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     """A column of SQLite holds any value, and a text is above every number."""
     create(sqlite_database)

@@ -69,6 +69,7 @@ class _Lint:
             self._marked_states(table, mistakes)
             self._stages(table, mistakes)
             self._kept_forever(table, mistakes)
+            self._undercut(table, mistakes)
             for rule in table.rules:
                 self._floor(table, rule, mistakes)
                 self._followers(table, rule, rule.followers, mistakes, (table.name,))
@@ -183,6 +184,19 @@ class _Lint:
                         "kept-forever",
                         f"rule {forever.name!r} keeps {rows} forever",
                         "exclude them here: `where`" if forever.conditions else "remove one of the two rules",
+                    )
+
+    def _undercut(self, table: Table, mistakes: Mistakes) -> None:
+        """Report rules that never take a row, because another one takes all of their rows after a shorter window."""
+        for rule in table.rules:
+            for shorter in table.rules:
+                if _undercuts(shorter, rule):
+                    assert isinstance(shorter.bound, Age)
+                    mistakes.warning(
+                        [*_path(table, rule), "keep"],
+                        "undercut-rule",
+                        f"rule {shorter.name!r} takes the same rows after {format_duration(shorter.bound.keep)}",
+                        f"exclude these rows in {shorter.name!r}: `where`",
                     )
 
     def _floor(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
@@ -458,3 +472,16 @@ def _reached(arrows: Mapping[N, set[N]], start: N) -> set[N]:
             seen.add(name)
             ahead.extend(arrows.get(name, ()))
     return seen
+
+
+def _undercuts(shorter: Rule, longer: Rule) -> bool:
+    """Return whether a rule takes every row of another one that nothing else retains, and sooner."""
+    one, other = shorter.bound, longer.bound
+    if not isinstance(one, Age) or not isinstance(other, Age) or one.longer is not None:
+        return False
+    if one.time != other.time or one.keep >= other.keep or not isinstance(shorter.action, Prune | ToArchive):
+        return False
+    if isinstance(longer.action, Mark) or shorter.guards or shorter.spare is not None:
+        return False
+    all_states = not shorter.by_state or (bool(longer.states) and set(longer.states) <= set(shorter.states))
+    return all_states and set(shorter.conditions) <= set(longer.conditions)

@@ -437,6 +437,10 @@ class _RuleReader:
             )
 
     def _check_where(self) -> None:
+        if "where" in self.entry.model_fields_set and not self.entry.where:
+            self._error(
+                "where", "wrong-value", "says nothing, so the rule selects every row", "remove it, or name columns"
+            )
         if self.table.state in self.entry.where:
             self._error(
                 "where",

@@ -217,16 +217,17 @@ class PostgresDialect(Dialect):
     ) -> str:
         if sign == "=":
             return self.one_of(p, name, expression, column, values)
-        kind = _comparable(column)
+        kind, number = _comparable(column), _is_number(expression, column)
         if sign == "not":
             none = f"<> ALL({p.bind(name, _alike(values))}::{kind}[])"
-            return f"{self.bytewise(expression, column) if column.loose else expression} {none}"
-        return f"{expression} {sign} {p.bind(name, values[0])}::{kind}"
+            return f"{self.bytewise(expression, column) if column.loose else expression} {none}{number}"
+        return f"{expression} {sign} {p.bind(name, values[0])}::{kind}{number}"
 
     def compares_columns(self, expression: str, column: Column, sign: str, other: str, other_column: Column) -> str:
         sign = "<>" if sign == "not" else sign
         if column.collation is None and other_column.collation is None:
-            return f"{expression} {sign} {other}"
+            numbers = _is_number(expression, column) + _is_number(other, other_column)
+            return f"{expression} {sign} {other}{numbers}"
         return f'{expression} COLLATE "C" {sign} {other} COLLATE "C"'
 
     def _exactly(self, expression: str, column: Column, wanted: str) -> str:
@@ -537,6 +538,11 @@ def _identity(table: TableInfo, *, inherited: bool) -> list[Column]:
         return key
     # Each partition or inheriting table numbers its rows on its own.
     return [Column("tableoid", "oid", nullable=False), Column("ctid", "tid", nullable=False)]
+
+
+def _is_number(expression: str, column: Column) -> str:
+    """Return the rest of a comparison: PostgreSQL sorts NaN behind all numbers, and it is none."""
+    return f" AND {expression} <> 'NaN'" if _bare(column) in ("numeric", "real", "double precision") else ""
 
 
 def _comparable(column: Column) -> str:
