@@ -27,6 +27,22 @@ def test_a_plan_shows_each_rule_and_what_leaves_with_it(wane: Wane, filled: Data
     assert done.err == "3 rows due under 1 rule, and 2 that leave with them\n"
 
 
+def test_what_leaves_under_two_rules_is_a_bound(wane: Wane, filled: Database, folder: Path) -> None:
+    text = CONTRACT.replace(
+        "[excused]",
+        """\
+[table.inbox.rule.old]
+when = ["failed"]
+keep = "1d"
+with = ["note.inbox_id"]
+
+[excused]""",
+    )
+    write_contract(folder, filled.url, text)
+    done = wane("plan", "--at", AT)
+    assert "rows due under 2 rules, and ≤ " in done.err
+
+
 def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
     wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

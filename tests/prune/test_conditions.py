@@ -242,6 +242,7 @@ def test_a_value_that_cannot_be_compared_is_a_finding(
         ("double precision", 'price = { ">=" = 1 }'),
         ("double precision", "price = { not = 1 }"),
     ],
+    ids=["numeric", "two columns", "float", "not"],
 )
 def test_what_is_no_number_fulfils_no_comparison_on_postgresql(
     postgres_database: PostgresDatabase, tmp_path: Path, kind: str, where: str

@@ -223,12 +223,22 @@ def _total(made: Plan) -> str:
     broken = many(len(made.problems), "error")
     if not made.steps:
         return f"[red]nothing could be planned:[/] {broken}" if made.problems else "no rule to plan"
-    with_them = sum_counts(count for step in made.steps for count in step.followers.values())
+    with_them = _followers_of(made.steps)
     text = f"[bold]{counted(made.total, 'row')}[/] due under {many(len(made.steps), 'rule')}"
     if with_them != Count(0):
         leaves = "leaves" if with_them == Count(1) else "leave"
         text += f", and {count_text(with_them)} that {leaves} with {'it' if made.total == Count(1) else 'them'}"
     return f"{text}; [red]{broken}[/]" if made.problems else text
+
+
+def _followers_of(steps: Sequence[Step]) -> Count:
+    """Add up what leaves with due rows: at most that many, where a row may be counted twice."""
+    total = sum_counts(count for step in steps for count in step.followers.values())
+    named = [name for step in steps for name, count in step.followers.items() if count != Count(0)]
+    own = {step.table for step in steps if step.due != Count(0)}
+    if len(set(named)) == len(named) and own.isdisjoint(named):
+        return total
+    return Count(total.rows, Exactness.AT_MOST if total.exactness is Exactness.EXACT else Exactness.ESTIMATE)
 
 
 def print_statements(step: Step, *, values: bool = True) -> None:
