@@ -50,6 +50,18 @@ def test_old_rows_that_point_at_nothing_leave(database: Database, tmp_path: Path
         assert logs(database) == [1, 3, 4]
 
 
+def test_only_orphans_without_a_time_never_leave_and_why_names_the_parent(database: Database, tmp_path: Path) -> None:
+    create(database)
+    database.execute("INSERT INTO run VALUES (1, ?)", (ago(1),))
+    add_logs(database, (1, 1, 30))
+    database.executemany("INSERT INTO log VALUES (?, ?, NULL)", [(2, 1), (3, 9), (4, None)])
+    with kept(database, tmp_path, RULES, BEGIN) as keeper:
+        [finding] = [one for one in keeper.check() if one.code == "never-due" and one.table == "log"]
+        assert finding.message.startswith("1 of its rows has no usable time")
+        conditions = {one.requires: one.met for one in keeper.why("log", 1).rules[0].conditions}
+        assert conditions["run_id points at no row of run"] is False
+
+
 def test_rows_become_orphans_in_the_sweep_that_takes_their_parents(database: Database, tmp_path: Path) -> None:
     create(database)
     database.execute("INSERT INTO run VALUES (1, ?)", (ago(40),))

@@ -68,7 +68,8 @@ class Queries:
         """Write the query that counts rows that the rule is about whose time or ordering key is missing or not
         plausible."""
         p = self.rows.parameters()
-        conditions = [*self.rows.about(p, selection), *self.rows.column_guards(selection)]
+        guards = [*self.rows.column_guards(selection), *self.rows.without_parent(selection)]
+        conditions = [*self.rows.about(p, selection), *guards]
         plausible = " AND ".join([*self.rows.chosen(selection, "t"), *self.rows.plausible(p, selection, "t")]) or "true"
         conditions.append(f"({plausible}) IS NOT TRUE")
         source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"

@@ -249,10 +249,20 @@ class Rows:
 
     def _references(self, selection: Selection) -> Iterator[RulePart]:
         for guard in selection.guards:
-            referring = f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
+            referring = self._referring(guard)
             words = f"no row of {guard.name} refers to it ({_listed(guard.columns)})"
+            if guard == selection.missing:
+                words = f"{_listed(guard.to)} points at no row of {guard.name}"
             nothing = self.dialect.finds_nothing(referring)
             yield RulePart("guard", words, [nothing], retaining=partial(_without_values, referring))
+
+    def _referring(self, guard: BoundReference) -> str:
+        return f"SELECT 1 FROM {self.dialect.table(guard.table)} AS g WHERE {self.refers(guard, 'g', 't')}"
+
+    def without_parent(self, selection: Selection) -> list[str]:
+        """Write the condition that a row's reference points at nothing, where that makes it an orphan."""
+        missing = selection.missing
+        return [] if missing is None else [self.dialect.finds_nothing(self._referring(missing))]
 
     def _live_followers(self, p: Parameters, selection: Selection) -> Iterator[RulePart]:
         for path in follower_paths(selection):
