@@ -95,6 +95,11 @@ class SweptRule:
     def rows(self) -> int:
         return sum(self.counts.values())
 
+    @property
+    def failed(self) -> bool:
+        """Return whether it failed, or waits for approval."""
+        return self.outcome in (Outcome.FAILED, Outcome.FUSED)
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
@@ -105,7 +110,7 @@ class Sweep:
 
     @property
     def failed(self) -> bool:
-        return any(rule.outcome in (Outcome.FAILED, Outcome.FUSED) for rule in self.rules)
+        return any(rule.failed for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)

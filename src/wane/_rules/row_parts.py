@@ -28,7 +28,7 @@ class RowCondition:
     """One part of a rule, and whether a row fulfils it."""
 
     kind: str
-    """"state", "orphan", "where", "key", "time", "bound", "guard", "follower" or "hold"."""
+    """"state", "orphan", "where", "key", "time", "bound", "guard", "follower", "spare" or "hold"."""
     requires: str
     met: bool | None
     """None: it could not be evaluated, because the row's time is no timestamp."""

@@ -42,7 +42,7 @@ class RulePart:
     """One part of what a rule requires of a row: in words, and as conditions of the statements that take rows."""
 
     kind: str
-    """"state", "orphan", "scope", "key", "time", "bound", "guard", "follower" or "hold"."""
+    """"state", "orphan", "where", "scope", "key", "time", "bound", "guard", "follower", "spare" or "hold"."""
     requires: str
     conditions: Sequence[str]
     columns: tuple[Column, ...] = ()
@@ -228,9 +228,9 @@ class Rows:
         yield RulePart("time", _time_in_words(selection), [*self.chosen(selection, "t"), *plausible], time)
         bound = self._bound(p, selection, now)
         bound = [self.dialect.recheck(bound)] if ended else bound
-        own_window = selection.longer is not None and selection.longer.reference is None
-        columns = (*time, selection.longer.column) if selection.longer is not None and own_window else time
-        yield RulePart("bound", _bound_in_words(selection), bound, columns or selection.key)
+        longer = selection.longer
+        window = (longer.column,) if longer is not None and longer.reference is None else ()
+        yield RulePart("bound", _bound_in_words(selection), bound, (*time, *window) or selection.key)
         yield from self._column_guards(selection)
         if not alone:
             yield from self._references(selection)
@@ -330,11 +330,8 @@ class Rows:
     def _orphaned(self, column: Column, alias: str) -> RulePart:
         return RulePart("orphan", f"{column.name} is NULL", [f"{self.column(column, alias)} IS NULL"], (column,))
 
-    def where(self, p: Parameters, conditions: Sequence[BoundCondition], alias: str) -> list[str]:
-        """Write conditions on columns of a row. None of them is true for a NULL, unless it names NULL."""
-        return [self._condition(p, one, alias) for one in conditions]
-
     def _condition(self, p: Parameters, condition: BoundCondition, alias: str) -> str:
+        """Write a condition on a column of a row. It is never true for a NULL, unless it names NULL."""
         column, expression = condition.column, self.column(condition.column, alias)
         if not condition.comparisons:
             return f"{expression} IS {'' if condition.null else 'NOT '}NULL"
@@ -641,7 +638,7 @@ class Rows:
         return [self.one_among(reference.to, way, leaving) for way in ways]
 
     def fixed(self, p: Parameters, follower: BoundFollower, alias: str) -> list[str]:
-        return self.where(p, follower.where, alias)
+        return [self._condition(p, one, alias) for one in follower.where]
 
     def chain(self, p: Parameters, path: Sequence[BoundFollower], parent: str) -> tuple[str, str]:
         """Write the tables of a path of followers, and the conditions that link them to each other and the parent."""

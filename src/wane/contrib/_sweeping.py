@@ -8,10 +8,7 @@ from pathlib import Path
 
 from wane._contract.model import Contract
 from wane._keeper import open_keeper
-from wane._prune.sweep import Outcome
 from wane.errors import WaneError
-
-_FAILED = (Outcome.FAILED, Outcome.FUSED)
 
 
 def sweep_or_raise(
@@ -23,7 +20,7 @@ def sweep_or_raise(
     """
     with open_keeper(url, contract=contract, actor=actor) as keeper:
         swept = keeper.sweep(*only)
-    failed = [f"{one.table}.{one.rule}: {one.message or one.outcome}" for one in swept.rules if one.outcome in _FAILED]
+    failed = [f"{one.table}.{one.rule}: {one.message or one.outcome}" for one in swept.rules if one.failed]
     if failed:
         raise WaneError("; ".join(failed), "run `wane health` for what to do")
     left: Counter[str] = Counter()
